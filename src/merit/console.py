@@ -1,0 +1,100 @@
+"""What a person sees: progress, messages, results. Machines get the same as JSON.
+
+Progress and messages go to stderr, results to stdout, so that `merit … --json | jq` always works.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+T = TypeVar("T")
+
+log = logging.getLogger("merit")
+stderr = Console(stderr=True, highlight=False)
+stdout = Console(highlight=False, soft_wrap=True)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line; whatever was passed as `extra={"fields": {...}}` becomes keys of it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        told = {"time": at, "level": record.levelname.lower(), "message": record.getMessage()}
+        return json.dumps(told | getattr(record, "fields", {}), ensure_ascii=False, default=str)
+
+
+def set_up_logging(verbose: bool = False, quiet: bool = False, log_file: Path | None = None) -> None:
+    """Readable messages on the terminal; with `log_file`, everything as JSON lines as well."""
+    log.handlers.clear()
+    log.setLevel(logging.DEBUG)
+    log.propagate = False
+    screen = RichHandler(console=stderr, show_path=False, show_time=False, markup=False)
+    screen.setLevel(logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO)
+    log.addHandler(screen)
+    if log_file:
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        lines = logging.FileHandler(log_file, encoding="utf-8")
+        lines.setFormatter(JsonLines())
+        log.addHandler(lines)
+
+
+def tell(message: str, **fields: Any) -> None:
+    """One event for people (the sentence) and for machines (the fields)."""
+    log.info(message, extra={"fields": fields})
+
+
+def warn(message: str, **fields: Any) -> None:
+    log.warning(message, extra={"fields": fields})
+
+
+def _progress() -> Progress:
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=stderr,
+        transient=True,
+        disable=not stderr.is_terminal,
+    )
+
+
+def track(items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
+    """Iterate with a progress bar (none where stderr is not a terminal)."""
+    with _progress() as progress:
+        yield from progress.track(items, description=description, total=total)
+
+
+@contextmanager
+def spinner(description: str) -> Iterator[None]:
+    """A sign of life for work that has no countable parts."""
+    if not stderr.is_terminal:
+        yield
+        return
+    with stderr.status(description):
+        yield
+
+
+def show_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n")
+
+
+def show_table(title: str, columns: list[str], rows: Iterable[Iterable[Any]]) -> None:
+    table = Table(*columns, title=title, title_justify="left", header_style="bold", title_style="bold")
+    for row in rows:
+        table.add_row(*(f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell) for cell in row))
+    stdout.print(table)

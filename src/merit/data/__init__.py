@@ -1,0 +1,1 @@
+"""1: two raw tables → leak-free examples. Imports no torch."""

@@ -1,0 +1,1 @@
+"""2: the label space: texts, vectors, clusters, token paths, policy."""

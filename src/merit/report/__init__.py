@@ -1,0 +1,1 @@
+"""Charts and self-contained HTML pages. Imports no torch and no model."""
