@@ -173,14 +173,16 @@ def _remedy_in(message: str) -> str | None:
 def _refuse_foreign(folder: Path) -> None:
     """Never replace something that is not ours: a typing mistake in --out must not delete a home folder."""
     if folder.exists() and not (folder / MANIFEST).exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise StorageError(f"{folder} exists and is not a merit artifact. Choose another folder, or remove it yourself.")
+        raise StorageError(
+            f"{folder} exists and is not a merit artifact. Choose another folder, or remove it yourself."
+        )
 
 
 def _sweep(folder: Path) -> None:
     """Remove drafts of this folder whose process is gone (killed before it could tidy up)."""
     for stale in folder.parent.glob(f".{folder.name}.tmp-*"):
         pid = stale.name.rpartition("-")[2]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists() or pid == str(os.getpid()):
+        if (pid.isdigit() and not Path(f"/proc/{pid}").exists()) or pid == str(os.getpid()):
             shutil.rmtree(stale, ignore_errors=True)
 
 
@@ -193,9 +195,13 @@ def _describe(
     inputs: Mapping[str, Any],
 ) -> Manifest:
     files = {str(path.relative_to(draft.path)): path for path in sorted(draft.path.rglob("*")) if path.is_file()}
-    records = {name: FileRecord(sha256=hash_file(path, sync=True), bytes=path.stat().st_size) for name, path in files.items()}
+    records = {
+        name: FileRecord(sha256=hash_file(path, sync=True), bytes=path.stat().st_size) for name, path in files.items()
+    }
     family = {
-        name: Parent(kind=parent.manifest.kind, hash=parent.manifest.hash, path=os.path.relpath(parent.path, draft.path.parent))
+        name: Parent(
+            kind=parent.manifest.kind, hash=parent.manifest.hash, path=os.path.relpath(parent.path, draft.path.parent)
+        )
         for name, parent in parents.items()
     }
     essence = {
@@ -242,7 +248,7 @@ def _write_synced(path: Path, text: str) -> None:
 
 
 def _swap(draft: Path, folder: Path) -> None:
-    """Give the finished draft its name. A previous version steps aside first: a folder cannot be renamed over another."""
+    """Give the finished draft its name. A previous version steps aside first: no folder is renamed over another."""
     old = folder.parent / f".{folder.name}.tmp-{os.getpid()}-old"
     if folder.exists():
         folder.rename(old)
@@ -271,7 +277,9 @@ def _check_file(path: Path, record: FileRecord, verify: bool) -> None:
     try:
         damaged = path.stat().st_size != record.bytes or (verify and hash_file(path) != record.sha256)
     except FileNotFoundError:
-        raise DamagedArtifact(f"{path} is missing from its artifact. Make the artifact again with `merit run`.") from None
+        raise DamagedArtifact(
+            f"{path} is missing from its artifact. Make the artifact again with `merit run`."
+        ) from None
     except PermissionError:
         raise StorageError(f"{path} may not be read. Mend its permissions.") from None
     if damaged:

@@ -16,7 +16,15 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.logging import RichHandler
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 T = TypeVar("T")
@@ -96,5 +104,9 @@ def show_json(value: Any) -> None:
 def show_table(title: str, columns: list[str], rows: Iterable[Iterable[Any]]) -> None:
     table = Table(*columns, title=title, title_justify="left", header_style="bold", title_style="bold")
     for row in rows:
-        table.add_row(*(f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell) for cell in row))
+        table.add_row(*(_cell(cell) for cell in row))
     stdout.print(table)
+
+
+def _cell(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -23,7 +23,7 @@ def stable_hash(texts: Sequence[str], salt: str) -> Hashes:
     The same on every machine, version and process, so that a user stays in one split, shard and arm for ever.
     """
     key = blake2b(salt.encode(), digest_size=16).digest()
-    joined = b"".join([blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8, key=key).digest() for text in texts])
+    joined = b"".join([blake2b(text.encode(), digest_size=8, key=key).digest() for text in texts])
     return np.frombuffer(joined, dtype="<u8").astype(np.uint64)
 
 
@@ -33,9 +33,16 @@ def mix(hashes: Hashes, counter: NDArray[np.uint64]) -> Hashes:
         z = hashes + (counter + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return z ^ (z >> np.uint64(31))
+        mixed: Hashes = z ^ (z >> np.uint64(31))
+    return mixed
 
 
 def unit_interval(hashes: Hashes) -> NDArray[np.float64]:
     """Hashes as numbers in [0, 1), with 53 bits each."""
     return (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def derive(hashes: Hashes, seed: int, *names: str | int) -> Hashes:
+    """The hashes under another name: independent of every other name, and of who else is in the array."""
+    digest = blake2b("\x1f".join(map(str, (seed, *names))).encode(), digest_size=8).digest()
+    return mix(hashes, np.full_like(hashes, int.from_bytes(digest, "little")))

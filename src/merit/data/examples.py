@@ -1,0 +1,166 @@
+"""From a user's sorted events to examples: what was known a week before a purchase, and what was bought.
+
+Events are sorted by user and time, so a history is a contiguous run of rows: an example stores where it starts and
+stops, never a copy. The time boundary lives in `history_window` and nowhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from pydantic import Field
+
+from merit.config import Frozen
+from merit.data.ragged import list_column, ranges
+from merit.data.split import SPLITS
+from merit.seeds import derive, mix
+from merit.types import Ints
+
+DAY = 86_400_000  # milliseconds, the unit of every timestamp here
+Target = Literal["purchase", "order", "window"]
+
+
+class ExamplesConfig(Frozen):
+    target: Target = "purchase"
+    """What is predicted: the labels of one purchase (the paper), of its whole order, or of all that is bought
+    within `window_days` from it."""
+    history_days: int = Field(365, ge=1)
+    gap_days: int = Field(7, ge=0)
+    """Scores are computed ahead of time in production, and the last days before a purchase give it away."""
+    window_days: int = Field(30, ge=1)
+    min_history: int = Field(3, ge=1)
+    """Events; with fewer there is nothing to learn from."""
+    per_train_user: int = Field(8, ge=1)
+    per_test_user: int = Field(1, ge=1)
+    """One: users are the unit of every interval, and a heavy buyer counts as one user. Validation is like test."""
+    pick: Literal["random", "last"] = "random"
+    """Which purchases of a user become examples. "last" puts all of them at the end of the data's span."""
+
+
+def history_window(t: Ints, config: ExamplesConfig) -> tuple[Ints, Ints]:
+    """The half-open interval [t - 365 d, t - 7 d) of times that a prediction for a purchase at t may see."""
+    return t - config.history_days * DAY, t - config.gap_days * DAY
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Purchases that could become examples, sorted by user."""
+
+    user: NDArray[np.uint32]
+    time: Ints
+    first: Ints  # where the rows of the target start, in `rows`
+    last: Ints  # and stop
+    rows: Ints  # event rows, target after target
+
+
+def build_examples(
+    events: pl.DataFrame, users: pl.DataFrame, tagged: NDArray[np.bool_], config: ExamplesConfig, seed: int
+) -> pl.DataFrame:
+    """Examples of one shard.
+
+    `events`: user, item, timestamp, event, order_id, sorted by user and timestamp. `users`: user, hash, split, in
+    order of user. `tagged`: by item, whether it has a tag at all (a target without labels teaches nothing).
+    """
+    user = events["user"].to_numpy()
+    time = events["timestamp"].to_physical().to_numpy()
+    found = _candidates(events, tagged, config)
+    low, high = history_window(found.time, config)
+    start = _first_row(user, time, found.user, low)
+    stop = _first_row(user, time, found.user, high)
+
+    eligible = np.flatnonzero(stop - start >= config.min_history)
+    training = (users["split"] == SPLITS[0]).to_numpy()
+    limit = np.where(training, config.per_train_user, config.per_test_user)
+    chosen = eligible[_pick(found.user[eligible], found.time[eligible], users["hash"].to_numpy(), limit, config, seed)]
+    targets, sizes = ranges(found.first[chosen], found.last[chosen])
+    items = events["item"].to_numpy()[found.rows[targets]]
+    return pl.DataFrame(
+        {
+            "user": found.user[chosen],
+            "split": users["split"].gather(found.user[chosen]),
+            "timestamp": pl.Series(found.time[chosen]).cast(pl.Datetime("ms", "UTC")),
+            "history_start": start[chosen].astype(np.uint64),
+            "history_stop": stop[chosen].astype(np.uint64),
+            "target_items": list_column(items, sizes),
+        }
+    )
+
+
+def _candidates(events: pl.DataFrame, tagged: NDArray[np.bool_], config: ExamplesConfig) -> Candidates:
+    bought = (events["event"] == "purchase").to_numpy() & tagged[events["item"].to_numpy()]
+    rows = np.flatnonzero(bought)
+    user, time = events["user"].to_numpy()[rows], events["timestamp"].to_physical().to_numpy()[rows]
+    each = np.arange(len(rows), dtype=np.int64)
+    if config.target == "purchase":
+        return Candidates(user, time, each, each + 1, rows)
+    if config.target == "order":
+        return _orders(events, rows)
+    fresh = np.ones(len(rows), dtype=bool)  # one window per distinct time of purchase
+    fresh[1:] = (user[1:] != user[:-1]) | (time[1:] != time[:-1])
+    at = each[fresh]
+    end = _first_row(user, time, user[at], time[at] + config.window_days * DAY)
+    return Candidates(user[at], time[at], at, end, rows)
+
+
+def _orders(events: pl.DataFrame, rows: Ints) -> Candidates:
+    """Purchases of one order together; without an order number, what a user bought at one moment is one order."""
+    bought = events[rows].select("user", "timestamp", "order_id").with_columns(row=pl.Series(rows))
+    moment = pl.when(pl.col("order_id").is_null()).then(pl.col("timestamp"))
+    orders = (
+        bought.group_by("user", "order_id", moment.alias("moment"))
+        .agg(pl.col("timestamp").min(), pl.col("row").sort())
+        .sort("user", "timestamp", pl.col("row").list.first())
+    )
+    stops = orders["row"].list.len().cum_sum().cast(pl.Int64).to_numpy()
+    starts = np.concatenate([[0], stops[:-1]]).astype(np.int64) if len(stops) else stops
+    flat = orders["row"].explode(empty_as_null=False).to_numpy() if len(orders) else rows
+    return Candidates(orders["user"].to_numpy(), orders["timestamp"].to_physical().to_numpy(), starts, stops, flat)
+
+
+def _first_row(user: NDArray[np.uint32], time: Ints, of_user: NDArray[np.uint32], at: Ints) -> Ints:
+    """For each (user, moment), the first row of that user at or after the moment. Rows are sorted by user and time.
+
+    User and time are joined into one sorted number, so that all look-ups are one binary search in C.
+    """
+    if not len(user):
+        return np.zeros(len(at), dtype=np.int64)
+    earliest = int(time.min())
+    span = int(time.max()) - earliest + 2  # one more than any real time, so that "after the last" stays in its user
+    if (int(user[-1]) + 1) * span >= 2**63:
+        raise OverflowError("too many users in one shard for the time they span; use more shards")
+    keys = user.astype(np.int64) * span + (time - earliest)
+    wanted = of_user.astype(np.int64) * span + np.clip(at - earliest, 0, span - 1)
+    return np.searchsorted(keys, wanted, side="left").astype(np.int64)
+
+
+def _pick(
+    user: NDArray[np.uint32],
+    time: Ints,
+    hashes: NDArray[np.uint64],
+    limit: Ints,
+    config: ExamplesConfig,
+    seed: int,
+) -> Ints:
+    """At most `limit[user]` candidates of each user, by lot or the latest; in the order they came.
+
+    The lot of a candidate depends on its user's hash and on its number among that user's candidates only, so other
+    users never change it.
+    """
+    if not len(user):
+        return np.zeros(0, dtype=np.int64)
+    number = _place_in_group(user)
+    lots = mix(derive(hashes, seed, "examples")[user], number.astype(np.uint64))
+    order = np.lexsort((lots if config.pick == "random" else -number, user))
+    taken = order[_place_in_group(user[order]) < limit[user[order]]]
+    return np.sort(taken)
+
+
+def _place_in_group(groups: NDArray[np.uint32]) -> Ints:
+    """0, 1, 2… within each run of equal values."""
+    starts = np.flatnonzero(np.concatenate([[True], groups[1:] != groups[:-1]]))
+    lengths = np.diff(np.append(starts, len(groups)))
+    return np.arange(len(groups)) - np.repeat(starts, lengths)

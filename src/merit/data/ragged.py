@@ -1,0 +1,56 @@
+"""Lists of different lengths in two flat arrays. Row i is `values[offsets[i]:offsets[i + 1]]`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merit.types import Ints
+
+
+@dataclass(frozen=True)
+class Ragged:
+    offsets: Ints
+    values: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, row: int) -> NDArray[np.int32]:
+        return self.values[self.offsets[row] : self.offsets[row + 1]]
+
+    def lengths(self) -> Ints:
+        return np.diff(self.offsets)
+
+    def take(self, rows: NDArray[np.integer]) -> tuple[NDArray[np.int32], Ints]:
+        """The values of these rows, row after row, and the length of each."""
+        places, sizes = ranges(self.offsets[rows], self.offsets[np.asarray(rows) + 1])
+        return self.values[places], sizes
+
+    @staticmethod
+    def of(rows: Sequence[Sequence[int]]) -> Ragged:
+        sizes = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
+        flat = np.fromiter((value for row in rows for value in row), dtype=np.int32, count=int(sizes.sum()))
+        return Ragged(offsets_of(sizes), flat)
+
+
+def offsets_of(sizes: Ints) -> Ints:
+    """Where each row starts, and where the last one stops."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+def ranges(start: Ints, stop: Ints) -> tuple[Ints, Ints]:
+    """All of range(start, stop), range after range, and the length of each."""
+    sizes = stop - start
+    before = np.cumsum(sizes) - sizes
+    return np.arange(int(sizes.sum())) + np.repeat(start - before, sizes), sizes
+
+
+def list_column(values: NDArray[np.uint32], sizes: Ints) -> pl.Series:
+    """A polars column of lists from flat values, without a Python object per row."""
+    return pl.Series(pl.from_arrow(pa.LargeListArray.from_arrays(offsets_of(sizes), values)))

@@ -1,0 +1,45 @@
+"""Who is who: a user belongs to one split and one shard for ever, by a hash of the id and by nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from pydantic import Field, model_validator
+
+from merit.config import Frozen
+from merit.seeds import derive, stable_hash, unit_interval
+from merit.types import Split
+
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+SALT = "merit.user"  # fixed: shards must agree between runs, configurations and machines
+
+
+class SplitConfig(Frozen):
+    validation: float = Field(0.1, ge=0, lt=1)
+    test: float = Field(0.2, ge=0, lt=1)
+    """Larger than usual: intervals over test users are the product here, and public shops are small."""
+
+    @model_validator(mode="after")
+    def _leaves_training_users(self) -> SplitConfig:
+        if self.validation + self.test >= 1:
+            raise ValueError("validation + test leave no users to train on; together they must be below 1")
+        return self
+
+
+def assign_users(user_ids: pl.Series, config: SplitConfig, seed: int, shards: int) -> pl.DataFrame:
+    """A row per user, ordered by shard and id: user_id, hash, split, shard, and `user`, its number within the shard."""
+    hashes = stable_hash(user_ids.to_list(), SALT)
+    place = unit_interval(derive(hashes, seed, "split"))
+    split = np.where(place < config.test, 2, np.where(place < config.test + config.validation, 1, 0))
+    return (
+        pl.DataFrame(
+            {
+                "user_id": user_ids,
+                "hash": hashes,
+                "split": pl.Series(split.astype(np.uint8)).cat.to(pl.Enum(SPLITS)),
+                "shard": (derive(hashes, 0, "shard") % np.uint64(shards)).astype(np.uint16),
+            }
+        )
+        .sort("shard", "user_id")
+        .with_columns(user=pl.int_range(pl.len(), dtype=pl.UInt32).over("shard"))
+    )

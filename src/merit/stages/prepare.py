@@ -1,0 +1,169 @@
+"""prepare: two raw tables → examples.
+
+The interactions are read as a stream, cleaned, and parted by a stable hash of the user id; each part is then sorted
+and turned into examples on its own, so that memory depends on the size of a part and not of the shop. Three passes:
+who the users are, parting, parts.
+
+The artifact: items.parquet, item_counts.parquet, and for every shard users-, events- and examples-NNNNN.parquet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from pydantic import Field
+
+from merit import artifacts, console
+from merit.artifacts import Artifact
+from merit.config import Frozen
+from merit.data import check, sources
+from merit.data.examples import ExamplesConfig, build_examples
+from merit.data.schema import EVENTS
+from merit.data.split import SPLITS, SplitConfig, assign_users
+from merit.errors import DataError
+from merit.types import Ints
+
+Flags = NDArray[np.bool_]
+EVENTS_PER_SHARD = 4_000_000  # some 200 MB at work
+SORTED = ("user", "timestamp", "item", "event", "order_id")  # every column: rows in any order give the same bytes
+
+
+class PrepareConfig(ExamplesConfig):
+    split: SplitConfig = SplitConfig()
+    shards: int | None = Field(None, ge=1, le=60_000)
+    """A property of the job, not of the workers. By default one for every 4 million events."""
+
+
+class PrepareRun(Frozen):
+    """All that decides what this stage makes."""
+
+    source: sources.Source
+    prepare: PrepareConfig = PrepareConfig()
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Users of one part of the hash space, with all of their events and examples."""
+
+    number: int
+    users: pl.DataFrame
+    events: pl.DataFrame
+    examples: pl.DataFrame
+
+
+def prepare(out: Path, config: PrepareRun, seed: int) -> Artifact:
+    """Write the examples artifact."""
+    tables = sources.open_source(config.source)
+    with artifacts.writing(out, "examples", config=config, seed=seed, inputs=tables.inputs) as draft:
+        with console.spinner("reading the tables"):
+            good = check.good(tables)
+            users, number = _users(good.interactions, config.prepare, seed)
+        with TemporaryDirectory(dir=draft.path) as parts:
+            with console.spinner(f"parting the events of {len(users):,} users into {number} shards"):
+                _part(good.interactions, good.items, users, Path(parts))
+            total = _make_shards(draft.path, Path(parts), good.items, users, number, config.prepare, seed)
+        draft.summary |= {"shards": number, "items": len(good.items)} | total
+        _require_examples(total, config.prepare)
+        good.items.write_parquet(draft.path / "items.parquet")
+        draft.summary["quarantined"] = check.quarantine(tables, draft.path / "quarantine.parquet")
+    return artifacts.load(out, "examples")
+
+
+def shards(examples: Artifact) -> Iterator[Shard]:
+    """The shards of an examples artifact, one at a time."""
+    for number in range(examples.manifest.summary["shards"]):
+        users, events, built = (
+            pl.read_parquet(examples.file(f"{name}-{number:05}.parquet")) for name in ("users", "events", "examples")
+        )
+        yield Shard(number, users, events, built)
+
+
+def _make_shards(
+    folder: Path, parts: Path, items: pl.DataFrame, users: pl.DataFrame, number: int, config: PrepareConfig, seed: int
+) -> Counter[str]:
+    """Sort, build and write shard after shard; only one is in memory."""
+    tagged = (items["tags"].list.len() > 0).to_numpy()
+    members = users.partition_by("shard", as_dict=True, maintain_order=True)
+    counts, total = np.zeros(len(items), dtype=np.int64), Counter[str]()
+    for shard_number in console.track(range(number), "building examples", total=number):
+        people = members.get((shard_number,), users.clear())
+        events = _read_part(parts / f"shard={shard_number}")
+        shard = _build_shard(shard_number, people, events, tagged, config, seed)
+        _write_shard(shard, folder)
+        counts += _training_counts(shard, len(items))
+        total += _count(shard)
+    met = pl.DataFrame({"item": items["item"], "count": counts.astype(np.uint64)})
+    met.write_parquet(folder / "item_counts.parquet")
+    return total
+
+
+def _users(interactions: pl.LazyFrame, config: PrepareConfig, seed: int) -> tuple[pl.DataFrame, int]:
+    """Who there is, with split and shard; and the number of shards."""
+    counted = interactions.group_by("user_id").len("events").collect(engine="streaming")
+    wanted = config.shards or max(1, math.ceil(int(counted["events"].sum()) / EVENTS_PER_SHARD))
+    return assign_users(counted["user_id"], config.split, seed, wanted), wanted
+
+
+def _part(interactions: pl.LazyFrame, items: pl.DataFrame, users: pl.DataFrame, parts: Path) -> None:
+    """Write each shard's events to a folder of its own, with numbers in place of ids."""
+    (
+        interactions.join(items.lazy().select("item_id", "item"), on="item_id")
+        .join(users.lazy().select("user_id", "user", "shard"), on="user_id")
+        .select("shard", "user", "item", "timestamp", "event", "order_id")
+        .sink_parquet(
+            pl.PartitionBy(parts, key="shard", include_key=False),
+            compression="lz4",  # read once, soon: speed before size
+            maintain_order=False,  # every part is sorted afterwards
+            mkdir=True,
+        )
+    )
+
+
+def _read_part(folder: Path) -> pl.DataFrame:
+    schema = {"user": pl.UInt32, "item": pl.UInt32, "timestamp": pl.Datetime("ms", "UTC"), "event": pl.Enum(EVENTS)}
+    if not folder.exists():  # no user fell into this shard
+        return pl.DataFrame(schema=schema | {"order_id": pl.String})
+    return pl.read_parquet(folder / "*.parquet").sort(SORTED)
+
+
+def _build_shard(
+    number: int, people: pl.DataFrame, events: pl.DataFrame, tagged: Flags, config: PrepareConfig, seed: int
+) -> Shard:
+    busy = np.bincount(events["user"].to_numpy(), minlength=len(people)).astype(np.uint32)
+    users = people.with_columns(events=pl.Series(busy)).drop("shard")
+    return Shard(number, users, events, build_examples(events, users, tagged, config, seed))
+
+
+def _write_shard(shard: Shard, folder: Path) -> None:
+    for name in ("users", "events", "examples"):
+        getattr(shard, name).write_parquet(folder / f"{name}-{shard.number:05}.parquet")
+
+
+def _training_counts(shard: Shard, items: int) -> Ints:
+    """How often the training users of this shard met each item."""
+    training = (shard.users["split"] == SPLITS[0]).to_numpy()[shard.events["user"].to_numpy()]
+    return np.bincount(shard.events["item"].to_numpy()[training], minlength=items)
+
+
+def _count(shard: Shard) -> Counter[str]:
+    per_split = {split: int((shard.examples["split"] == split).sum()) for split in SPLITS}
+    sizes = {"users": len(shard.users), "events": len(shard.events), "examples": len(shard.examples)}
+    return Counter(sizes | per_split)
+
+
+def _require_examples(total: Counter[str], config: PrepareConfig) -> None:
+    if not total["train"] or not total["test"]:
+        raise DataError(
+            f"No {'training' if not total['train'] else 'test'} examples came out of {total['events']:,} events of "
+            f"{total['users']:,} users: an example needs a purchase with {config.min_history} events between "
+            f"{config.history_days} and {config.gap_days} days before it. Bring a longer span of data, or lower "
+            "--set prepare.min_history or --set prepare.gap_days."
+        )
