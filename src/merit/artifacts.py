@@ -10,7 +10,6 @@ manifest and its name, in one rename. Whatever happens before, no folder of that
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -27,6 +26,7 @@ from pydantic import BaseModel, ValidationError
 from merit import __version__
 from merit.config import Frozen
 from merit.errors import DamagedArtifact, MissingArtifact, StorageError
+from merit.storage import storage_errors
 
 FORMAT = 1  # raised when a reader of this version could misread an older folder
 MANIFEST = "manifest.json"
@@ -124,50 +124,54 @@ def load(folder: Path, kind: str | None = None, verify: bool = True) -> Artifact
     return Artifact(folder, manifest)
 
 
-def is_current(
+def current(
     folder: Path, kind: str, config: BaseModel, seed: int, parents: Mapping[str, Artifact], inputs: Mapping[str, Any]
-) -> bool:
-    """Whether `folder` already holds what a run with these settings, parents and inputs would make."""
+) -> Artifact | None:
+    """What `folder` holds, if it is just what a run with these settings, parents and inputs would make."""
     try:
-        manifest = load(folder, kind).manifest
+        found = load(folder, kind)
     except (MissingArtifact, DamagedArtifact):
-        return False
-    return (
-        manifest.version == __version__
-        and manifest.seed == seed
-        and manifest.config == _plain(config)
-        and {name: parent.hash for name, parent in manifest.parents.items()}
+        return None
+    had = found.manifest
+    same = (
+        had.version == __version__
+        and had.seed == seed
+        and had.config == _plain(config)
+        and {name: parent.hash for name, parent in had.parents.items()}
         == {name: parent.manifest.hash for name, parent in parents.items()}
-        and manifest.inputs == json.loads(json.dumps(dict(inputs)))
+        and had.inputs == json.loads(json.dumps(dict(inputs)))
     )
+    return found if same else None
 
 
-@contextmanager
-def storage_errors(place: Path) -> Iterator[None]:
-    """Turn what the file system says into one sentence and a remedy. Polars hides the errno in a text of its own."""
-    try:
-        yield
-    except OSError as error:
-        if remedy := _REMEDIES.get(error.errno or 0) or _remedy_in(str(error)):
-            raise StorageError(f"{error.filename or place}: {remedy} Nothing was left behind.") from error
-        raise
-    except Exception as error:
-        if type(error).__module__.startswith("polars") and (remedy := _remedy_in(str(error))):
-            raise StorageError(f"{place}: {remedy} Nothing was left behind.") from error
-        raise
+def family(folder: Path, verify: bool = True) -> list[Artifact]:
+    """The artifact in `folder` and all it was made from, nearest first; or the artifacts inside a run's folder."""
+    inside = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
+    if inside and not (folder / MANIFEST).exists():
+        return [load(path, verify=verify) for path in inside]
+    found = [load(folder, verify=verify)]
+    for parent in found[0].manifest.parents.values():
+        place = folder.parent / parent.path
+        if (place / MANIFEST).exists() and load(place, verify=False).manifest.hash == parent.hash:
+            found += [each for each in family(place, verify) if each.path not in {had.path for had in found}]
+    return found
 
 
-_REMEDIES = {
-    errno.ENOSPC: "the disk is full. Free some space, or write elsewhere with --out.",
-    errno.EDQUOT: "the disk quota is used up. Free some space, or write elsewhere with --out.",
-    errno.EFBIG: "the file would be larger than this system allows. Raise the limit (ulimit -f), or use more shards.",
-    errno.EACCES: "permission denied. Choose a folder you may write to with --out.",
-    errno.EROFS: "the file system is read-only. Choose another folder with --out.",
-}
-
-
-def _remedy_in(message: str) -> str | None:
-    return next((remedy for code, remedy in _REMEDIES.items() if os.strerror(code) in message), None)
+def describe(artifact: Artifact) -> str:
+    """The manifest for people."""
+    told = artifact.manifest
+    size = sum(record.bytes for record in told.files.values())
+    lines = [
+        f"{artifact.path}: {told.kind}, {len(told.files)} files, {size / 2**20:,.1f} MiB",
+        f"  made {told.created} by merit {told.version}, seed {told.seed}, hash {told.hash[:16]}",
+        *(f"  from {name}: {parent.path} (hash {parent.hash[:16]})" for name, parent in told.parents.items()),
+        *(f"  read {name}" for name in told.inputs),
+        *(
+            f"  {name}: {value:,}" if isinstance(value, int) else f"  {name}: {value}"
+            for name, value in told.summary.items()
+        ),
+    ]
+    return "\n".join(lines)
 
 
 def _refuse_foreign(folder: Path) -> None:

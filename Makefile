@@ -1,0 +1,35 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`. Both set up what they need first.
+VENV := .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.set-up
+
+.PHONY: demo test quick setup benchmarks clean help
+
+help:
+	@echo "make demo    prepare the Complete Journey data, build its label space, write a report to look at"
+	@echo "make test    style, types and all tests"
+	@echo "make quick   the fast tests only"
+	@echo "make clean   remove what make demo made (not the virtual environment)"
+
+demo: setup
+	$(BIN)/merit run configs/demo.toml
+
+test: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+quick: setup
+	$(BIN)/pytest -m "not slow"
+
+setup: $(STAMP)
+
+# Once, and again only when the requirements change.
+$(STAMP): pyproject.toml constraints.txt scripts/set-up
+	PYTHON=$(PYTHON) VENV=$(VENV) scripts/set-up
+	@touch $@
+
+clean:
+	rm -rf runs .cache

@@ -1,0 +1,39 @@
+"""What the file system refuses, said in one sentence with a remedy."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from merit.errors import StorageError
+
+
+@contextmanager
+def storage_errors(place: Path) -> Iterator[None]:
+    """Turn what the file system says into one sentence and a remedy. Polars hides the errno in a text of its own."""
+    try:
+        yield
+    except OSError as error:
+        if remedy := _REMEDIES.get(error.errno or 0) or _remedy_in(str(error)):
+            raise StorageError(f"{error.filename or place}: {remedy} Nothing was left behind.") from error
+        raise
+    except Exception as error:
+        if type(error).__module__.startswith("polars") and (remedy := _remedy_in(str(error))):
+            raise StorageError(f"{place}: {remedy} Nothing was left behind.") from error
+        raise
+
+
+_REMEDIES = {
+    errno.ENOSPC: "the disk is full. Free some space, or write elsewhere with --out.",
+    errno.EDQUOT: "the disk quota is used up. Free some space, or write elsewhere with --out.",
+    errno.EFBIG: "the file would be larger than this system allows. Raise the limit (ulimit -f), or use more shards.",
+    errno.EACCES: "permission denied. Choose a folder you may write to with --out.",
+    errno.EROFS: "the file system is read-only. Choose another folder with --out.",
+}
+
+
+def _remedy_in(message: str) -> str | None:
+    return next((remedy for code, remedy in _REMEDIES.items() if os.strerror(code) in message), None)
