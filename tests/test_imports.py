@@ -21,6 +21,7 @@ LAYERS = [
     {"doctor"},
     {"data"},
     {"labels"},
+    {"objective"},
     {"report"},
     {"stages"},
     {"cli"},
