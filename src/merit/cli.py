@@ -40,7 +40,10 @@ Overrides = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 Reason = Annotated[str, typer.Option(help="why; kept in the space's list of changes")]
 Source = Annotated[Path, typer.Argument(help="a labels artifact")]
+Texts = Annotated[list[str], typer.Argument(help="labels")]
 Out = Annotated[Path, typer.Option(help="the folder to write")]
+Cache = Annotated[Path, typer.Option(help="where label vectors are kept")]
+DEFAULT_CACHE = Path(".cache/merit")
 
 
 @app.callback()
@@ -124,7 +127,7 @@ def data_check(
     if quarantine:
         count = check.quarantine(tables, quarantine)
         console.tell(f"{count:,} rows written to {quarantine}", rows=count, file=str(quarantine))
-    if not report.usable:
+    if report.missing or report.bad:
         raise typer.Exit(3)
 
 
@@ -143,36 +146,34 @@ def data_planted(
 @labels_app.command()
 def add(
     labels: Source,
-    texts: Annotated[list[str], typer.Argument(help="new labels")],
+    texts: Texts,
     out: Out,
     vertical: Annotated[str, typer.Option(help="of the new labels")] = "other",
     reason: Reason = "",
-    cache: Annotated[Path, typer.Option(help="label vectors by content")] = Path(".cache/merit"),
+    cache: Cache = DEFAULT_CACHE,
 ) -> None:
     """Add labels. Only their texts are encoded; all other labels keep their vectors bit for bit."""
-    _changed(
-        change_labels(
-            artifacts.load(labels, "labels"), out, "add", texts, vertical=vertical, reason=reason, cache=cache
-        )
-    )
+    space = artifacts.load(labels, "labels")
+    verticals = [vertical] * len(texts)
+    _show(change_labels(space, out, "add", texts, reason=reason, cache=cache, verticals=verticals))
 
 
 @labels_app.command()
-def retire(labels: Source, texts: Annotated[list[str], typer.Argument()], out: Out, reason: Reason = "") -> None:
+def retire(labels: Source, texts: Texts, out: Out, reason: Reason = "", cache: Cache = DEFAULT_CACHE) -> None:
     """Retire labels: they keep their number, and are never predicted again."""
-    _changed(change_labels(artifacts.load(labels, "labels"), out, "retire", texts, reason=reason))
+    _show(change_labels(artifacts.load(labels, "labels"), out, "retire", texts, reason=reason, cache=cache))
 
 
 @labels_app.command()
-def block(labels: Source, texts: Annotated[list[str], typer.Argument()], out: Out, reason: Reason) -> None:
+def block(labels: Source, texts: Texts, out: Out, reason: Reason, cache: Cache = DEFAULT_CACHE) -> None:
     """Block labels: they never leave the space."""
-    _changed(change_labels(artifacts.load(labels, "labels"), out, "block", texts, reason=reason))
+    _show(change_labels(artifacts.load(labels, "labels"), out, "block", texts, reason=reason, cache=cache))
 
 
 @labels_app.command()
-def rename(labels: Source, old: str, new: str, out: Out, reason: Reason = "") -> None:
+def rename(labels: Source, old: str, new: str, out: Out, reason: Reason = "", cache: Cache = DEFAULT_CACHE) -> None:
     """Rename a label. Its old name still leads to it."""
-    _changed(change_labels(artifacts.load(labels, "labels"), out, "rename", [old], new_text=new, reason=reason))
+    _show(change_labels(artifacts.load(labels, "labels"), out, "rename", [old], reason=reason, cache=cache, to=new))
 
 
 @config_app.command()
@@ -228,5 +229,5 @@ def _described(artifact: artifacts.Artifact) -> dict[str, Any]:
     }
 
 
-def _changed(artifact: artifacts.Artifact) -> None:
+def _show(artifact: artifacts.Artifact) -> None:
     console.stdout.print(artifacts.describe(artifact))

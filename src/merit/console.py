@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -85,6 +85,14 @@ def track(items: Iterable[T], description: str, total: int | None = None) -> Ite
     """Iterate with a progress bar (none where stderr is not a terminal)."""
     with _progress() as progress:
         yield from progress.track(items, description=description, total=total)
+
+
+@contextmanager
+def steps(description: str, total: int, done: int = 0) -> Iterator[Callable[[str], None]]:
+    """A bar for work in steps: call what it gives after each, with a word on how it goes."""
+    with _progress() as progress:
+        task = progress.add_task(description, total=total, completed=done)
+        yield lambda told: progress.update(task, advance=1, description=f"{description}: {told}")
 
 
 @contextmanager

@@ -53,3 +53,9 @@ class PolicyError(MeritError):
     """The sensitive-interest policy forbids what was asked."""
 
     exit_code = 8
+
+
+class TrainingError(MeritError):
+    """Training cannot go on: a loss that is not a number, or too little memory."""
+
+    exit_code = 9

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import TypedDict
 
 from merit.artifacts import hash_file
 from merit.errors import ConfigError, DamagedArtifact, MissingDependency
@@ -22,14 +22,12 @@ class Weights:
     install: str
 
 
-@dataclass(frozen=True)
-class Status:
-    """What `merit doctor` shows for one set of weights."""
+class Status(TypedDict):
+    """One line of `merit doctor`."""
 
-    name: str
-    state: Literal["ok", "missing", "damaged"]
-    path: Path | None
-    remedy: str | None
+    value: str
+    ok: bool
+    remedy: str
 
 
 KNOWN = {
@@ -49,25 +47,32 @@ _sound: set[tuple[str, int, int]] = set()
 
 def folder(name: str) -> Path:
     """The folder that holds the weights, after its weight file has been checked against the known sha256."""
-    found = status(name)
-    if found.state == "missing":
-        raise MissingDependency(f"The weights '{name}' are not installed. {found.remedy}")
-    if found.state == "damaged" or found.path is None:
-        raise DamagedArtifact(f"{found.path} does not hold the known weights '{name}'. {found.remedy}")
-    return found.path
+    wanted = _known(name)
+    place = _locate(wanted)
+    if place is None:
+        raise MissingDependency(f"The weights '{name}' are not installed. Install them with `{wanted.install}`.")
+    if not _is_sound(place / wanted.file, wanted.sha256):
+        again = f"Install them again with `{wanted.install} --force-reinstall`."
+        raise DamagedArtifact(f"{place / wanted.file} does not hold the bytes of the weights '{name}'. {again}")
+    return place
 
 
 def status(name: str) -> Status:
-    """Whether the weights are there and sound; never raises for what a person can mend."""
+    """Whether the weights are there and sound; what a person can mend is told, not raised."""
+    wanted = _known(name)
+    try:
+        folder(name)
+    except MissingDependency:
+        return Status(value="not installed", ok=False, remedy=wanted.install)
+    except DamagedArtifact:
+        return Status(value="damaged", ok=False, remedy=f"{wanted.install} --force-reinstall")
+    return Status(value=f"{wanted.package}, sha256 checked", ok=True, remedy="")
+
+
+def _known(name: str) -> Weights:
     if name not in KNOWN:
         raise ConfigError(f"No weights are known as '{name}'. Known: {', '.join(sorted(KNOWN))}.")
-    wanted = KNOWN[name]
-    place = _locate(wanted)
-    if place is None or not (place / wanted.file).is_file():
-        return Status(name, "missing", place, f"Install them with `{wanted.install}`.")
-    if not _is_sound(place / wanted.file, wanted.sha256):
-        return Status(name, "damaged", place, f"Install them again with `{wanted.install} --force-reinstall`.")
-    return Status(name, "ok", place, None)
+    return KNOWN[name]
 
 
 def _locate(wanted: Weights) -> Path | None:
@@ -75,7 +80,8 @@ def _locate(wanted: Weights) -> Path | None:
     spec = find_spec(wanted.package)
     if spec is None or not spec.submodule_search_locations:
         return None
-    return Path(next(iter(spec.submodule_search_locations))) / wanted.folder
+    place = Path(next(iter(spec.submodule_search_locations))) / wanted.folder
+    return place if (place / wanted.file).is_file() else None
 
 
 def _is_sound(file: Path, sha256: str) -> bool:

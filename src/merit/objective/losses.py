@@ -36,7 +36,7 @@ def linear_set_loss(
     Also the loss of each row, without gradient, for the log. hidden (N, D), head (vocabulary, D), valid_ids (N, K),
     weights (N,).
     """
-    total, rows = _LinearSetLoss.apply(hidden, head, valid_ids, weights, beta)
+    total, rows = _LinearSetLoss.apply(hidden, head, valid_ids, weights, beta)  # type: ignore[no-untyped-call]
     return total, rows.detach()
 
 

@@ -1,0 +1,78 @@
+"""Words for the generator: a small vocabulary in which the shop's own phrases are single tokens.
+
+A frequent label costs one token wherever it stands, in a title too, so that a year of history is short; everything
+else falls apart into pieces of bytes, so that no text is ever unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from merit.data.prompt import Controls
+from merit.errors import ConfigError, MissingArtifact
+
+SPECIALS = ("<pad>", "<profile>", "<recent>", "<next>", "<answer>", "<sep>", "<end>")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """A tokenizer and the ids that only we may write."""
+
+    tokenizer: Tokenizer
+    controls: Controls
+    pad: int
+    sep: int
+    end: int
+
+    def __len__(self) -> int:
+        return int(self.tokenizer.get_vocab_size())
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text. A control token spelt out in a text is ordinary characters."""
+        return [found.ids for found in self.tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+
+    def special_ids(self) -> set[int]:
+        return {self.pad, self.sep, self.end} | self.controls.ids()
+
+
+def train(texts: Iterable[str], whole: Sequence[str], size: int) -> Vocabulary:
+    """Learn byte pieces from texts; `whole` phrases become single tokens. `size` counts all of it."""
+    pieces = size - len(SPECIALS) - len(whole)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    if pieces < len(alphabet):
+        raise ConfigError(
+            f"A vocabulary of {size} has no room: {len(SPECIALS)} special tokens, {len(alphabet)} bytes and "
+            f"{len(whole)} whole labels are {len(SPECIALS) + len(alphabet) + len(whole)}. Raise backbone.vocabulary or "
+            "lower backbone.whole_labels."
+        )
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=len(SPECIALS) + pieces, special_tokens=list(SPECIALS), initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_tokens([AddedToken(text.lower(), single_word=True, lstrip=True, normalized=True) for text in whole])
+    return of(tokenizer)
+
+
+def of(tokenizer: Tokenizer) -> Vocabulary:
+    """Any tokenizer with our special tokens, added where they are missing."""
+    tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in SPECIALS])
+    tokenizer.encode_special_tokens = True  # what looks like one in a text is text
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    pad, profile, recent, following, answer, sep, end = (int(tokenizer.token_to_id(name) or 0) for name in SPECIALS)
+    return Vocabulary(tokenizer, Controls(profile, recent, following, answer), pad, sep, end)
+
+
+def load(file: Path) -> Vocabulary:
+    try:
+        return of(Tokenizer.from_file(str(file)))
+    except Exception as error:  # the library raises plain Exception for a missing and for a broken file alike
+        raise MissingArtifact(f"{file} is not a tokenizer: {error}.") from None
