@@ -159,7 +159,7 @@ def add(
 
 
 @labels_app.command()
-def retire(labels: Source, texts: Texts, out: Out, reason: Reason = "", cache: Cache = DEFAULT_CACHE) -> None:
+def retire(labels: Source, texts: Texts, out: Out, reason: Reason, cache: Cache = DEFAULT_CACHE) -> None:
     """Retire labels: they keep their number, and are never predicted again."""
     _show(change_labels(artifacts.load(labels, "labels"), out, "retire", texts, reason=reason, cache=cache))
 
@@ -210,7 +210,7 @@ def main() -> None:
 def _stage(name: str | None) -> Stage | None:
     known: tuple[Stage, ...] = ("examples", "labels", "data-report")
     if name is None or name in known:
-        return name  # type: ignore[return-value]
+        return name
     raise ConfigError(f"There is no stage '{name}'. Stages: {', '.join(known)}.")
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from merit import artifacts
@@ -16,7 +18,7 @@ from merit.labels import space
 from merit.report import page
 from merit.report.data import data_page
 from merit.report.facts import DataFacts, summarise
-from merit.report.tally import merge, tally
+from merit.report.tally import ItemLabels, Tally, merge, tally
 from merit.stages.prepare import shards
 
 
@@ -28,11 +30,11 @@ def write_data_report(examples: Artifact, labels: Artifact, out: Path, config: D
     """Count shard by shard, then write the page and its figures."""
     items = pl.read_parquet(examples.file("items.parquet"))
     known = space.load(labels.path)
-    item_labels = space.item_labels(known, items)
+    offsets, ids = space.item_labels(known, items)
+    item_labels = offsets, ids.astype(np.int32)
     parents = {"examples": examples, "labels": labels}
     with artifacts.writing(out, "data-report", config=config, seed=seed, parents=parents) as draft:
-        counted = (tally(part.events, part.examples, items, item_labels, len(known)) for part in shards(examples))
-        facts = summarise(merge(counted), items, item_labels, known.table)
+        facts = summarise(merge(_tallies(examples, items, item_labels, len(known))), items, item_labels, known.table)
         html = page.render(data_page(facts, page.provenance(examples.manifest)))
         (draft.path / "index.html").write_text(html, encoding="utf-8")
         (draft.path / "facts.json").write_text(json.dumps(_plain(facts), default=str, indent=1), encoding="utf-8")
@@ -45,7 +47,20 @@ def write_data_report(examples: Artifact, labels: Artifact, out: Path, config: D
     return artifacts.load(out, "data-report")
 
 
+def _tallies(examples: Artifact, items: pl.DataFrame, item_labels: ItemLabels, labels: int) -> Iterator[Tally]:
+    """Counts of each shard, with users numbered through."""
+    before = 0
+    for part in shards(examples):
+        events, built = (frame.with_columns(pl.col("user") + before) for frame in (part.events, part.examples))
+        yield tally(events, built, items, item_labels, labels)
+        before += len(part.users)
+
+
 def _plain(facts: DataFacts) -> dict[str, Any]:
-    """The figures behind the charts, without the examples in words."""
+    """The figures behind the charts, without the examples in words and without cells of fewer than 50 users."""
     values = {field.name: getattr(facts, field.name) for field in fields(facts) if field.name != "prompts"}
-    return {name: value.to_dicts() if isinstance(value, pl.DataFrame) else value for name, value in values.items()}
+    return {name: _rows(value) if isinstance(value, pl.DataFrame) else value for name, value in values.items()}
+
+
+def _rows(frame: pl.DataFrame) -> list[dict[str, Any]]:
+    return (page.large_enough(frame) if "users" in frame.columns else frame).to_dicts()

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -72,7 +73,7 @@ def prepare(out: Path, config: PrepareRun, seed: int) -> Artifact:
     tables = sources.open_source(config.source)
     with artifacts.writing(out, "examples", config=config, seed=seed, inputs=tables.inputs) as draft:
         with console.spinner("reading the tables"):
-            good = accept.good(tables)
+            good = accept.sift(tables)
             users, number, aside = _users(good, config.prepare, seed)
         with TemporaryDirectory(dir=draft.path) as parts:
             with console.spinner(f"parting the events of {len(users):,} users into {number} shards"):
@@ -160,7 +161,7 @@ def _sorted(events: pl.DataFrame) -> pl.DataFrame:
     what = (
         events["item"].to_numpy().astype(np.int64) * len(EVENTS.categories) + events["event"].to_physical().to_numpy()
     )
-    keys = (what, place)
+    keys: tuple[NDArray[Any], ...] = (what, place)
     if events["order_id"].null_count() < len(events):
         keys = (events["order_id"].rank("dense").fill_null(0).to_numpy(), *keys)
     return events[np.lexsort(keys)]

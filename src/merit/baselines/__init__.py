@@ -1,0 +1,1 @@
+"""Methods to compare with, on the same examples, label space and evaluator."""

@@ -1,0 +1,240 @@
+"""What two tables hold, what is wrong with them, and what is missing before examples can be made of them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import polars as pl
+from rich.table import Table
+from rich.text import Text
+
+from merit.config import Frozen
+from merit.data.accept import (
+    INTERACTION,
+    BadRow,
+    BadRows,
+    Good,
+    Items,
+    collect,
+    first_bad,
+    good,
+    judge_interactions,
+    judge_items,
+    quarantine,
+    sift,
+    tally,
+)
+from merit.data.schema import Tables
+from merit.data.sources.files import reading
+
+__all__ = ["BadRow", "BadRows", "Good", "Report", "collect", "examine", "good", "quarantine", "render", "sift"]
+
+FEW_EVENTS = 3  # below, a user has nothing to predict from
+GAP = timedelta(days=7)  # between a history and its target
+SHOWN = 5  # bad rows shown of each table
+
+_SUSPECTS = {  # what may look alarming in a text, and why it is not (or is)
+    "control tokens": (
+        r"</?s>|\[(?:SEP|CLS|MASK|PAD|INST)\]|<\|[^|<>]{1,40}\|>|<(?:pad|unk|bos|eos|sep|end)>",
+        "look like control tokens of a language model. They are kept: text from items never becomes a control token.",
+    ),
+    "emoji": (r"\p{Extended_Pictographic}", "hold emoji. They are kept."),
+    "right-to-left": (r"[\p{Arabic}\p{Hebrew}\x{202B}\x{202E}\x{2067}]", "hold right-to-left text. It is kept."),
+    "e-mail addresses": (
+        r"[\w.+-]{1,64}@[\w-]{1,64}\.[A-Za-z]{2,}",
+        "seem to hold e-mail addresses. Remove them: item texts are shown to people and learned by models.",
+    ),
+    "undecodable": (r"\x{FFFD}", "hold characters that were lost in an earlier conversion (�). Export them as UTF-8."),
+}
+
+
+class Report(Frozen):
+    """What `merit data check` found."""
+
+    names: dict[str, str]
+    rows: BadRows
+    users: int
+    events: dict[str, int]
+    first: datetime | None
+    last: datetime | None
+    zones: dict[str, int]
+    """How times were written → rows. "(assumed)" where the tables do not say."""
+    orders: int
+    repeated_interactions: int
+    """Rows equal to an earlier one. They are kept: buying two is legal."""
+    tags: int
+    verticals: int
+    items_without_tags: int
+    items_without_title: int
+    items_never_seen: int
+    users_with_few_events: int
+    users_with_short_span: int
+    users_ready: int
+    """With enough events over enough days for an example."""
+    missing: tuple[str, ...]
+    """What has to be mended before examples can be made, in sentences."""
+    notes: tuple[str, ...]
+    bad: tuple[BadRow, ...]
+
+
+def examine(tables: Tables) -> Report:
+    """Read everything once and describe it. Only unreadable files raise: bad rows are what the report is about."""
+    items = judge_items(tables)
+    judged = judge_interactions(tables, items.good["item_id"])
+    fine = judged.filter(pl.col("problem").is_null() & pl.col("item").is_not_null())
+    at = pl.col("timestamp")
+    queries = [
+        tally(judged),
+        fine.group_by("event").agg(pl.len(), at.min().alias("first"), at.max().alias("last")),
+        fine.group_by("user_id").agg(pl.len(), (at.max() - at.min()).alias("span")),
+        fine.select(pl.col("item").n_unique(), pl.col("order_id").drop_nulls().n_unique()),
+        fine.select(pl.len() - pl.struct(*INTERACTION).hash().n_unique()),
+        judged.group_by("zone").len().sort("len", descending=True),
+    ]
+    with reading(tables.files):
+        counts, events, users, seen, repeated, zones = pl.collect_all(queries, engine="streaming")
+    rows, bad, unknown = counts.row(0)
+    few, short = pl.col("len") < FEW_EVENTS, pl.col("span") < GAP
+    report = Report(
+        names=tables.names,
+        rows=BadRows(
+            interactions=rows,
+            bad_interactions=bad,
+            unknown_items=unknown,
+            items=items.good.height + items.bad.height + items.merged,
+            bad_items=items.bad.height,
+            merged_items=items.merged,
+        ),
+        users=users.height,
+        events=dict(events.select("event", "len").sort("event").iter_rows()),
+        first=events["first"].min(),
+        last=events["last"].max(),
+        zones={str(zone): int(count) for zone, count in zones.iter_rows()},
+        orders=seen.item(0, 1),
+        repeated_interactions=repeated.item(),
+        tags=items.good["tags"].explode().drop_nulls().n_unique(),
+        verticals=items.good["vertical"].n_unique(),
+        items_without_tags=int((items.good["tags"].list.len() == 0).sum()),
+        items_without_title=int((items.good["title"] == "").sum()),
+        items_never_seen=items.good.height - seen.item(0, 0),
+        users_with_few_events=users.filter(few).height,
+        users_with_short_span=users.filter(~few & short).height,
+        users_ready=users.filter(~few & ~short).height,
+        missing=(),
+        notes=_notes(items),
+        bad=_first_bad(items, judged, tables, bad),
+    )
+    return report.model_copy(update={"missing": _missing(report, tables.max_bad_share)})
+
+
+def _first_bad(items: Items, judged: pl.LazyFrame, tables: Tables, bad: int) -> tuple[BadRow, ...]:
+    found = [items.bad.select("file", "row", "problem").head(SHOWN)]
+    if bad:
+        found.append(first_bad(judged, tables.files, SHOWN))
+    rows = [row for frame in found for row in frame.iter_rows()]
+    return tuple(BadRow(file=file, row=row, reason=reason) for file, row, reason in rows)
+
+
+def _missing(report: Report, max_bad_share: float) -> tuple[str, ...]:
+    rows, span = report.rows, (report.last - report.first) if report.first and report.last else timedelta(0)
+    usable = rows.interactions - rows.bad_interactions - rows.unknown_items
+    checks = [
+        (not rows.interactions, "There are no interactions."),
+        (not rows.items, "There are no items."),
+        (
+            rows.bad_interactions > max_bad_share * rows.interactions or rows.bad_items > max_bad_share * rows.items,
+            f"Too many bad rows (more than {max_bad_share:.2%}): mend them, "
+            "or allow more with --set source.max_bad_share=….",
+        ),
+        (
+            bool(rows.unknown_items) and not usable,
+            "No interaction's item is in the items table: are the ids of both tables written the same way?",
+        ),
+        (
+            bool(usable) and not report.events.get("purchase"),
+            "There are no purchases, and examples are made at purchases. If another event means one: "
+            "--set source.events.THEIRS=purchase.",
+        ),
+        (
+            bool(usable) and span < GAP + timedelta(days=1),
+            f"The interactions span {span.days} days; at least 8 are needed "
+            "(a gap of 7 days lies between history and target).",
+        ),
+        (
+            bool(rows.items) and report.tags == 0,
+            "No item has a tag, so there are no interests. "
+            "Name columns to take them from: --set 'source.extra_tags=[\"brand\"]'.",
+        ),
+        (
+            bool(usable) and report.users_ready < 3,
+            f"Only {report.users_ready} users have {FEW_EVENTS} events over {GAP.days} days; "
+            "train, validation and test need one each.",
+        ),
+    ]
+    return tuple(sentence for wrong, sentence in checks if wrong)
+
+
+def _notes(items: Items) -> tuple[str, ...]:
+    title = items.good["title"]
+    tags = items.good["tags"].list.join("\n")
+    notes = []
+    for pattern, sentence in _SUSPECTS.values():
+        hit = title.str.contains(pattern) | tags.str.contains(pattern)
+        if count := int(hit.sum()):
+            where = items.good.filter(hit).sort("file", "row").select("file", "row").row(0)
+            notes.append(f"Titles or tags of {count:,} items {sentence} First: {where[0]}, row {where[1]}.")
+    return tuple(notes)
+
+
+def render(report: Report) -> list[Table | Text]:
+    """The report for a terminal. Texts from the data are plain `Text`: their brackets are no markup."""
+    rows = report.rows
+    span = f"{report.first:%Y-%m-%d} to {report.last:%Y-%m-%d}" if report.first and report.last else "none"
+    parts: list[Table | Text] = [
+        _table(
+            f"Interactions: {report.names.get('interactions', '')}",
+            {
+                "rows": rows.interactions,
+                **{f"  {name}": count for name, count in report.events.items() if count},
+                "span (UTC)": span,
+                **{f"times in {zone}": count for zone, count in report.zones.items()},
+                "orders": report.orders,
+                "repeated rows (kept)": report.repeated_interactions,
+                "unknown items (set aside)": rows.unknown_items,
+                "bad rows": rows.bad_interactions,
+            },
+        ),
+        _table(
+            f"Items: {report.names.get('items', '')}",
+            {
+                "rows": rows.items,
+                "distinct tags": report.tags,
+                "verticals": report.verticals,
+                "without tags": report.items_without_tags,
+                "without title": report.items_without_title,
+                "never seen in interactions": report.items_never_seen,
+                "repeated rows (merged)": rows.merged_items,
+                "bad rows": rows.bad_items,
+            },
+        ),
+        _table(
+            "Users",
+            {
+                "users": report.users,
+                f"fewer than {FEW_EVENTS} events": report.users_with_few_events,
+                f"less than {GAP.days} days": report.users_with_short_span,
+                "ready for examples": report.users_ready,
+            },
+        ),
+    ]
+    parts += [Text(f"Bad row: {each.file}, row {each.row}: {each.reason}", style="yellow") for each in report.bad]
+    parts += [Text(f"Note: {note}") for note in report.notes]
+    parts += [Text(f"Missing: {sentence}", style="bold red") for sentence in report.missing]
+    return parts if report.missing else [*parts, Text("Ready: examples can be made of these tables.", style="green")]
+
+
+def _table(title: str, values: dict[str, int | str]) -> Table:
+    table = Table("", "", title=Text(title), title_justify="left", title_style="bold", show_header=False)
+    for name, value in values.items():
+        table.add_row(Text(name), Text(f"{value:,}" if isinstance(value, int) else value), end_section=False)
+    return table

@@ -1,0 +1,270 @@
+"""Other people's columns → ours, as expressions on lazy frames.
+
+Nothing is dropped here: a row that cannot be used keeps its place and gets a `problem`, in words. A column that already
+has our type costs nothing. Reasons quote the offending value, and values are masked before they are turned into text,
+so that a column of good rows pays for no text at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+
+import polars as pl
+
+from merit.data import times
+from merit.data.schema import EVENT_NAMES, EVENTS, FILE, INTERACTION_NAMES, ITEM_NAMES, MAX_ID_BYTES, ROW, Reading
+from merit.errors import DataError
+from merit.types import Event
+
+_TEXT = pl.List(pl.String)
+_ENTITIES = {"&amp;": "&", "&quot;": '"', "&#39;": "'", "&#039;": "'", "&lt;": "<", "&gt;": ">", "&nbsp;": " "}
+_QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""  # the members of a list written as JSON or Python text
+
+
+@dataclass(frozen=True)
+class Raw:
+    """One column as it was given."""
+
+    theirs: str
+    expr: pl.Expr
+    dtype: pl.DataType
+    text: bool
+    """The format has no types (CSV, JSON): ids need tidying."""
+
+
+def interactions(
+    frame: pl.LazyFrame, mapping: Mapping[str, str], file: str, reading: Reading, text: bool = False
+) -> pl.LazyFrame:
+    """The interactions of one scan; `file` is named in messages."""
+    raw = _raws(frame, mapping, text)
+    _require_types(raw, file)
+    renamed = frame.select(ROW, FILE, *[pl.col(each.theirs).alias(f"raw {ours}") for ours, each in raw.items()])
+    at, zone = raw["timestamp"], reading.time_zone
+    order = _id(raw["order_id"]) if "order_id" in raw else pl.lit(None, pl.String)
+    parsed = renamed.with_columns(
+        user_id=_id(raw["user_id"]),
+        item_id=_id(raw["item_id"]),
+        timestamp=times.instants(at.expr, at.dtype, zone),
+        event=_event(raw.get("event"), reading, file),
+        order_id=pl.when(order != "").then(order),
+    )
+    problems = [*_id_problems("user_id", raw["user_id"]), *_id_problems("item_id", raw["item_id"])]
+    problems += [*_time_problems(at, reading), *_event_problems(raw.get("event"))]
+    return parsed.select(
+        *("user_id", "item_id", "timestamp", "event", "order_id", _first(problems)),
+        *(
+            pl.col(FILE).alias("file"),
+            pl.col(ROW).cast(pl.UInt64).alias("row"),
+            times.zones(at.expr, at.dtype, zone).alias("zone"),
+        ),
+        _original(raw, tuple(INTERACTION_NAMES)),
+    )
+
+
+def items(
+    frame: pl.LazyFrame,
+    mapping: Mapping[str, str],
+    extra_tags: Sequence[str],
+    file: str,
+    reading: Reading,
+    text: bool = False,
+) -> pl.LazyFrame:
+    """The items of one scan. `extra_tags`: further columns whose text becomes tags."""
+    raw = _raws(frame, mapping, text)
+    extra = [_raw(frame, f"extra {name}", name, text) for name in extra_tags]
+    _require_types(raw, file)
+    renamed = frame.select(
+        ROW,
+        FILE,
+        *[pl.col(each.theirs).alias(f"raw {ours}") for ours, each in raw.items()],
+        *[pl.col(each.theirs).alias(f"extra {each.theirs}") for each in extra],
+    )
+    lists = [tag_list(each, reading.tag_separator) for each in ([raw["tags"]] if "tags" in raw else []) + extra]
+    parsed = renamed.with_columns(
+        item_id=_id(raw["item_id"]),
+        title=tidy(_text(raw["title"])).fill_null(""),
+        tags=clean_tags(pl.concat_list(lists)) if lists else pl.lit([], _TEXT),
+        vertical=_vertical(raw.get("vertical"), reading.tag_separator),
+    )
+    problems = [*_id_problems("item_id", raw["item_id"]), *_text_problems(reading.max_title_chars)]
+    return parsed.select(
+        *("item_id", "title", "tags", "vertical", _first(problems)),
+        *(pl.col(FILE).alias("file"), pl.col(ROW).cast(pl.UInt64).alias("row"), _original(raw, tuple(ITEM_NAMES))),
+    )
+
+
+def tidy(text: pl.Expr) -> pl.Expr:
+    """One line without control characters, doubled spaces or the entities of a web page."""
+    return text.str.replace_many(_ENTITIES).str.replace_all(r"[\s\p{Cc}]+", " ").str.strip_chars()
+
+
+def clean_tags(tags: pl.Expr) -> pl.Expr:
+    """Tidy, without empty ones or repetitions, in the order given; never null."""
+    kept = tags.list.eval(tidy(pl.element())).list.eval(pl.element().filter(pl.element() != ""))
+    return kept.list.unique(maintain_order=True).fill_null(pl.lit([], _TEXT))
+
+
+def tag_list(raw: Raw, separator: str) -> pl.Expr:
+    """A list of texts from a list, nested lists, a list written as text, or texts joined by a separator."""
+    dtype = raw.dtype
+    if isinstance(dtype, pl.List) and isinstance(dtype.inner, pl.List):
+        joined = raw.expr.list.eval(pl.element().cast(_TEXT).list.join("\x1f"))
+        return joined.list.join("\x1f").str.split("\x1f").fill_null(pl.lit([], _TEXT))
+    if isinstance(dtype, pl.List):
+        return raw.expr.cast(_TEXT).fill_null(pl.lit([], _TEXT))
+    text = _text(raw)
+    bare = pl.element().str.replace(r"(?s)^.(.*).$", "${1}").str.replace_all(r"\\[nrt]", " ")
+    members = text.str.extract_all(_QUOTED).list.eval(bare.str.replace_all(r"\\(.)", "${1}"))
+    written = text.str.contains(r"""^\s*\[.*["'].*\]\s*$""")
+    return pl.when(written).then(members).otherwise(text.str.split(separator)).fill_null(pl.lit([], _TEXT))
+
+
+def _raws(frame: pl.LazyFrame, mapping: Mapping[str, str], text: bool) -> dict[str, Raw]:
+    return {ours: _raw(frame, f"raw {ours}", theirs, text) for ours, theirs in mapping.items()}
+
+
+def _raw(frame: pl.LazyFrame, name: str, theirs: str, text: bool) -> Raw:
+    return Raw(theirs, pl.col(name), frame.collect_schema()[theirs], text)
+
+
+def _require_types(raw: Mapping[str, Raw], file: str) -> None:
+    """Refuse a whole column that can never hold what is needed, rather than quarantine every row of it."""
+    for ours, each in raw.items():
+        dtype = each.dtype
+        listed = isinstance(dtype, pl.List)
+        fits = {
+            "timestamp": times.readable(dtype),
+            "tags": listed or _is_texty(dtype),
+            "vertical": listed or _is_texty(dtype),
+        }.get(ours, _is_texty(dtype) or dtype.is_numeric())
+        if not fits:
+            needed = {"timestamp": "times", "tags": "lists of text, or text"}.get(ours, "text or whole numbers")
+            setting = "item_columns" if "title" in raw else "columns"
+            raise DataError(
+                f"{file}: column '{each.theirs}' holds {dtype}, but {ours} needs {needed}. "
+                f"Name another column with --set source.{setting}.{ours}=THEIRS, or convert it."
+            )
+
+
+def _is_texty(dtype: pl.DataType) -> bool:
+    return isinstance(dtype, pl.String | pl.Categorical | pl.Enum | pl.Binary | pl.Null)
+
+
+def _text(raw: Raw, where: pl.Expr | None = None) -> pl.Expr:
+    """The value as text, where asked for."""
+    value = times.within_calendar(raw.expr, raw.dtype)
+    value = value if where is None else pl.when(where).then(value)
+    if isinstance(raw.dtype, pl.List):
+        return pl.when(value.is_not_null()).then(pl.struct(tags=value).struct.json_encode())
+    return value if isinstance(raw.dtype, pl.String) else value.cast(pl.String)
+
+
+def _quote(template: str, raw: Raw, where: pl.Expr) -> pl.Expr:
+    """A reason with the offending value in it, shortened; null where all is well."""
+    return pl.format(template, _text(raw, where).str.slice(0, 60))
+
+
+def _first(problems: list[pl.Expr]) -> pl.Expr:
+    """The first reason, harmless to print: a quoted value may hold line breaks or terminal commands."""
+    return pl.coalesce(problems).str.replace_all(r"\p{Cc}", " ").alias("problem")
+
+
+def _say(sentence: str, where: pl.Expr) -> pl.Expr:
+    return pl.when(where).then(pl.lit(sentence))
+
+
+def _original(raw: Mapping[str, Raw], names: tuple[str, ...]) -> pl.Expr:
+    """The mapped values as they were given, as text. Only the quarantine asks for it."""
+    given = [(_text(raw[ours]) if ours in raw else pl.lit(None, pl.String)).alias(ours) for ours in names]
+    return pl.struct(given).alias("original")
+
+
+def _id(raw: Raw) -> pl.Expr:
+    if isinstance(raw.dtype, pl.String):
+        # A table that went through pandas writes 17850 as 17850.0 wherever one id is missing.
+        return raw.expr.str.strip_chars().str.replace(r"^(\d+)\.0$", "${1}") if raw.text else raw.expr
+    if raw.dtype.is_float() or raw.dtype.is_decimal():
+        whole = raw.expr.cast(pl.Float64).cast(pl.Int64, strict=False)
+        return pl.when(whole == raw.expr.cast(pl.Float64)).then(whole).cast(pl.String)
+    return raw.expr.cast(pl.String)
+
+
+def _id_problems(ours: str, raw: Raw) -> list[pl.Expr]:
+    value, given = pl.col(ours), raw.expr.is_not_null()
+    problems = [
+        _quote(f"{ours} {{}} is not a whole number", raw, value.is_null() & given),
+        _say(f"{ours} is empty", value.is_null() | (value == "")),
+        _say(f"{ours} is longer than {MAX_ID_BYTES} bytes", value.str.len_bytes() > MAX_ID_BYTES),
+    ]
+    if raw.text:
+        broken = value.str.contains("\n", literal=True)
+        problems.append(_quote(f"{ours} '{{}}' holds a line break (a quote before it is not closed?)", raw, broken))
+    return problems
+
+
+def _time_problems(raw: Raw, reading: Reading) -> list[pl.Expr]:
+    value, given = pl.col("timestamp"), raw.expr.is_not_null()
+    outside = given & times.within_calendar(raw.expr, raw.dtype).is_null()
+    first = datetime.combine(reading.earliest, time(), UTC)
+    last = datetime.combine(reading.latest + timedelta(days=1), time(), UTC) if reading.latest else None
+    until = last or datetime.now(UTC) + timedelta(days=2)  # two days: clocks and zones of senders may be off
+    late = f"is after {reading.latest} (source.latest)" if last else f"lies in the future (after {until:%Y-%m-%d})"
+    gap = "" if reading.time_zone == "UTC" else f", or one that the clocks of {reading.time_zone} skipped"
+    return [
+        _say("timestamp is empty", ~given),
+        _say("timestamp lies outside the years 1 to 9999", outside),
+        _quote(f"timestamp '{{}}' is not a time (ISO 8601 or epoch{gap})", raw, value.is_null() & given),
+        _quote(f"timestamp '{{}}' is before {reading.earliest} (source.earliest)", raw, value < _instant(first)),
+        _quote(f"timestamp '{{}}' {late}", raw, value >= _instant(until)),
+    ]
+
+
+def _instant(at: datetime) -> pl.Expr:
+    return pl.lit(at).cast(times.INSTANT)
+
+
+def _event(raw: Raw | None, reading: Reading, file: str) -> pl.Expr:
+    if raw is None:
+        if reading.default_event is None:
+            raise DataError(
+                f"{file} has no event column, so it does not say what the rows are. If all are purchases: "
+                "--set source.default_event=purchase; if a column tells: --set source.columns.event=THEIRS."
+            )
+        return pl.lit(reading.default_event, EVENTS)
+    if raw.dtype == EVENTS and not reading.events:
+        return raw.expr
+    names: dict[str, Event] = {**EVENT_NAMES, **{name.lower(): event for name, event in reading.events.items()}}
+    text = _text(raw)
+    exact = text.cast(EVENTS, strict=False) if not reading.events else pl.lit(None, EVENTS)
+    rest = pl.when(exact.is_null()).then(text).str.strip_chars().str.to_lowercase().str.replace_all(r"[ -]", "_")
+    return pl.coalesce(exact, rest.replace_strict(names, default=None, return_dtype=EVENTS))
+
+
+def _event_problems(raw: Raw | None) -> list[pl.Expr]:
+    if raw is None:
+        return []
+    value, given = pl.col("event"), raw.expr.is_not_null()
+    return [
+        _say("event is empty", ~given),
+        _quote("event '{}' is not known (source.events can say what it means)", raw, value.is_null() & given),
+    ]
+
+
+def _text_problems(most: int) -> list[pl.Expr]:
+    title = pl.col("title")
+    tag = pl.col("tags").list.eval(pl.element().str.len_chars()).list.max()
+    too_long = "{} has {{}} characters, more than {} (source.max_title_chars)"
+    return [
+        pl.format(too_long.format("title", most), pl.when(title.str.len_chars() > most).then(title.str.len_chars())),
+        pl.format(too_long.format("a tag", most), pl.when(tag > most).then(tag)),
+    ]
+
+
+def _vertical(raw: Raw | None, separator: str) -> pl.Expr:
+    """One text per item; of a list, the first."""
+    if raw is None:
+        return pl.lit("other")
+    text = tidy(tag_list(raw, separator).list.first())
+    return pl.when(text != "").then(text).otherwise(pl.lit("other"))

@@ -1,0 +1,130 @@
+"""The two-table contract: which columns we need, what others call them, and what their events mean."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any, get_args
+
+import polars as pl
+
+from merit.errors import ConfigError, DataError
+from merit.types import Event
+
+EVENTS = pl.Enum(get_args(Event))
+MAX_ID_BYTES = 512  # no shop has longer ids; a longer one is a whole file read as one field
+ROW, FILE = "merit row", "merit file"  # what readers add; names nobody's own columns have
+
+# Ours → what others call it, best first. Compared without case, spaces, dashes and underscores.
+INTERACTION_NAMES: dict[str, tuple[str, ...]] = {
+    "user_id": (
+        *("customer_id", "household_id", "household_key", "visitor_id", "user_pseudo_id", "reviewer_id", "client_id"),
+        *("member_id", "uid", "user", "customer", "visitor"),
+    ),
+    "item_id": ("product_id", "parent_asin", "asin", "sku", "article_id", "stock_code", "item", "product"),
+    "timestamp": (
+        *("event_timestamp", "transaction_timestamp", "event_time", "unix_review_time", "created_at", "datetime"),
+        *("time", "ts", "invoice_date", "order_date", "purchase_date", "event_date", "date", "t_dat"),
+    ),
+    "event": ("event_name", "event_type", "action", "behavior", "behaviour", "interaction", "type"),
+    "order_id": ("basket_id", "transaction_id", "invoice", "invoice_no", "invoice_id", "order"),
+}
+ITEM_NAMES: dict[str, tuple[str, ...]] = {
+    "item_id": INTERACTION_NAMES["item_id"],
+    "title": ("item_name", "product_name", "product_title", "prod_name", "name", "description"),
+    "tags": ("labels", "categories", "keywords", "category"),
+    "vertical": ("department", "main_category", "main_cat", "item_category", "category"),
+}
+OPTIONAL = {"event", "order_id", "tags", "vertical"}
+
+# GA4's names and other common ones. A review or a rating implies a purchase on the sites that publish them.
+EVENT_NAMES: dict[str, Event] = {
+    **dict.fromkeys(("view", "view_item", "product_view", "pageview", "page_view", "detail", "impression"), "view"),
+    **dict.fromkeys(("view_item_list", "view_promotion", "pv", "views"), "view"),
+    **dict.fromkeys(("click", "select_item", "select_promotion", "clicks", "select_content"), "click"),
+    **dict.fromkeys(("cart", "add_to_cart", "addtocart", "add_to_wishlist", "fav", "favorite", "wishlist"), "cart"),
+    **dict.fromkeys(("basket", "add_to_basket", "view_cart", "begin_checkout", "checkout"), "cart"),
+    **dict.fromkeys(("add_shipping_info", "add_payment_info"), "cart"),
+    **dict.fromkeys(("purchase", "purchases", "purchased", "buy", "bought", "order", "orders", "sale"), "purchase"),
+    **dict.fromkeys(("transaction", "ecommerce_purchase", "in_app_purchase", "review", "rating"), "purchase"),
+}
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Two normalised tables, still lazy, and where they came from."""
+
+    interactions: pl.LazyFrame
+    """user_id, item_id, timestamp, event, order_id, problem, file, row; and for reports only: zone, original."""
+    items: pl.LazyFrame
+    """item_id, title, tags, vertical, problem, file, row, original."""
+    inputs: dict[str, Any]
+    """Fingerprints: table → relative file name → [bytes, mtime_ns]."""
+    names: dict[str, str]
+    """Where "interactions" and "items" came from, for messages."""
+    max_bad_share: float = 0.001
+    files: tuple[Path, ...] = ()
+    """Every raw file, so that a reading error can be traced to one."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How values are to be understood."""
+
+    time_zone: str = "UTC"
+    default_event: Event | None = None
+    events: Mapping[str, Event] = field(default_factory=dict)
+    earliest: date = date(1990, 1, 1)
+    latest: date | None = None
+    tag_separator: str = "|"
+    max_title_chars: int = 2000
+
+
+def resolve(
+    found: Sequence[str], names: Mapping[str, tuple[str, ...]], given: Mapping[str, str], where: str, setting: str
+) -> dict[str, str]:
+    """Ours → theirs for one file. What `given` names must exist; the rest is recognised by name."""
+    if unknown := set(given) - set(names):
+        raise ConfigError(f"{setting}.{min(unknown)}: no such column of ours. Known: {', '.join(names)}.")
+    theirs = {_plain(name): name for name in reversed(found)}
+    mapping: dict[str, str] = {}
+    for ours, aliases in names.items():
+        wanted = (given[ours],) if ours in given else (ours, *aliases)
+        hit = next((name for name in wanted if name in found), None)
+        hit = hit or next((theirs[_plain(name)] for name in wanted if _plain(name) in theirs), None)
+        if hit is not None:
+            mapping[ours] = hit
+        elif ours in given or ours not in OPTIONAL:
+            raise DataError(_missing(ours, wanted, found, where, setting))
+    return mapping
+
+
+def _plain(name: str) -> str:
+    return "".join(character for character in name.casefold() if character.isalnum())
+
+
+def _missing(ours: str, wanted: tuple[str, ...], found: Sequence[str], where: str, setting: str) -> str:
+    near = difflib.get_close_matches(ours, [*map(str, found)], n=1, cutoff=0.3)
+    guess = near[0] if near else "THEIRS"
+    what = f"no column for '{ours}'" if wanted[0] == ours else f"no column '{wanted[0]}' (asked for as '{ours}')"
+    shown = ", ".join(found[:30]) + (", …" if len(found) > 30 else "")
+    return (
+        f"{where} has {what}. Columns found: {shown or 'none'}.{f' Nearest: {guess}.' if near else ''} "
+        f"Say which one it is with --set {setting}.{ours}={guess}."
+    )
+
+
+def resolve_extra(found: Sequence[str], extra: Sequence[str], where: str) -> list[str]:
+    """Their names of the further item columns asked for."""
+    theirs = {_plain(name): name for name in reversed(found)}
+    for name in extra:
+        if _plain(name) not in theirs:
+            near = difflib.get_close_matches(name, found, n=1, cutoff=0.3)
+            raise DataError(
+                f"{where} has no column '{name}' (source.extra_tags). Columns found: {', '.join(found[:30])}."
+                f"{f' Nearest: {near[0]}.' if near else ''} Mend it with --set 'source.extra_tags=[…]'."
+            )
+    return [name if name in found else theirs[_plain(name)] for name in extra]

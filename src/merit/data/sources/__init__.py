@@ -1,0 +1,28 @@
+"""Where the two tables come from: a literal dict of functions, one per kind of source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from merit.data.schema import Tables
+from merit.data.sources.amazon_reviews import AmazonReviewsSource, open_amazon_reviews
+from merit.data.sources.complete_journey import CompleteJourneySource, open_complete_journey
+from merit.data.sources.tables import TablesSource, open_tables
+
+__all__ = ["AmazonReviewsSource", "CompleteJourneySource", "Source", "Tables", "TablesSource", "open_source"]
+
+Source = Annotated[TablesSource | CompleteJourneySource | AmazonReviewsSource, Field(discriminator="kind")]
+
+OPEN: dict[str, Callable[[Any], Tables]] = {
+    "tables": open_tables,
+    "complete-journey": open_complete_journey,
+    "amazon-reviews": open_amazon_reviews,
+}
+
+
+def open_source(source: Source) -> Tables:
+    """The two tables of a source, normalised and still lazy."""
+    return OPEN[source.kind](source)

@@ -1,0 +1,147 @@
+"""The public Amazon review files of 2014, 2018 and 2023 (one JSON object a line, plain or .gz).
+
+| | user | item | time | item text |
+|---|---|---|---|---|
+| 2014 | reviewerID | asin | unixReviewTime, seconds | title, categories: paths, brand; lines are Python literals |
+| 2018 | reviewerID | asin | unixReviewTime, seconds | title, category: one path, brand |
+| 2023 | user_id | parent_asin | timestamp, milliseconds | title, categories: one path, store, main_category |
+
+A review counts as a purchase. The `title` of a 2023 review is the reviewer's headline and is never read.
+The first step of a category path is the department that the whole file belongs to: it says nothing, so it is no tag.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import polars as pl
+from pydantic import Field
+
+from merit.config import Frozen
+from merit.data import normalise
+from merit.data.schema import FILE, ROW, Reading, Tables
+from merit.data.sources import files
+from merit.data.sources.tables import columns_of, open_table
+from merit.errors import DataError
+
+REVIEWS = {
+    "2023": {"user_id": "user_id", "item_id": "parent_asin", "timestamp": "timestamp"},
+    "2014/2018": {"user_id": "reviewerID", "item_id": "asin", "timestamp": "unixReviewTime"},
+}
+METADATA = {  # item id, category path, brand
+    "2023": ("parent_asin", "categories", "store"),
+    "2018": ("asin", "category", "brand"),
+    "2014": ("asin", "categories", "brand"),
+}
+_PATHS = pl.List(pl.List(pl.String))
+
+
+class AmazonReviewsSource(Frozen):
+    """Reviews as purchases, product metadata as items. The year is recognised by the columns."""
+
+    kind: Literal["amazon-reviews"] = "amazon-reviews"
+    reviews: Path
+    metadata: Path
+    extra_tags: tuple[Literal["brand"], ...] = ()
+    """("brand",) adds the brand (in 2023 the store) to the tags."""
+    vertical_level: Annotated[int, Field(ge=0)] = 1
+    """The step of the category path that is the vertical; 0 is the department the file belongs to."""
+    max_bad_share: Annotated[float, Field(ge=0, le=1)] = 0.001
+    max_title_chars: Annotated[int, Field(ge=1)] = 2000
+
+
+def open_amazon_reviews(source: AmazonReviewsSource) -> Tables:
+    """Both tables, lazily; only the Python literals of 2014 are read at once, line by line."""
+    reading = Reading(default_event="purchase", max_title_chars=source.max_title_chars)
+
+    def reviews(frame: pl.LazyFrame, file: Path) -> pl.LazyFrame:
+        mapping = _recognise(frame, file)
+        return normalise.interactions(frame, mapping, str(file), reading, text=True)
+
+    events, event_files, event_marks = open_table(source.reviews, "source.reviews", reviews)
+    found = files.find(source.metadata, "source.metadata")
+    goods = pl.concat([_items(file, source, reading) for file in found])
+    return Tables(
+        interactions=events,
+        items=goods,
+        inputs={"interactions": event_marks, "items": files.fingerprint(found, source.metadata)},
+        names={"interactions": str(source.reviews), "items": str(source.metadata)},
+        max_bad_share=source.max_bad_share,
+        files=(*event_files, *found),
+    )
+
+
+def _recognise(frame: pl.LazyFrame, file: Path) -> dict[str, str]:
+    found = columns_of(frame)
+    for mapping in REVIEWS.values():
+        if set(mapping.values()) <= set(found):
+            return mapping
+    known = "; ".join(f"{year}: {', '.join(mapping.values())}" for year, mapping in REVIEWS.items())
+    raise DataError(
+        f"{file} is no Amazon review file. Columns found: {', '.join(found[:30])}; known are {known}. "
+        "Name the file with --set source.reviews=PATH, or use source.kind=tables for other formats."
+    )
+
+
+def _items(file: Path, source: AmazonReviewsSource, reading: Reading) -> pl.LazyFrame:
+    frame = (
+        _python_literals(file) if _is_python(file) else files.scan(file, file.parent, typed=("categories", "category"))
+    )
+    found = columns_of(frame)
+    names = next((names for names in METADATA.values() if {*names[:2], "title"} <= set(found)), None)
+    if names is None:
+        known = "; ".join(f"{year}: {names[0]}, title, {names[1]}" for year, names in METADATA.items())
+        raise DataError(
+            f"{file} is no Amazon metadata file. Columns found: {', '.join(found[:30])}; known are {known}. "
+            "Name the file with --set source.metadata=PATH."
+        )
+    item, categories, brand = names
+    first, steps = _first_path_and_tags(frame, categories)
+    level = pl.min_horizontal(pl.lit(source.vertical_level), first.list.len().cast(pl.Int64) - 1)
+    brands = [pl.col(brand)] if source.extra_tags and brand in found else []
+    shaped = frame.select(
+        pl.col(ROW),
+        pl.col(FILE),
+        pl.col(item).alias("item_id"),
+        pl.col("title"),
+        pl.concat_list(steps.fill_null(pl.lit([], pl.List(pl.String))), *brands).alias("tags"),
+        first.list.get(level, null_on_oob=True).alias("vertical"),
+    )
+    mapping = {name: name for name in ("item_id", "title", "tags", "vertical")}
+    return normalise.items(shaped, mapping, (), str(file), reading, text=True)
+
+
+def _first_path_and_tags(frame: pl.LazyFrame, column: str) -> tuple[pl.Expr, pl.Expr]:
+    """The first category path, and all steps of all paths but the first of each. From 2018 on there is one path."""
+    dtype, paths = frame.collect_schema()[column], pl.col(column)
+    if not (isinstance(dtype, pl.List) and isinstance(dtype.inner, pl.List)):
+        path = paths.cast(pl.List(pl.String))
+        return path, path.list.slice(1)
+    later = paths.cast(_PATHS).list.eval(pl.element().list.slice(1).list.join("\x1f")).list.join("\x1f")
+    return paths.list.first(), later.str.split("\x1f")
+
+
+def _is_python(file: Path) -> bool:
+    with files.decompressed(file) as lines:
+        return lines.readline().lstrip().startswith(b"{'")
+
+
+def _python_literals(file: Path) -> pl.LazyFrame:
+    """The metadata of 2014: each line a Python dict. `literal_eval` reads values only, it never runs anything."""
+    rows: list[dict[str, Any]] = []
+    with files.decompressed(file) as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                value = ast.literal_eval(line.decode("utf-8").strip())
+                rows.append(
+                    {name: value.get(name) for name in ("asin", "title", "categories", "brand")} | {ROW: number}
+                )
+            except (ValueError, SyntaxError, AttributeError, MemoryError, RecursionError):
+                raise DataError(
+                    f"{file}, row {number} is neither JSON nor a Python literal. Mend or remove that line."
+                ) from None
+    text = pl.String()
+    schema = {"asin": text, "title": text, "categories": _PATHS, "brand": text, ROW: pl.UInt64()}
+    return pl.DataFrame(rows, schema=schema, strict=False).lazy().with_columns(pl.lit(str(file)).alias(FILE))

@@ -1,0 +1,281 @@
+"""Raw files: which ones there are, how to scan them lazily, and what is wrong with one that cannot be read."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import gzip
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from merit.data.schema import FILE, ROW
+from merit.errors import DataError, StorageError
+
+FORMATS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+}
+KNOWN = ".parquet, .csv, .tsv, .jsonl, .ndjson or .json (one object a line); the text ones also as .gz"
+
+
+def find(place: Path, setting: str) -> list[Path]:
+    """The data files at a path, in a fixed order. Hidden files and marks such as _SUCCESS are no data."""
+    if not place.exists():
+        raise DataError(f"{place} does not exist. Name the table with --set {setting}=PATH.")
+    if place.is_file():
+        kind_of(place)
+        return [place]
+    inside = sorted(path for path in place.rglob("*") if path.is_file() and not _hidden(path.relative_to(place)))
+    files = [path for path in inside if _suffix(path) in FORMATS]
+    if not files:
+        raise DataError(f"{place} holds no data files. Needed: {KNOWN}. Name another folder with --set {setting}=PATH.")
+    return files
+
+
+def fingerprint(files: Sequence[Path], place: Path) -> dict[str, list[int]]:
+    """Relative name → size and time of change, enough to notice that the input is not what it was."""
+    root = place if place.is_dir() else place.parent
+    stats = {path.relative_to(root).as_posix(): path.stat() for path in files}
+    return {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
+
+
+def kind_of(file: Path) -> str:
+    kind = FORMATS.get(_suffix(file))
+    if kind is None or (kind == "parquet" and file.name.endswith(".gz")):
+        raise DataError(f"{file}: its suffix does not tell the format. Rename it to end in {KNOWN}.")
+    return kind
+
+
+def scan_all(files: Sequence[Path], root: Path) -> list[tuple[pl.LazyFrame, Path]]:
+    """All files of a table in as few scans as possible, each with the first of its files.
+
+    Parquet files of one schema share a scan: a plan of a thousand scans takes longer to plan than to run.
+    """
+    groups: dict[str, list[Path]] = {}
+    for file in files:
+        groups.setdefault(_alike(file), []).append(file)
+    return [
+        (scan(group[0], root) if len(group) == 1 else _scan_parquets(group, root), group[0])
+        for group in groups.values()
+    ]
+
+
+def _alike(file: Path) -> str:
+    kind = kind_of(file)
+    _look_at(file, kind)
+    if kind != "parquet":
+        return str(file)  # text files cannot tell how many rows they hold, so each needs a scan of its own
+    with reading((file,)):
+        return str(pl.read_parquet_schema(file))
+
+
+def _scan_parquets(files: Sequence[Path], root: Path) -> pl.LazyFrame:
+    """Row numbers run through the whole scan; each file's begin after the rows of the files before it."""
+    before, offsets = 0, {}
+    for file in files:
+        offsets[str(file)] = before
+        before += pq.read_metadata(file).num_rows
+    frame = pl.scan_parquet(
+        [*files], hive_partitioning=False, row_index_name=ROW, row_index_offset=1, include_file_paths=FILE
+    )
+    row = pl.col(ROW).cast(pl.Int64) - pl.col(FILE).replace_strict(offsets, return_dtype=pl.Int64)
+    inside = pl.col(FILE).str.strip_prefix(str(root))
+    keys = {key: inside.str.extract(rf"(?:^|/){re.escape(key)}=([^/]*)/") for key in _hive(files[0], root)}
+    known = frame.collect_schema()
+    return frame.with_columns(row.alias(ROW), *[value.alias(key) for key, value in keys.items() if key not in known])
+
+
+def _hive(file: Path, root: Path) -> dict[str, str]:
+    """The keys of a partitioned folder: `day=2024-01-01/part-0.parquet`."""
+    return dict(part.split("=", 1) for part in file.relative_to(root).parts[:-1] if "=" in part)
+
+
+def scan(file: Path, root: Path, typed: Sequence[str] = ()) -> pl.LazyFrame:
+    """One file, lazily, with its name, its row numbers and the keys of its hive partitions.
+
+    Formats without types are read as text: what a value means is decided once, in `normalise`, for all formats.
+    `typed` names columns of JSON that keep their type where they are lists.
+    """
+    kind = kind_of(file)
+    _look_at(file, kind)
+    number: Any = {"row_index_name": ROW, "row_index_offset": 1}
+    with reading((file,)):
+        if kind == "parquet":
+            frame = pl.scan_parquet(file, hive_partitioning=False, **number)
+        elif kind == "json":
+            seen = pl.scan_ndjson(file, infer_schema_length=10_000).collect_schema()
+            kept = {name: seen[name] for name in typed if isinstance(seen.get(name), pl.List)}
+            frame = pl.scan_ndjson(file, schema={**dict.fromkeys(seen, pl.String()), **kept}, **number)
+        else:
+            frame = pl.scan_csv(
+                file, separator="\t" if kind == "tsv" else ",", infer_schema=False, glob=False, **number
+            )
+        known = frame.collect_schema()
+    keys = [pl.lit(value).alias(key) for key, value in _hive(file, root).items() if key not in known]
+    return frame.with_columns(pl.lit(str(file)).alias(FILE), *keys)
+
+
+def is_text(file: Path) -> bool:
+    return kind_of(file) != "parquet"
+
+
+@contextmanager
+def reading(files: Sequence[Path]) -> Iterator[None]:
+    """Turn a reader's complaint into one that names the file, the row where there is one, and the remedy."""
+    try:
+        yield
+    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+        if any(os.strerror(code) in str(error) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)):
+            raise  # about a file being written, not about these
+        for file in files:
+            _diagnose(file, str(error))
+        if isinstance(error, OSError):
+            raise
+        raise DataError(f"{_listed(files)} cannot be read: {_first_line(error)}. Convert it to Parquet.") from error
+
+
+def _suffix(file: Path) -> str:
+    name = file.name.lower()
+    return Path(name.removesuffix(".gz")).suffix
+
+
+def _hidden(relative: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in relative.parts)
+
+
+def _listed(files: Sequence[Path]) -> str:
+    return str(files[0]) if len(files) == 1 else f"{files[0]} or one of {len(files) - 1:,} further files"
+
+
+def _first_line(error: object) -> str:
+    return str(error).strip().splitlines()[0][:200].rstrip(".") if str(error).strip() else type(error).__name__
+
+
+def _look_at(file: Path, kind: str) -> None:
+    """Tell at the door what readers tell badly or not at all."""
+    try:
+        with file.open("rb") as raw:
+            start = raw.read(8)
+            raw.seek(max(-4, -file.stat().st_size), 2)
+            end = raw.read(4)
+    except PermissionError:
+        raise StorageError(f"{file} may not be read. Mend its permissions (chmod u+r).") from None
+    if not start:
+        raise DataError(f"{file} is empty. Export the table again, or name another file.")
+    if kind == "parquet" and not (start.startswith(b"PAR1") and end == b"PAR1"):
+        told = (
+            "truncated Parquet (its end is missing)"
+            if start.startswith(b"PAR1")
+            else "not Parquet in spite of its name"
+        )
+        raise DataError(f"{file} is {told}. Copy or export it again.")
+    if kind != "parquet" and start.startswith(b"PAR1"):
+        raise DataError(f"{file} is Parquet in spite of its name. Rename it to end in .parquet.")
+    if file.name.endswith(".gz") and not start.startswith(b"\x1f\x8b"):
+        raise DataError(f"{file} is not compressed in spite of its name. Rename it without .gz.")
+    if kind == "json" and start.lstrip().startswith(b"["):
+        raise DataError(f"{file} is one JSON array; one object a line is needed: `jq -c '.[]' {file} > table.jsonl`.")
+    if kind in ("csv", "tsv"):
+        _check_quotes(file)
+
+
+def _check_quotes(file: Path) -> None:
+    """A reader that skips the column with an open quote loses every row after it without a word."""
+    with decompressed(file) as raw, _gzip_errors(file):
+        odd = sum(block.count(b'"') for block in iter(lambda: raw.read(1 << 20), b"")) % 2
+    if not odd:
+        return
+    with decompressed(file) as raw:
+        row = next(number for number, line in enumerate(raw) if line.count(b'"') % 2)
+    raise DataError(
+        f"{file}, row {row}: a double quote is never closed, so the rows after it cannot be told apart. "
+        'Close it, or double it ("") where it belongs to the text.'
+    )
+
+
+def _diagnose(file: Path, complaint: str) -> None:
+    """Look at one file with slow and simple means; raise if something is wrong with it."""
+    kind = kind_of(file)
+    if kind == "parquet":
+        _diagnose_parquet(file)
+        return
+    header = 0 if kind == "json" else 1
+    with decompressed(file) as raw, _gzip_errors(file):
+        for number, line in enumerate(raw, 1 - header):
+            _decode(file, number, line)
+            if kind == "json":
+                _parse_json(file, number, line)
+    if kind != "json":
+        _count_fields(file, "\t" if kind == "tsv" else ",")
+        if "malformed" in complaint or "could not parse" in complaint:
+            raise DataError(f"{file}: a quoted field is damaged ({_first_line(complaint)}). Mend the quotes in it.")
+
+
+def _decode(file: Path, row: int, line: bytes) -> None:
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{file}, row {row}: byte {line[error.start]:#04x} is not UTF-8. "
+            f"Convert the file: `iconv -f WINDOWS-1252 -t UTF-8 {file} > converted{_suffix(file)}`."
+        ) from None
+
+
+def _parse_json(file: Path, row: int, line: bytes) -> None:
+    try:
+        value = json.loads(line) if line.strip() else {}
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise DataError(f"{file}, row {row} is not JSON: {_first_line(error)}. Mend or remove that line.") from None
+    if not isinstance(value, dict):
+        raise DataError(f"{file}, row {row} is no JSON object but {str(value)[:40]}. Each line must be one object.")
+
+
+def _count_fields(file: Path, separator: str) -> None:
+    with _opened_as_text(file) as lines:
+        csv.field_size_limit(1 << 30)
+        rows = csv.reader(lines, delimiter=separator)
+        width = len(next(rows, []))
+        for number, fields in enumerate(rows, 1):
+            if len(fields) > width:
+                raise DataError(
+                    f"{file}, row {number} has {len(fields)} fields, but the header names {width} columns. "
+                    f"Put fields that hold a {separator!r} in double quotes."
+                )
+
+
+def _diagnose_parquet(file: Path) -> None:
+    try:
+        pl.scan_parquet(file).select(pl.all().null_count()).collect(engine="streaming")
+    except pl.exceptions.PolarsError as error:
+        raise DataError(f"{file} is damaged: {_first_line(error)}. Copy or export it again.") from None
+
+
+def decompressed(file: Path) -> IO[bytes]:
+    return gzip.open(file, "rb") if file.name.endswith(".gz") else file.open("rb")  # type: ignore[return-value]
+
+
+def _opened_as_text(file: Path) -> IO[str]:
+    if file.name.endswith(".gz"):
+        return gzip.open(file, "rt", encoding="utf-8", newline="")
+    return file.open(encoding="utf-8", newline="")
+
+
+@contextmanager
+def _gzip_errors(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, gzip.BadGzipFile, OSError) as error:
+        raise DataError(f"{file} is cut off or damaged ({_first_line(error)}). Copy or compress it again.") from None

@@ -1,0 +1,113 @@
+"""One's own two tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Literal
+from zoneinfo import ZoneInfo
+
+import polars as pl
+from pydantic import AfterValidator, Field
+
+from merit.config import Frozen
+from merit.data import normalise
+from merit.data.schema import FILE, INTERACTION_NAMES, ITEM_NAMES, ROW, Reading, Tables, resolve, resolve_extra
+from merit.data.sources import files
+from merit.errors import DataError
+from merit.types import Event
+
+Normalise = Callable[[pl.LazyFrame, Path], pl.LazyFrame]
+
+
+def _known_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise ValueError("not a time zone; write one such as UTC or Europe/Berlin") from None
+    return name
+
+
+class TablesSource(Frozen):
+    """Interactions and items from files or folders of Parquet, CSV or JSON lines."""
+
+    kind: Literal["tables"] = "tables"
+    interactions: Path
+    items: Path
+    columns: dict[str, str] = {}
+    """Ours → theirs, for interactions. Usual names are recognised without."""
+    item_columns: dict[str, str] = {}
+    """Ours → theirs, for items."""
+    time_zone: Annotated[str, AfterValidator(_known_zone)] = "UTC"
+    """Of times that are written without one."""
+    default_event: Event | None = None
+    """What every row is, in a table without an event column. Never guessed: a view is no purchase."""
+    events: dict[str, Event] = {}
+    """Further names of events, theirs → ours."""
+    extra_tags: tuple[str, ...] = ()
+    """Further item columns whose text becomes tags, such as brand."""
+    tag_separator: Annotated[str, Field(min_length=1)] = "|"
+    """Between tags given as one text. Not the comma: labels such as "Creams, Gels & Lotions" hold it."""
+    max_bad_share: Annotated[float, Field(ge=0, le=1)] = 0.001
+    """Go on without bad rows up to this share of a table. More of them means a mistake in the export."""
+    max_title_chars: Annotated[int, Field(ge=1)] = 2000
+    """A longer title is a bad row: no shop writes one, and it would fill a prompt by itself."""
+    earliest: date = date(1990, 1, 1)
+    """No shop log is older; epoch zero and swapped units land before it."""
+    latest: date | None = None
+    """The last plausible day. Without it: two days from now."""
+
+
+def open_tables(source: TablesSource) -> Tables:
+    """Find the files, map their columns, normalise them lazily."""
+    reading = Reading(
+        time_zone=source.time_zone,
+        default_event=source.default_event,
+        events=source.events,
+        earliest=source.earliest,
+        latest=source.latest,
+        tag_separator=source.tag_separator,
+        max_title_chars=source.max_title_chars,
+    )
+
+    def interactions(frame: pl.LazyFrame, file: Path) -> pl.LazyFrame:
+        mapping = resolve(columns_of(frame), INTERACTION_NAMES, source.columns, str(file), "source.columns")
+        return normalise.interactions(frame, mapping, str(file), reading, files.is_text(file))
+
+    def items(frame: pl.LazyFrame, file: Path) -> pl.LazyFrame:
+        found = columns_of(frame)
+        mapping = resolve(found, ITEM_NAMES, source.item_columns, str(file), "source.item_columns")
+        extra = resolve_extra(found, source.extra_tags, str(file))
+        if "tags" not in mapping and not extra:
+            raise DataError(
+                f"{file} has no column for 'tags', and without tags there are no interests. "
+                f"Columns found: {', '.join(found[:30])}. Name it with --set source.item_columns.tags=THEIRS, "
+                "or take other text with --set 'source.extra_tags=[\"brand\"]'."
+            )
+        return normalise.items(frame, mapping, extra, str(file), reading, files.is_text(file))
+
+    events, event_files, event_marks = open_table(source.interactions, "source.interactions", interactions)
+    goods, good_files, good_marks = open_table(source.items, "source.items", items)
+    return Tables(
+        interactions=events,
+        items=goods,
+        inputs={"interactions": event_marks, "items": good_marks},
+        names={"interactions": str(source.interactions), "items": str(source.items)},
+        max_bad_share=source.max_bad_share,
+        files=(*event_files, *good_files),
+    )
+
+
+def open_table(
+    place: Path, setting: str, normalised: Normalise
+) -> tuple[pl.LazyFrame, list[Path], dict[str, list[int]]]:
+    """All files of one table. Files that differ in their columns or types are normalised by themselves."""
+    found = files.find(place, setting)
+    root = place if place.is_dir() else place.parent
+    frames = [normalised(frame, file) for frame, file in files.scan_all(found, root)]
+    return pl.concat(frames), found, files.fingerprint(found, place)
+
+
+def columns_of(frame: pl.LazyFrame) -> list[str]:
+    return [name for name in frame.collect_schema() if name not in (ROW, FILE)]

@@ -1,0 +1,184 @@
+"""Recall, precision and F1 of predicted labels, each as what every user adds to it.
+
+- pooled (the paper's "global"): all golds found / all golds, all right predictions / all predictions;
+- per_user: the mean over users of their own recall, precision, F1; a user without predictions has precision 0;
+- by vertical: recall over golds of the vertical, precision over predictions of it;
+- at a budget k: recall of the first k labels of the ranked list, the fair comparison between methods that run to
+  different lengths;
+- novel: recall over golds the user never had in the history, where repeating the history finds nothing;
+- tau_auc: mean recall over thresholds by the trapezoid rule, over [0.5, 1] and over the paper's [0.7, 0.9].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from merit.config import Frozen
+from merit.data.ragged import Ragged
+from merit.evaluation.matching import FLOOR, Edges, Hits, Rule, Threshold, edges_of, match
+from merit.evaluation.predictions import Predictions, Truth, check, owners
+from merit.evaluation.uncertainty import Form, Metric, Reals, f1, per_user, ratio
+
+CURVE = tuple(round(0.5 + 0.05 * step, 2) for step in range(11))
+
+
+class EvaluationConfig(Frozen):
+    thresholds: tuple[Annotated[float, Field(ge=FLOOR, le=1)], ...] = Field((0.7, 0.8, 0.9), min_length=1)
+    """The paper's; the first is the headline."""
+    budgets: tuple[int, ...] = (5, 10, 20)
+    near: float = Field(0.6, ge=0.5, le=1)
+    """Wrong predictions closer than this to an earlier wrong one count as a cascade; the mining limit."""
+    resamples: int = Field(2_000, ge=100)
+
+
+class Key(NamedTuple):
+    """The name of a figure."""
+
+    metric: str
+    match: str = ""
+    """A threshold, "exact", or a range of thresholds; empty where nothing is matched."""
+    budget: int | None = None
+    """Labels per example; None is free length."""
+    part: str = "all"
+    """all, or novel."""
+    vertical: str = ""
+    rule: Rule = "one_to_one"
+    average: str = "pooled"
+
+
+Metrics = dict[Key, Metric]
+Counts = tuple[Reals, Reals, Reals, Reals]  # right, said, found, true: of every user
+
+
+def measure(predictions: Predictions, truth: Truth, config: EvaluationConfig | None = None) -> Metrics:
+    """All figures of one method and seed, but for the exposure-bias meter (cascades.py)."""
+    config = config or EvaluationConfig()
+    check(predictions, truth)
+    found: Metrics = {}
+    edges = edges_of(predictions.free, truth.gold, truth.vectors)
+    for part in (
+        _free(predictions.free, edges, truth, config),
+        _auc(edges, truth, config),
+        _verticals(predictions.free, match(edges, config.thresholds[0]), truth, config),
+        _budgets(predictions, truth, config),
+    ):
+        found |= dict(part)
+    return found
+
+
+def named(threshold: Threshold) -> str:
+    return threshold if threshold == "exact" else f"{threshold:g}"
+
+
+def tau_auc(thresholds: Sequence[float], values: Reals) -> float:
+    """Normalised trapezoidal area under values over thresholds."""
+    return float(_trapezoid(thresholds) @ values)
+
+
+def _free(said: Ragged, edges: Edges, truth: Truth, config: EvaluationConfig) -> Iterator[tuple[Key, Metric]]:
+    """Recall, precision and F1 at free length for all thresholds, by both rules and averages."""
+    thresholds: list[Threshold] = [*sorted({*CURVE, *config.thresholds}), "exact"]
+    for threshold in thresholds:
+        counts = _counts(said, match(edges, threshold), truth)
+        yield from _three(counts, Key("", named(threshold)))
+        if threshold == "exact" or threshold in config.thresholds:
+            yield from _per_user(counts, Key("", named(threshold), average="per_user"))
+    for threshold in config.thresholds:
+        yield from _three(_counts(said, match(edges, threshold, "any"), truth), Key("", named(threshold), rule="any"))
+    lengths = per_user(truth.user, said.lengths(), truth.users)
+    yield Key("predictions"), _metric(lengths, _examples(truth))
+
+
+def _counts(said: Ragged, hits: Hits, truth: Truth) -> Counts:
+    user = truth.user[owners(said)]
+    golds = truth.user[owners(truth.gold)]
+    return (
+        per_user(user, hits.predictions, truth.users),
+        per_user(user, np.ones(len(user)), truth.users),
+        per_user(golds, hits.golds, truth.users),
+        per_user(golds, np.ones(len(golds)), truth.users),
+    )
+
+
+def _three(counts: Counts, key: Key) -> Iterator[tuple[Key, Metric]]:
+    right, said, found, true = counts
+    yield key._replace(metric="recall"), _metric(found, true)
+    yield key._replace(metric="precision"), _metric(right, said)
+    yield key._replace(metric="f1"), _metric(*counts, form=f1)
+
+
+def _per_user(counts: Counts, key: Key) -> Iterator[tuple[Key, Metric]]:
+    """Means over users who have a gold; dividing by at least one makes an empty list a precision of 0."""
+    right, said, found, true = counts
+    recall, precision = found / np.maximum(true, 1), right / np.maximum(said, 1)
+    mean = 2 * recall * precision / np.where(recall + precision > 0, recall + precision, 1)
+    counted = (true > 0).astype(np.float64)
+    for name, values in (("recall", recall), ("precision", precision), ("f1", mean)):
+        yield key._replace(metric=name), _metric(values * counted, counted)
+
+
+def _auc(edges: Edges, truth: Truth, config: EvaluationConfig) -> Iterator[tuple[Key, Metric]]:
+    """Golds are the same at each threshold, so the area is itself one ratio of sums."""
+    user = truth.user[owners(truth.gold)]
+    true = per_user(user, np.ones(len(user)), truth.users)
+    for thresholds in (CURVE, config.thresholds):
+        found = sum(
+            share * match(edges, threshold).golds
+            for share, threshold in zip(_trapezoid(thresholds), thresholds, strict=True)
+        )
+        key = Key("tau_auc", f"{thresholds[0]:g}–{thresholds[-1]:g}")
+        yield key, _metric(per_user(user, np.asarray(found), truth.users), true)
+
+
+def _trapezoid(thresholds: Sequence[float]) -> Reals:
+    """The weight of each value in the normalised area; a single threshold is its own mean."""
+    if len(thresholds) == 1:
+        return np.ones(1)
+    steps = np.diff(np.asarray(thresholds, dtype=np.float64))
+    shares: Reals = (np.append(steps, 0) + np.insert(steps, 0, 0)) / (2 * steps.sum())
+    return shares
+
+
+def _verticals(said: Ragged, hits: Hits, truth: Truth, config: EvaluationConfig) -> Iterator[tuple[Key, Metric]]:
+    """The three, for each vertical that has golds."""
+    gold, predicted = truth.vertical[truth.gold.values], truth.vertical[said.values]
+    for vertical in np.unique(gold).tolist():
+        counts = (
+            *_within(said, predicted == vertical, hits.predictions, truth),
+            *_within(truth.gold, gold == vertical, hits.golds, truth),
+        )
+        yield from _three(counts, Key("", named(config.thresholds[0]), vertical=truth.verticals[vertical]))
+
+
+def _within(lists: Ragged, inside: NDArray[np.bool_], hits: NDArray[np.bool_], truth: Truth) -> tuple[Reals, Reals]:
+    """Of every user: hits inside, and all inside."""
+    user = truth.user[owners(lists)[inside]]
+    return per_user(user, hits[inside], truth.users), per_user(user, np.ones(len(user)), truth.users)
+
+
+def _budgets(predictions: Predictions, truth: Truth, config: EvaluationConfig) -> Iterator[tuple[Key, Metric]]:
+    """Recall at equal budgets, over all golds and over novel ones; and how many labels were really given."""
+    ranked = predictions.at(max(config.budgets))
+    edges = edges_of(ranked, truth.gold, truth.vectors)
+    parts = {"all": np.ones(len(truth.gold.values), dtype=bool), "novel": truth.novel}
+    for budget in config.budgets:
+        lengths = per_user(truth.user, np.minimum(ranked.lengths(), budget), truth.users)
+        yield Key("predictions", budget=budget), _metric(lengths, _examples(truth))
+        for threshold in (config.thresholds[0], "exact"):
+            golds = match(edges, threshold, budget=budget).golds
+            for part, inside in parts.items():
+                key = Key("recall", named(threshold), budget, part)
+                yield key, _metric(*_within(truth.gold, inside, golds, truth))
+
+
+def _examples(truth: Truth) -> Reals:
+    return per_user(truth.user, np.ones(len(truth)), truth.users)
+
+
+def _metric(*columns: Reals, form: Form = ratio) -> Metric:
+    return Metric(np.stack(columns, axis=1), form)

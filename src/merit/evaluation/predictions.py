@@ -1,0 +1,211 @@
+"""What a method said and what is true, as flat arrays on disk and in memory. The evaluator sees nothing else.
+
+    write(Path("predictions.parquet"), Predictions("trivial", 7, free))
+    predictions, truth = read(Path("predictions.parquet")), read_truth(Path("truth.parquet"), labels, vectors)
+    check(predictions, truth)
+
+A label is its row in the label space; an example is its row in the truth.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from merit.data.ragged import Ragged, list_column, offsets_of
+from merit.errors import DamagedArtifact, DataError
+from merit.types import Floats, Ints
+
+UNKNOWN = "unknown"  # the vertical of a label that has none
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """One method with one seed on all test examples."""
+
+    method: str
+    seed: int
+    free: Ragged
+    """Labels of each example, best first, as many as the method chose to give."""
+    ranked: Ragged | None = None
+    """At least 20 labels of each example, best first, for equal budgets; the free list serves where there is none."""
+    command: str = ""
+    """What makes these predictions again."""
+    commit: str = ""
+
+    def at(self, budget: int | None) -> Ragged:
+        """The lists at free length, or the first `budget` labels of each. A short list is never padded."""
+        if budget is None:
+            return self.free
+        return head(self.free if self.ranked is None else self.ranked, budget)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The test examples and the labels they speak of."""
+
+    gold: Ragged
+    """Different labels of each example."""
+    history: Ragged
+    """Different labels of each example's history, in any order."""
+    counts: NDArray[np.int32]
+    """Beside `history.values`: events of the history with that label."""
+    purchases: NDArray[np.int32]
+    """Beside `history.values`: purchases among those events."""
+    user: Ints
+    """By example: whose it is, as a number from 0 to the number of users. Users are the unit of every interval."""
+    vertical: Ints
+    """By label: a row of `verticals`."""
+    verticals: Sequence[str]
+    vectors: Floats
+    """By label: a row of length one. May be memory-mapped."""
+    cluster: Ints
+    """By label."""
+    user_ids: Sequence[str] = ()
+
+    def __len__(self) -> int:
+        return len(self.gold)
+
+    @property
+    def users(self) -> int:
+        return int(self.user.max()) + 1 if len(self.user) else 0
+
+    @property
+    def labels(self) -> int:
+        return len(self.vectors)
+
+    @cached_property
+    def novel(self) -> NDArray[np.bool_]:
+        """Beside `gold.values`: whether the user never had that label in the history."""
+        return ~np.isin(_keys(self.gold, self.labels), _keys(self.history, self.labels))
+
+
+def owners(lists: Ragged) -> Ints:
+    """The row of every value."""
+    return np.repeat(np.arange(len(lists)), lists.lengths())
+
+
+def ranks(lists: Ragged) -> Ints:
+    """The place of every value in its row, from 0."""
+    return np.arange(len(lists.values)) - np.repeat(lists.offsets[:-1], lists.lengths())
+
+
+def select(lists: Ragged, keep: NDArray[np.bool_]) -> Ragged:
+    """The values that are kept, in the same rows and order."""
+    sizes = np.bincount(owners(lists)[keep], minlength=len(lists))
+    return Ragged(offsets_of(sizes), lists.values[keep])
+
+
+def head(lists: Ragged, length: int) -> Ragged:
+    """At most the first `length` values of each row."""
+    return select(lists, ranks(lists) < length)
+
+
+def _keys(lists: Ragged, labels: int) -> Ints:
+    return owners(lists) * labels + lists.values
+
+
+def check(predictions: Predictions, truth: Truth) -> None:
+    """Refuse what would be measured wrongly: examples missing, labels unknown or said twice."""
+    name = f"{predictions.method} (seed {predictions.seed})"
+    for lists in (predictions.free, predictions.ranked):
+        if lists is None:
+            continue
+        if len(lists) != len(truth):
+            raise DataError(f"{name} has {len(lists):,} predictions for {len(truth):,} examples. Predict them again.")
+        if len(lists.values) and not (lists.values.min() >= 0 and lists.values.max() < truth.labels):
+            raise DataError(
+                f"{name} predicts labels outside the {truth.labels:,} of this space: another version of it?"
+            )
+        if (np.diff(np.sort(_keys(lists, truth.labels))) == 0).any():
+            raise DataError(f"{name} predicts a label twice for one example. Keep the first of each.")
+
+
+# --- on disk ---------------------------------------------------------------------------------------------------------
+
+
+def write(path: Path, predictions: Predictions) -> None:
+    """One row per example: example, labels, ranked (null where there is none)."""
+    ranked = pl.Series([None] * len(predictions.free), dtype=pl.List(pl.Int32))
+    frame = pl.DataFrame(
+        {
+            "example": np.arange(len(predictions.free), dtype=np.uint32),
+            "labels": _column(predictions.free),
+            "ranked": ranked if predictions.ranked is None else _column(predictions.ranked),
+        }
+    )
+    facts = {name: getattr(predictions, name) for name in ("method", "seed", "command", "commit")}
+    frame.write_parquet(path, metadata={"merit": json.dumps(facts)})
+
+
+def read(*paths: Path) -> Predictions:
+    """One file, or the shards of one run in any order: all examples together must be 0, 1, 2… without a gap."""
+    try:
+        facts = [json.loads(pl.read_parquet_metadata(path)["merit"]) for path in paths]
+        frame = pl.concat([pl.read_parquet(path) for path in paths]).sort("example")
+        free, ranked = _ragged(frame["labels"]), frame["ranked"]
+    except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
+        raise DamagedArtifact(f"{paths[0]} does not hold predictions ({error}). Make them again.") from None
+    if (frame["example"] != pl.int_range(len(frame), eager=True)).any():
+        raise DataError(f"{paths[0]}: examples are missing or double. Give all shards of one run, each once.")
+    if any(fact != facts[0] for fact in facts):
+        raise DataError(f"{paths[0]} and its companions are not from one run: {facts[0]} and others.")
+    return Predictions(free=free, ranked=None if ranked.has_nulls() else _ragged(ranked), **facts[0])
+
+
+def write_truth(path: Path, truth: Truth) -> None:
+    """The examples only: verticals, clusters and vectors belong to the label space, which has them already."""
+    sizes = truth.history.lengths()
+    frame = pl.DataFrame(
+        {
+            "user": truth.user,
+            "gold": _column(truth.gold),
+            "history": _column(truth.history),
+            "counts": list_column(truth.counts.astype(np.int32), sizes),
+            "purchases": list_column(truth.purchases.astype(np.int32), sizes),
+        }
+    )
+    ids = pl.Series("user_id", list(truth.user_ids), dtype=pl.String)
+    frame = frame.with_columns(ids.gather(truth.user)) if len(ids) else frame
+    frame.write_parquet(path)
+
+
+def read_truth(path: Path, labels: pl.DataFrame, vectors: Floats) -> Truth:
+    """The examples of `path` over a label space: `labels` has vertical and cluster, its row is the id."""
+    try:
+        frame = pl.read_parquet(path)
+        gold, history, counts, purchases = (_ragged(frame[name]) for name in ("gold", "history", "counts", "purchases"))
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise DamagedArtifact(f"{path} does not hold test examples ({error}). Make them again.") from None
+    user = frame["user"].to_numpy().astype(np.int64)
+    names = labels["vertical"].fill_null(UNKNOWN)
+    verticals = names.unique().sort()
+    known = frame.unique("user").sort("user")["user_id"].to_list() if "user_id" in frame.columns else ()
+    return Truth(
+        gold=gold,
+        history=history,
+        counts=counts.values,
+        purchases=purchases.values,
+        user=user,
+        vertical=verticals.search_sorted(names).to_numpy().astype(np.int64),
+        verticals=verticals.to_list(),
+        vectors=vectors,
+        cluster=labels["cluster"].to_numpy().astype(np.int64),
+        user_ids=known,
+    )
+
+
+def _column(lists: Ragged) -> pl.Series:
+    return list_column(lists.values.astype(np.int32), lists.lengths())
+
+
+def _ragged(column: pl.Series) -> Ragged:
+    values = column.explode(empty_as_null=False).to_numpy().astype(np.int32)
+    return Ragged(offsets_of(column.list.len().to_numpy().astype(np.int64)), values)

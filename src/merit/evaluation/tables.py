@@ -1,0 +1,195 @@
+"""Rows that can be trusted: a figure with its interval, its gain over a baseline, its seeds, command and commit.
+
+    figures = compare([(predictions, measure(predictions, truth)), …], users=truth.users, seed=7)
+    table = headline(figures)
+    print(markdown(table)); show("Results", table)
+
+`figures` is long (one row per method and figure, shares as numbers); tables are wide and ready to read (points).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import polars as pl
+from rich.markup import escape
+
+from merit import console
+from merit.errors import DataError
+from merit.evaluation.cascades import LOST
+from merit.evaluation.classification import Key, Metrics
+from merit.evaluation.predictions import Predictions
+from merit.evaluation.uncertainty import RESAMPLES, Sample, interval, minus, pool, sample, weights
+
+Columns = Mapping[str, Key]
+COUNTED = {"predictions", "clusters"}  # amounts, not shares
+SCHEMA = pl.Schema(
+    {
+        "method": pl.String(),
+        "metric": pl.String(),
+        "match": pl.String(),
+        "budget": pl.Int64(),
+        "part": pl.String(),
+        "vertical": pl.String(),
+        "rule": pl.String(),
+        "average": pl.String(),
+        "value": pl.Float64(),
+        "low": pl.Float64(),
+        "high": pl.Float64(),
+        "spread": pl.Float64(),
+        "users": pl.Int64(),
+        "seeds": pl.Int64(),
+        "gain": pl.Float64(),  # over the method compared with, on the same users
+        "gain_low": pl.Float64(),
+        "gain_high": pl.Float64(),
+        "command": pl.String(),
+        "commit": pl.String(),
+    }
+)
+FACTS = ("users", "seeds", "commit", "command")
+HEADLINE: Columns = {
+    "recall": Key("recall", "0.7"),
+    "precision": Key("precision", "0.7"),
+    "F1": Key("f1", "0.7"),
+    "recall@5": Key("recall", "0.7", 5),
+    "recall@10": Key("recall", "0.7", 10),
+    "recall@20": Key("recall", "0.7", 20),
+    "predictions per user": Key("predictions"),
+}
+EXACT: Columns = {name: key._replace(match="exact") if key.match else key for name, key in HEADLINE.items()}
+NOVEL: Columns = {
+    f"{match} @{budget}": Key("recall", named, budget, "novel")
+    for match, named in (("τ = 0.7", "0.7"), ("exact", "exact"))
+    for budget in (5, 10, 20)
+}
+THRESHOLDS: Columns = {
+    **{f"recall {match}": Key("recall", match) for match in ("0.7", "0.8", "0.9", "exact")},
+    "τ-AUC 0.5–1": Key("tau_auc", "0.5–1"),
+    "τ-AUC 0.7–0.9": Key("tau_auc", "0.7–0.9"),
+    "recall 0.7, any": Key("recall", "0.7", rule="any"),
+    "precision 0.7, any": Key("precision", "0.7", rule="any"),
+    "F1 0.7, any": Key("f1", "0.7", rule="any"),
+}
+EXPOSURE: Columns = {
+    "near-correlates": Key("near_correlates", "0.7"),
+    "near-correlates @10": Key("near_correlates", "0.7", 10),
+    "clusters per user": Key("clusters"),
+    "clusters per user @10": Key("clusters", budget=10),
+    "recall lost": LOST,
+}
+
+
+def compare(
+    runs: Iterable[tuple[Predictions, Metrics]],
+    users: int,
+    seed: int,
+    against: str = "trivial",
+    resamples: int = RESAMPLES,
+) -> pl.DataFrame:
+    """All figures of all methods; runs of one name are seeds of one method. See SCHEMA."""
+    methods: dict[str, list[tuple[Predictions, Metrics]]] = {}
+    for run in runs:
+        methods.setdefault(run[0].method, []).append(run)
+    if against not in methods:
+        raise DataError(f"There is no method {against!r} to compare with, only {', '.join(methods)}.")
+    lots = weights(users, seed, resamples)
+    drawn = {name: _pooled([sample(metrics, lots) for _, metrics in of]) for name, of in methods.items()}
+    rows = [
+        row
+        for name, of in methods.items()
+        for row in _rows(name, drawn[name], drawn[against], [predictions for predictions, _ in of])
+    ]
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def _pooled(seeds: Sequence[Mapping[Key, Sample]]) -> dict[Key, Sample]:
+    """Only what every seed has: a mean over some of the seeds would be another figure."""
+    return {key: pool([each[key] for each in seeds]) for key in seeds[0] if all(key in each for each in seeds)}
+
+
+def _rows(
+    method: str, drawn: Mapping[Key, Sample], base: Mapping[Key, Sample], seeds: Sequence[Predictions]
+) -> Iterable[dict[str, Any]]:
+    facts = {name: ", ".join(sorted({getattr(each, name) for each in seeds})) for name in ("command", "commit")}
+    for key, found in drawn.items():
+        row = {"method": method} | key._asdict() | asdict(interval(found)) | facts
+        if key in base:
+            gain = interval(minus(found, base[key]))
+            row |= {"gain": gain.value, "gain_low": gain.low, "gain_high": gain.high}
+        yield row
+
+
+def pick(figures: pl.DataFrame, key: Key) -> pl.DataFrame:
+    """The rows of one figure, a row per method."""
+    return figures.filter(pl.all_horizontal(pl.col(name).eq_missing(value) for name, value in key._asdict().items()))
+
+
+def headline(figures: pl.DataFrame, columns: Columns = HEADLINE, gains: Sequence[str] = ("recall",)) -> pl.DataFrame:
+    """A row per method, best first by the first column, each cell with its interval; then where it came from.
+
+    `gains` names the columns that are also given as difference to the method compared with.
+    """
+    best = pick(figures, next(iter(columns.values()))).sort(
+        "value", "method", descending=[True, False], nulls_last=True
+    )
+    table = best.select("method")
+    for name, key in columns.items():
+        cells = pick(figures, key).select("method", **_cells(name, key, name in gains))
+        table = table.join(cells, on="method", how="left", maintain_order="left")
+    return table.join(best.select("method", *FACTS), on="method", how="left", maintain_order="left")
+
+
+def _cells(name: str, key: Key, gain: bool) -> dict[str, pl.Expr]:
+    unit = 1 if key.metric in COUNTED else 100
+    cells = {name: _text("value", "low", "high", unit, "")}
+    return cells | ({f"Δ {name}": _text("gain", "gain_low", "gain_high", unit, "+")} if gain else {})
+
+
+def _text(value: str, low: str, high: str, unit: int, sign: str) -> pl.Expr:
+    """29.1 [27.9, 30.3]: shares in points of a hundred."""
+
+    def write(row: Mapping[str, float | None]) -> str | None:
+        figures = [row[name] for name in (value, low, high)]
+        if any(figure is None or math.isnan(figure) for figure in figures):
+            return None
+        middle, left, right = (f"{unit * figure:{sign}.1f}" for figure in figures if figure is not None)
+        return f"{middle} [{left}, {right}]"
+
+    return pl.struct(value, low, high).map_elements(write, return_dtype=pl.String)
+
+
+def leaders(figures: pl.DataFrame, columns: Columns) -> dict[str, str]:
+    """The method with the highest figure in each column of shares; in a tie, the first by name."""
+    found = {}
+    for name, key in columns.items():
+        best = pick(figures, key).drop_nans("value").sort("value", "method", descending=[True, False])
+        if key.metric not in COUNTED and len(best):
+            found[name] = str(best["method"][0])
+    return found
+
+
+def markdown(table: pl.DataFrame, bold: Mapping[str, str] | None = None) -> str:
+    """A table for a README; `bold` maps a column to the method whose cell stands out."""
+    lines = [table.columns, ["---"] * table.width]
+    for row in table.iter_rows(named=True):
+        cells = {name: "–" if cell is None else str(cell).replace("|", "\\|") for name, cell in row.items()}
+        strong = {name: f"**{cells[name]}**" for name, method in (bold or {}).items() if row["method"] == method}
+        lines.append(list((cells | strong).values()))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def show(title: str, table: pl.DataFrame, bold: Mapping[str, str] | None = None) -> None:
+    """The table on the terminal."""
+    rows = []
+    for row in table.iter_rows(named=True):
+        strong = {name for name, method in (bold or {}).items() if row["method"] == method}
+        rows.append([_marked(cell, name in strong) for name, cell in row.items()])
+    console.show_table(title, table.columns, rows)
+
+
+def _marked(cell: Any, strong: bool) -> str:
+    text = escape("–" if cell is None else f"{cell:,}" if isinstance(cell, int) else str(cell))
+    return f"[bold]{text}[/bold]" if strong else text

@@ -1,0 +1,1 @@
+"""From examples to text: backbone, training loop, constrained decoding."""

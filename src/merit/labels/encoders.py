@@ -1,0 +1,302 @@
+"""Texts → unit vectors: a sentence-transformer, a hashed twin that needs no torch, and a cache on disk for either.
+
+torch is imported only when a sentence-transformer first encodes, so the rest of the package stays light.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import cached_property
+from hashlib import blake2b, sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from merit import weights
+from merit.artifacts import hash_file
+from merit.console import tell, track, warn
+from merit.errors import ConfigError, MissingArtifact, MissingDependency
+from merit.seeds import mix
+from merit.storage import storage_errors
+from merit.types import Floats, LabelEncoder
+
+Keys = NDArray[np.uint64]  # (n, 2): the two halves of a 128-bit hash
+
+
+def make(name: str) -> LabelEncoder:
+    """The encoder of that name, or the sentence-transformer in that folder."""
+    if name in ENCODERS:
+        return ENCODERS[name]()
+    if Path(name).is_dir():
+        return SentenceEncoder(Path(name))
+    near = difflib.get_close_matches(name, ENCODERS, n=1, cutoff=0.5)
+    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(ENCODERS)}, or the folder of a model."
+    raise ConfigError(f"'{name}' is neither a label encoder nor a folder; {hint}")
+
+
+class SentenceEncoder:
+    """A sentence-transformer read from a local folder. Nothing is ever downloaded, and nothing unpickled."""
+
+    # Labels a second on one core, Shopify taxonomy: 16 a batch 213, 64 236, 128 222, 512 146. Batches of like token
+    # count matter as much: sentence-transformers' own order, by characters, gives 183.
+    batch = 64
+    long = 2_000  # texts from which a person wants to see progress
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of everything in the folder that can change a vector: weights, tokenizer and settings."""
+        files = sorted(
+            path for path in self.folder.rglob("*") if path.suffix in {".safetensors", ".json", ".txt", ".model"}
+        )
+        if not any(path.suffix == ".safetensors" for path in files):
+            raise MissingArtifact(
+                f"{self.folder} holds no .safetensors weights. Name the folder of a sentence-transformer."
+            )
+        told = [f"{path.relative_to(self.folder).as_posix()} {hash_file(path)}" for path in files]
+        return f"sentence:{sha256(chr(10).join(told).encode()).hexdigest()[:32]}"
+
+    @cached_property
+    def dimension(self) -> int:
+        return int(self._model.get_embedding_dimension())
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        keys = self.same(texts)
+        text_of = dict(zip(keys, texts, strict=True))  # texts the model cannot tell apart are encoded once
+        by_length = sorted(text_of, key=lambda key: (key.count(" "), key))
+        vectors = np.empty((len(by_length), self.dimension), np.float32)
+        for start in self._batches(len(by_length)):
+            part = [text_of[key] for key in by_length[start : start + self.batch]]
+            vectors[start : start + len(part)] = self._model.encode(
+                part, batch_size=self.batch, show_progress_bar=False, normalize_embeddings=True
+            )
+        row = {key: at for at, key in enumerate(by_length)}
+        return vectors[[row[key] for key in keys]]
+
+    def same(self, texts: Sequence[str]) -> list[str]:
+        """The token ids as text: an uncased model reads "Café" and "cafe" as one label."""
+        if not texts:
+            return []
+        ids = self._model.tokenizer(
+            list(texts),
+            truncation=True,
+            max_length=self._model.max_seq_length,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+        )["input_ids"]
+        return [" ".join(map(str, row)) for row in ids]
+
+    def _batches(self, count: int) -> Iterator[int]:
+        starts = range(0, count, self.batch)
+        return iter(starts) if count < self.long else track(starts, "Encoding labels", total=len(starts))
+
+    @cached_property
+    def _model(self) -> Any:
+        try:
+            from sentence_transformers import SentenceTransformer
+            from transformers.utils import logging
+        except ImportError:
+            raise MissingDependency(
+                "The label encoder needs sentence-transformers. Install it with `pip install sentence-transformers`, "
+                "or set the encoder to 'hashed'."
+            ) from None
+        logging.disable_progress_bar()  # a bar for a load of 0.3 s only litters the terminal
+        # use_safetensors refuses pickled weights; float32 because bf16 crawls on most CPUs.
+        settings = {"use_safetensors": True, "dtype": "float32"}
+        return SentenceTransformer(str(self.folder), local_files_only=True, model_kwargs=settings).eval()
+
+
+class HashedNgrams:
+    """Character n-grams and words, hashed into signed buckets. For tests, and for machines without torch."""
+
+    sizes = (3, 4)
+    rows = 8_192  # texts at a time: bounds the n-gram arrays to some tens of MB
+
+    def __init__(self, dimension: int = 256) -> None:
+        self.dimension = dimension
+
+    @property
+    def fingerprint(self) -> str:
+        return f"hashed:1:{self.dimension}"
+
+    def same(self, texts: Sequence[str]) -> list[str]:
+        return [" ".join(text.casefold().split()) for text in texts]
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        keys = self.same(texts)
+        parts = [self._encode(keys[at : at + self.rows]) for at in range(0, len(keys), self.rows)]
+        return np.concatenate(parts) if parts else np.empty((0, self.dimension), np.float32)
+
+    def _encode(self, texts: list[str]) -> Floats:
+        """(rows, dimension). Features of a row are summed by one bincount over row × bucket."""
+        owner, hashes = _features(texts, self.sizes)
+        bucket = (hashes >> np.uint64(1)) % np.uint64(self.dimension)
+        sign = np.where(hashes & np.uint64(1), 1.0, -1.0)
+        cell = owner * self.dimension + bucket.astype(np.int64)
+        sums = np.bincount(cell, weights=sign, minlength=len(texts) * self.dimension).reshape(len(texts), -1)
+        norm = np.linalg.norm(sums, axis=1)
+        sums[norm == 0, 0] = 1.0  # an empty text still needs a direction
+        norm[norm == 0] = 1.0
+        return np.asarray(sums / norm[:, None], np.float32)
+
+
+def _features(texts: list[str], sizes: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """The owner (row) and the hash of every n-gram and every word of the texts, without a loop over rows."""
+    wrapped = [f" {text} " for text in texts]
+    code = np.frombuffer("".join(wrapped).encode("utf-32-le", "surrogatepass"), "<u4").astype(np.uint64)
+    owner = np.repeat(np.arange(len(texts)), np.fromiter(map(len, wrapped), np.int64, len(texts)))
+    found = [_grams(code, owner, size) for size in sizes] + [_words(code, owner)]
+    return np.concatenate([owners for owners, _ in found]), np.concatenate([hashes for _, hashes in found])
+
+
+def _grams(
+    code: NDArray[np.uint64], owner: NDArray[np.int64], size: int
+) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    count = max(len(code) - size + 1, 0)
+    hashes = np.zeros(count, np.uint64)
+    for place in range(size):
+        hashes = mix(hashes ^ code[place : place + count], np.full(1, 16 * size + place, np.uint64))
+    inside = owner[:count] == owner[size - 1 : size - 1 + count]  # a gram must not run into the next text
+    return owner[:count][inside], hashes[inside]
+
+
+def _words(code: NDArray[np.uint64], owner: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """A word's hash is the sum of its letters' hashes, each mixed with its place in the word."""
+    starts = np.flatnonzero((code[:-1] == 32) & (code[1:] != 32)) + 1
+    if not len(starts):
+        return owner[:0], code[:0]
+    latest = np.zeros(len(code), np.int64)
+    latest[starts] = starts
+    place = (np.arange(len(code)) - np.maximum.accumulate(latest)).astype(np.uint64)
+    letters = np.where(code == 32, np.uint64(0), mix(code, place))
+    return owner[starts], mix(np.add.reduceat(letters, starts), np.zeros(1, np.uint64))
+
+
+class Cached:
+    """Remembers vectors on disk by content, so that adding labels encodes only what is new.
+
+    Each chunk of new texts becomes one immutable segment file, named by its own sha256: a killed run keeps every
+    chunk it finished, writers never disturb each other, and a damaged segment is known by its name.
+    """
+
+    chunk = 20_000  # a minute of encoding on a laptop: the most a killed run can lose
+
+    def __init__(self, encoder: LabelEncoder, folder: Path) -> None:
+        self.encoder = encoder
+        self.folder = folder / blake2b(encoder.fingerprint.encode(), digest_size=8).hexdigest()
+        self.hits = 0
+        self.misses = 0
+        self._segments: dict[str, tuple[Keys, Floats]] = {}
+        self._damaged: set[str] = set()
+
+    @property
+    def fingerprint(self) -> str:
+        return self.encoder.fingerprint
+
+    @property
+    def dimension(self) -> int:
+        return self.encoder.dimension
+
+    def same(self, texts: Sequence[str]) -> list[str]:
+        return self.encoder.same(texts)
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        row = {text: at for at, text in enumerate(dict.fromkeys(texts))}
+        distinct = list(row)
+        keys = _keys(distinct, self.fingerprint)
+        vectors, found = self._recall(keys)
+        missing = np.flatnonzero(~found)
+        self.hits += len(distinct) - len(missing)
+        self.misses += len(missing)
+        for start in range(0, len(missing), self.chunk):
+            part = missing[start : start + self.chunk]
+            vectors[part] = self.encoder.encode([distinct[at] for at in part])
+            self._remember(keys[part], vectors[part])
+            if len(missing) > self.chunk:
+                tell(f"Encoded {start + len(part):,} of {len(missing):,} new label texts.")
+        return vectors if len(distinct) == len(texts) else vectors[[row[text] for text in texts]]
+
+    def _recall(self, keys: Keys) -> tuple[Floats, NDArray[np.bool_]]:
+        """The vectors that any segment holds, and which rows those are."""
+        self._open_new()
+        vectors = np.zeros((len(keys), self.dimension), np.float32)
+        found = np.zeros(len(keys), bool)
+        for held, rows in self._segments.values():
+            # Sorted by the first half alone is enough: two texts sharing 64 bits would at worst be encoded again.
+            at = np.minimum(np.searchsorted(held[:, 0], keys[:, 0]), len(held) - 1)
+            here = (held[at] == keys).all(axis=1) & ~found
+            vectors[here] = rows[at[here]]
+            found |= here
+        return vectors, found
+
+    def _open_new(self) -> None:
+        """Map the segments that appeared since the last look, whoever wrote them."""
+        known = self._segments.keys() | self._damaged
+        for path in sorted(self.folder.glob("*.safetensors")):
+            if path.stem in known:
+                continue
+            if hash_file(path) == path.stem:
+                self._segments[path.stem] = _map(path)
+            else:
+                self._damaged.add(path.stem)
+                warn(f"{path} is damaged; its labels will be encoded again. Delete it to lose this warning.")
+
+    def _remember(self, keys: Keys, vectors: Floats) -> None:
+        """Commit one segment: temporary file, fsync, rename."""
+        order = np.lexsort((keys[:, 1], keys[:, 0]))
+        with storage_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _sweep(self.folder)
+            draft = self.folder / f"segment.tmp-{os.getpid()}"
+            try:
+                # written by Python, so that a full disk is an OSError and not a text of safetensors' own
+                draft.write_bytes(save({"keys": keys[order], "vectors": vectors[order]}))
+                name = hash_file(draft, sync=True)
+                draft.rename(self.folder / f"{name}.safetensors")
+            finally:
+                draft.unlink(missing_ok=True)
+        self._damaged.discard(name)  # the same bytes again have just mended it
+
+
+def _keys(texts: Sequence[str], fingerprint: str) -> Keys:
+    salt = blake2b(fingerprint.encode(), digest_size=16).digest()
+    joined = b"".join(
+        [blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, key=salt).digest() for text in texts]
+    )
+    return np.frombuffer(joined, "<u8").astype(np.uint64).reshape(-1, 2)
+
+
+def _map(path: Path) -> tuple[Keys, Floats]:
+    """A segment's keys in memory and its vectors mapped: safetensors' own reader copies whole tensors."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+    tensors = {
+        name: np.memmap(path, kind, "r", 8 + size + header[name]["data_offsets"][0], tuple(header[name]["shape"]))
+        for name, kind in (("keys", "<u8"), ("vectors", "<f4"))
+    }
+    return np.array(tensors["keys"]), tensors["vectors"]
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a killed writer left. A day is longer than any writer needs."""
+    for stale in folder.glob("segment.tmp-*"):
+        with suppress(FileNotFoundError):
+            if time.time() - stale.stat().st_mtime > 86_400:
+                stale.unlink()
+
+
+ENCODERS: dict[str, Callable[[], LabelEncoder]] = {
+    "minilm": lambda: SentenceEncoder(weights.folder("minilm")),
+    "hashed": HashedNgrams,
+}

@@ -1,0 +1,189 @@
+"""The sensitive-interest policy: which labels may not be used to address people, and why.
+
+    verdicts = policy.judge(["red wine", "wine glasses"], encoder, policy.load("default"))
+    verdicts[0].category        # "alcohol"; verdicts[1] is None
+
+A text is blocked by its words (a term of a category, as whole words, unless a harmless phrase covers it) or by its
+meaning (as near to a sensitive phrase as the category's threshold, and no nearer to a harmless one). docs/policy.md
+says what is blocked, how well it works, and what it cannot see.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from merit import config
+from merit.config import Frozen
+from merit.labels.names import normalise
+from merit.types import Floats, Ints, LabelEncoder
+
+BLOCK = 8192  # texts per matrix product: 8192 × 600 phrases in float32 are 20 MB
+
+
+class Category(Frozen):
+    """One kind of sensitive interest."""
+
+    description: str
+    threshold: Annotated[float, Field(gt=0, le=1)]
+    """Cosine from which a text means the same as a phrase. Tuned for one encoder: measure again for another."""
+    terms: list[str] = []
+    phrases: list[str] = []
+    allow: list[str] = []
+
+
+class Override(Frozen):
+    """A label that is used in spite of the policy."""
+
+    label: str
+    reason: Annotated[str, Field(min_length=10)]
+    """Written down for whoever asks later; ten characters are too few for an excuse, and enough to try."""
+
+
+class Policy(Frozen):
+    category: dict[str, Category]
+    allow: list[str] = []
+    """Harmless phrases for all categories at once: the ordinary shelves of a shop."""
+    override: list[Override] = []
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Why a text is blocked."""
+
+    category: str
+    matched: str
+    similarity: float | None
+    """Cosine to the matched phrase; None where a term was found in the text itself."""
+
+
+def load(path: Path | str = "default") -> Policy:
+    """A policy file, or the one that comes with merit."""
+    if path == "default":
+        with resources.as_file(resources.files("merit.labels") / "sensitive.toml") as file:
+            return config.load(Policy, file)
+    return config.load(Policy, Path(path))
+
+
+def judge(
+    texts: Sequence[str],
+    encoder: LabelEncoder,
+    policy: Policy,
+    vectors: Floats | None = None,
+    anchors: Anchors | None = None,
+) -> list[Verdict | None]:
+    """A verdict for each text that may not be used, None for the others.
+
+    Give `vectors` where the texts are encoded already, and `anchors` (see `anchor`) where many calls follow each other.
+    """
+    excused = overridden(texts, policy)
+    verdicts = [None if at in excused else found for at, found in enumerate(by_words(texts, policy))]
+    rest = [at for at, found in enumerate(verdicts) if found is None and at not in excused]
+    if rest:
+        known = vectors[rest] if vectors is not None else encoder.encode([texts[at] for at in rest])
+        for at, found in zip(rest, by_meaning(known, anchors or anchor(policy, encoder)), strict=True):
+            verdicts[at] = found
+    return verdicts
+
+
+def overridden(texts: Sequence[str], policy: Policy) -> dict[int, str]:
+    """Which of the texts the policy lets through by name, and the written reason."""
+    reasons = {normalise(override.label): override.reason for override in policy.override}
+    if not reasons:
+        return {}
+    return {at: reasons[key] for at, text in enumerate(texts) if (key := normalise(text)) in reasons}
+
+
+# --- by words --------------------------------------------------------------------------------------------------------
+
+
+def by_words(texts: Sequence[str], policy: Policy) -> list[Verdict | None]:
+    """Terms as whole words, singular or plural, unless an allowed phrase of that category covers all their words."""
+    terms = {words_of(term): (name, term) for name, each in policy.category.items() for term in each.terms}
+    allowed = {(name, words_of(phrase)) for name, each in policy.category.items() for phrase in each.allow}
+    longest = max(map(len, [*terms, *(words for _, words in allowed)]), default=0)
+    return [_by_words(words_of(text), terms, allowed, longest) for text in texts]
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    return tuple(_singular(word) for word in _WORD.findall(normalise(text)))
+
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+def _singular(word: str) -> str:
+    """The same form for one and many. It need not be English: terms and texts go through it alike."""
+    if len(word) < 4 or word.endswith(("ss", "us", "is")):
+        return word
+    if word.endswith("ies"):
+        return word[:-3] + "y"
+    return word[:-2] if word.endswith(("shes", "ches", "xes", "sses")) else word.removesuffix("s")
+
+
+def _by_words(
+    words: tuple[str, ...],
+    terms: dict[tuple[str, ...], tuple[str, str]],
+    allowed: set[tuple[str, tuple[str, ...]]],
+    longest: int,
+) -> Verdict | None:
+    for start, end in _spans(len(words), longest):
+        if found := terms.get(words[start:end]):
+            around = (words[a:b] for a, b in _spans(len(words), longest) if a <= start and end <= b)
+            if not any((found[0], phrase) in allowed for phrase in around):
+                return Verdict(*found, None)
+    return None
+
+
+def _spans(count: int, longest: int) -> Iterator[tuple[int, int]]:
+    return ((start, end) for start in range(count) for end in range(start + 1, min(count, start + longest) + 1))
+
+
+# --- by meaning ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """The phrases of a policy as vectors: first the sensitive ones, one per limit, then the harmless ones."""
+
+    seeds: list[tuple[str, str]]  # category, phrase
+    limits: Floats  # (S,)
+    vectors: Floats  # (S + H, d)
+
+
+def anchor(policy: Policy, encoder: LabelEncoder) -> Anchors:
+    seeds = [(name, phrase) for name, each in policy.category.items() for phrase in each.phrases]
+    limits = np.array([policy.category[name].threshold for name, _ in seeds], dtype=np.float32)
+    harmless = [*policy.allow, *(phrase for each in policy.category.values() for phrase in each.allow)]
+    return Anchors(seeds, limits, encoder.encode([*(phrase for _, phrase in seeds), *harmless]))
+
+
+def by_meaning(vectors: Floats, anchors: Anchors) -> list[Verdict | None]:
+    """Nearness to sensitive phrases, against nearness to harmless ones."""
+    if not anchors.seeds:
+        return [None] * len(vectors)
+    found: list[Verdict | None] = []
+    for start in range(0, len(vectors), BLOCK):
+        nearest, cosine = _nearest(vectors[start : start + BLOCK], anchors)
+        found += [
+            Verdict(anchors.seeds[seed][0], anchors.seeds[seed][1], round(near, 4)) if seed >= 0 else None
+            for seed, near in zip(nearest.tolist(), cosine.tolist(), strict=True)
+        ]
+    return found
+
+
+def _nearest(texts: Floats, anchors: Anchors) -> tuple[Ints, Floats]:
+    """Per text the sensitive phrase that exceeds its limit by most, and its cosine; -1 where nothing is sensitive."""
+    cosine = texts @ anchors.vectors.T  # (N, S + H)
+    seeds, harmless = cosine[:, : len(anchors.limits)], cosine[:, len(anchors.limits) :]
+    best = (seeds - anchors.limits).argmax(1)  # (N,)
+    near = seeds[np.arange(len(texts)), best]  # (N,)
+    blocked = (near >= anchors.limits[best]) & (near >= harmless.max(1, initial=-1.0))
+    return np.where(blocked, best, -1), near

@@ -1,0 +1,191 @@
+"""Charts as SVG text: one theme, no script, no request, and a text alternative in each.
+
+The background is transparent and all text takes the colour of the page around it (`currentColor`), so a chart reads
+in light, in dark and on paper. Series colours are of middle lightness for the same reason, from the palette of Okabe
+and Ito, which colour-blind readers can tell apart.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from html import escape
+from typing import Any, Literal, NewType
+
+import altair as alt
+import polars as pl
+import vl_convert
+
+PALETTE = ("#2a7ab9", "#d55e00", "#009e73", "#b5659b", "#8a8f98")
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+WIDTH, HEIGHT = 400, 220  # small, so that a phone shows the text nearly at its own size
+Svg = NewType("Svg", str)  # only this file makes one, so a page may print it unescaped
+Format = Literal["count", "percent", "number", "date"]
+FORMATS: dict[Format, str] = {"count": "~s", "percent": ".0%", "number": "~g", "date": "%b %Y"}
+
+THEME: dict[str, Any] = {
+    "background": None,
+    "font": FONT,
+    "view": {"stroke": None},
+    "range": {"category": list(PALETTE), "heatmap": ["#dcebf7", "#2a7ab9", "#123d5e"]},
+    "axis": {
+        "labelColor": "currentColor",
+        "titleColor": "currentColor",
+        "domainColor": "currentColor",
+        "tickColor": "currentColor",
+        "gridColor": "currentColor",
+        "gridOpacity": 0.13,
+        "domainOpacity": 0.4,
+        "tickOpacity": 0.4,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": 600,
+        "titlePadding": 10,
+        "labelLimit": 190,
+    },
+    "legend": {
+        "labelColor": "currentColor",
+        "titleColor": "currentColor",
+        "labelFontSize": 12,
+        "orient": "top",
+        "columnPadding": 22,
+    },
+    "text": {"color": "currentColor", "fontSize": 12},
+    "bar": {"color": PALETTE[0]},
+    "line": {"color": PALETTE[0], "strokeWidth": 2.2},
+    "area": {"color": PALETTE[0]},
+    "point": {"color": PALETTE[0], "filled": True},
+}
+
+
+def bars(frame: pl.DataFrame, category: str, value: str, *, says: str, title: str = "", form: Format = "count") -> Svg:
+    """Horizontal bars in the order of the frame, each with its value: for names."""
+    base = alt.Chart(frame).encode(
+        y=alt.Y(f"{_field(category)}:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False)),
+        x=alt.X(f"{_field(value)}:Q", title=title or None, axis=_value_axis(form, grid=False, labels=False)),
+    )
+    text = base.mark_text(align="left", dx=5).encode(text=alt.Text(f"{_field(value)}:Q", format=_label_format(form)))
+    return _svg((base.mark_bar() + text).properties(width=WIDTH - 130, height=alt.Step(22)), says)
+
+
+def columns(
+    frame: pl.DataFrame, category: str, value: str, *, says: str, x: str = "", y: str = "", form: Format = "count"
+) -> Svg:
+    """Vertical bars in the order of the frame: for bins, so also a histogram of binned counts."""
+    base = alt.Chart(frame).encode(
+        x=alt.X(
+            f"{_field(category)}:N",
+            sort=None,
+            title=x or None,
+            axis=alt.Axis(labelAngle=_angle(frame[category]), ticks=False),
+        ),
+        y=alt.Y(f"{_field(value)}:Q", title=y or None, axis=_value_axis(form)),
+    )
+    return _svg(base.mark_bar(width={"band": 0.86}), says)
+
+
+def curve(
+    frame: pl.DataFrame,
+    x: str,
+    y: str,
+    *,
+    says: str,
+    x_title: str = "",
+    y_title: str = "",
+    x_log: bool = False,
+    y_log: bool = False,
+    x_form: Format = "count",
+    form: Format = "count",
+    series: str | None = None,
+    area: bool = False,
+) -> Svg:
+    """A line over numbers or dates, several with `series`; axes may be logarithmic."""
+    kind = "T" if x_form == "date" else "Q"
+    chart = alt.Chart(frame).encode(
+        x=alt.X(f"{_field(x)}:{kind}", title=x_title or None, scale=_scale(x_log), axis=_number_axis(x_form, x_log)),
+        y=alt.Y(f"{_field(y)}:Q", title=y_title or None, scale=_scale(y_log), axis=_number_axis(form, y_log)),
+    )
+    if series:
+        chart = chart.encode(color=alt.Color(f"{_field(series)}:N", title=None, sort=None))
+    mark = chart.mark_area(line=True, opacity=0.25) if area else chart.mark_line()
+    return _svg(mark, says)
+
+
+def heat_map(
+    frame: pl.DataFrame,
+    x: str,
+    y: str,
+    value: str,
+    *,
+    says: str,
+    x_title: str = "",
+    y_title: str = "",
+    form: Format = "percent",
+) -> Svg:
+    """Coloured cells with their values written in them, so that colour is never the only carrier."""
+    middle = float(frame[value].max() or 0) * 0.4  # type: ignore[arg-type]
+    base = alt.Chart(frame).encode(
+        x=alt.X(
+            f"{_field(x)}:N", sort=None, title=x_title or None, axis=alt.Axis(labelAngle=0, ticks=False, domain=False)
+        ),
+        y=alt.Y(f"{_field(y)}:N", sort=None, title=y_title or None, axis=alt.Axis(ticks=False, domain=False)),
+    )
+    cells = base.mark_rect().encode(color=alt.Color(f"{_field(value)}:Q", legend=None))
+    ink = alt.condition(f"datum[{value!r}] > {middle}", alt.value("#ffffff"), alt.value("#16202b"))
+    text = base.mark_text().encode(text=alt.Text(f"{_field(value)}:Q", format=_label_format(form)), color=ink)
+    return _svg((cells + text).properties(width=WIDTH, height=alt.Step(30)), says)
+
+
+def _field(name: str) -> str:
+    """Altair's shorthand reads these characters as syntax."""
+    return re.sub(r"([:.\[\]])", r"\\\1", name)
+
+
+def _scale(log: bool) -> alt.Scale:
+    return alt.Scale(type="log") if log else alt.Scale()
+
+
+def _number_axis(form: Format, log: bool) -> alt.Axis:
+    if log:  # one label a decade: more cannot be read
+        return alt.Axis(values=[10.0**power for power in range(-6, 10)], labelExpr=_tick(form))
+    if form == "date":
+        return alt.Axis(format=FORMATS[form], tickCount=5, grid=False, labelFlush=False)
+    return alt.Axis(labelExpr=_tick(form), tickCount=5, domain=False)
+
+
+def _tick(form: Format) -> str:
+    """Every tick by itself: Vega's own ticks share a unit, so that zero becomes "0k"."""
+    return f"format(datum.value, '{FORMATS[form]}')"
+
+
+def _angle(names: pl.Series) -> int:
+    """Names lie flat where there is room."""
+    longest = int(names.cast(pl.String).str.len_chars().max() or 0)  # type: ignore[arg-type]
+    return 0 if longest * len(names) < WIDTH / 9 else -35
+
+
+def _value_axis(form: Format, grid: bool = True, labels: bool = True) -> alt.Axis:
+    return alt.Axis(labelExpr=_tick(form), tickCount=5, grid=grid, labels=labels, ticks=labels, domain=False)
+
+
+def _label_format(form: Format) -> str:
+    return {"count": ",", "percent": ".1%", "number": ".3~g", "date": FORMATS["date"]}[form]
+
+
+def _svg(chart: alt.Chart | alt.LayerChart, says: str) -> Svg:
+    if isinstance(chart.data, pl.DataFrame) and chart.data.is_empty():
+        return Svg("")  # empty axes say less than the sentence that the page has for this
+    spec = chart.to_dict()
+    spec["config"] = THEME
+    for key, default in (("width", WIDTH), ("height", HEIGHT)):
+        spec.setdefault(key, default)
+    svg = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])  # a chart never fetches anything
+    return _described(svg, says)
+
+
+def _described(svg: str, says: str) -> Svg:
+    """Say what the chart shows, and make its inner names its own: two charts share one page."""
+    own = blake2b((says + svg).encode(), digest_size=4).hexdigest()
+    svg = re.sub(r'(id="|url\(#)((?:clip|gradient_?)\d+)', rf"\g<1>{own}-\g<2>", svg)
+    head, rest = svg[svg.index("<svg") :].split(">", 1)
+    return Svg(f'{head} role="img" aria-label="{escape(says)}"><title>{escape(says)}</title>{rest}')

@@ -1,0 +1,188 @@
+"""A report is one HTML file: no script, no request, readable in light and dark, on paper and on a phone.
+
+    page = Page("Data", "What the model learns from", (Section("Events", tables=(Table("By type", frame),)),))
+    Path("report.html").write_text(render(page), encoding="utf-8")
+
+Reports never show a figure about fewer than 50 users. `suppress` blanks such rows of a table, `large_enough` drops
+them from what is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+import jinja2
+import polars as pl
+from pydantic import RootModel
+
+from merit.artifacts import Manifest
+from merit.config import digest
+from merit.report.charts import Svg
+
+SMALLEST_CELL = 50  # DESIGN 15.10: fewer users than this could be recognised
+TOO_FEW = f"<{SMALLEST_CELL}"
+WITHHELD = "withheld"
+Format = Literal["count", "percent", "number", "text"]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A key figure."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A frame to print. Columns take the format of their type unless `formats` says otherwise."""
+
+    title: str
+    frame: pl.DataFrame
+    formats: Mapping[str, Format] = field(default_factory=dict)
+    note: str = ""
+    wide: bool = False
+    """Over all columns of the page."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawing from `merit.report.charts` under a caption. It is printed unescaped, hence the type."""
+
+    title: str
+    svg: Svg
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    title: str
+    text: Sequence[str] = ()
+    """Paragraphs."""
+    tiles: Sequence[Tile] = ()
+    charts: Sequence[Chart] = ()
+    tables: Sequence[Table] = ()
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Which bytes the figures come from. A number without it is a rumour."""
+
+    artifact: str
+    config: str
+    version: str
+    seed: int | None
+    created: str
+
+
+@dataclass(frozen=True)
+class Page:
+    title: str
+    subtitle: str
+    sections: Sequence[Section]
+    tiles: Sequence[Tile] = ()
+    provenance: Provenance | None = None
+
+
+def provenance(manifest: Manifest) -> Provenance:
+    """What the footer says about the artifact a report is made from."""
+    settings = digest(RootModel[dict[str, Any]](manifest.config))
+    return Provenance(manifest.hash, settings, manifest.version, manifest.seed, manifest.created)
+
+
+def render(page: Page) -> str:
+    """The whole report as one HTML text."""
+    return _template().render(page=page, grid=_grid)
+
+
+def count(value: float) -> str:
+    """1234567 → 1,234,567."""
+    return f"{value:,.0f}"
+
+
+def percent(value: float, digits: int = 1) -> str:
+    """0.1234 → 12.3 %."""
+    return f"{100 * value:,.{digits}f} %"
+
+
+def number(value: float) -> str:
+    """Three figures for small numbers, whole ones for large."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def suppress(
+    frame: pl.DataFrame, users: str = "users", keep: Sequence[str] = (), partition: bool = False
+) -> pl.DataFrame:
+    """Hide every figure of rows about fewer than 50 users; the users column says so, `keep` (names) stays.
+
+    With `partition` the rows add up to a known total, and a single hidden row could be worked out: then the smallest
+    other row is withheld too.
+    """
+    small = frame[users] < SMALLEST_CELL
+    second = _second(frame[users], small) if partition else pl.repeat(False, len(frame), eager=True)
+    told = pl.when(small).then(pl.lit(TOO_FEW)).when(second).then(pl.lit(WITHHELD))
+    figures = [name for name in frame.columns if name not in (users, *keep)]
+    return frame.with_columns(
+        told.otherwise(pl.col(users).map_elements(count, return_dtype=pl.String)).alias(users),
+        *(pl.when(small | second).then(None).otherwise(pl.col(name)).alias(name) for name in figures),
+    )
+
+
+def large_enough(frame: pl.DataFrame, users: str = "users") -> pl.DataFrame:
+    """Rows that may be drawn. What is drawn as a point, a bar or a cell is a cell."""
+    return frame.filter(pl.col(users) >= SMALLEST_CELL)
+
+
+def _second(users: pl.Series, small: pl.Series) -> pl.Series:
+    if small.sum() != 1 or len(users) < 2:
+        return pl.repeat(False, len(users), eager=True)
+    return (users == users.filter(~small).min()) & ~small
+
+
+@cache
+def _template() -> jinja2.Template:
+    text = files("merit.report").joinpath("page.html.j2").read_text(encoding="utf-8")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(text)
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """A table as text, ready for the template."""
+
+    heads: list[tuple[str, bool]]  # text, is it a column of figures
+    rows: list[list[tuple[str, bool]]]
+
+
+def _grid(table: Table) -> _Grid:
+    forms = {name: table.formats.get(name) or _form(dtype, name) for name, dtype in table.frame.schema.items()}
+    figures = {name: form != "text" for name, form in forms.items()}
+    rows = [
+        [(_cell(value, forms[name]), figures[name]) for name, value in row.items()]
+        for row in table.frame.iter_rows(named=True)
+    ]
+    return _Grid([(name[:1].upper() + name[1:], figures[name]) for name in table.frame.columns], rows)
+
+
+def _form(dtype: pl.DataType, name: str) -> Format:
+    if dtype.is_integer() or name == "users":  # suppressed users are text among figures
+        return "count"
+    return "number" if dtype.is_numeric() else "text"
+
+
+def _cell(value: object, form: Format) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and form != "text":
+        return {"count": count, "percent": percent, "number": number}[form](value)
+    if isinstance(value, (date, datetime)):
+        return f"{value:%Y-%m-%d}"
+    return str(value)
