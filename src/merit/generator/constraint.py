@@ -10,7 +10,8 @@ were completed below it as there are. Only edges on such paths can be closed, so
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
+from functools import partial
 
 import numpy as np
 import torch
@@ -40,9 +41,9 @@ class Constraint:
     most: int  # a lane is done after so many labels
 
 
-@dataclass(frozen=True)
+@dataclass
 class Walk:
-    """Where each of L lanes is in the trie, and what it has completed. -1 pads."""
+    """Where each of L lanes is in the trie, and what it has completed. -1 pads. `advance` changes it in place."""
 
     node: Tensor  # (L,)
     depth: Tensor  # (L,)
@@ -54,6 +55,7 @@ class Walk:
     running: Tensor  # (L,)  log-probability of the label begun
     log_probs: Tensor  # (L, most)  of completed labels
     score: Tensor  # (L,)  log-probability of everything
+    states: Tensor  # (L, kept, width)  at the classification positions of the first labels
     done: Tensor  # (L,)
 
     def take(self, lanes: Tensor) -> Walk:
@@ -61,7 +63,7 @@ class Walk:
 
 
 def constrain(trie: Trie, model: Parts, sep: int, end: int, least: int, most: int) -> Constraint:
-    """The trie on the model's device. Budgets beyond the number of labels are cut to it."""
+    """The trie on the model's device."""
     _check(trie, model, sep, end)
     below, depth = _below(trie)
     tokens = torch.from_numpy(trie.tokens.astype(np.int64)).to(model.device)
@@ -75,11 +77,11 @@ def constrain(trie: Trie, model: Parts, sep: int, end: int, least: int, most: in
         below=torch.from_numpy(below).to(model.device),
         depth=depth,
         terminators=terminators,
-        weight=model.weight,
-        bias=bias,
-        root=(model.weight[first], bias[first]),
-        least=min(least, int(below[0])),
-        most=min(most, int(below[0])),
+        weight=model.weight.detach(),
+        bias=bias.detach(),
+        root=(model.weight[first].detach(), bias[first].detach()),
+        least=least,
+        most=min(most, int(below[0])),  # who has written every label is done
     )
 
 
@@ -91,7 +93,7 @@ def _check(trie: Trie, model: Parts, sep: int, end: int) -> None:
             "Use the label space the model was trained with, or a version of it."
         )
     if sep == end or np.isin(trie.tokens, (sep, end)).any():
-        raise ConfigError("SEP and END must be two tokens that occur in no label.")
+        raise ConfigError("SEP and END must be two tokens that occur in no label. Make the label space again.")
 
 
 def _below(trie: Trie) -> tuple[Ints, int]:
@@ -106,58 +108,54 @@ def _below(trie: Trie) -> tuple[Ints, int]:
     return below, len(levels) - 2
 
 
-def begin(constraint: Constraint, lanes: int) -> Walk:
-    device, most, depth = constraint.label.device, constraint.most, constraint.depth
-    zeros = torch.zeros(lanes, dtype=torch.long, device=device)
-    none = torch.full((lanes, most, depth), -1, device=device)
+def begin(constraint: Constraint, lanes: int, states: int) -> Walk:
+    weight, most, depth = constraint.weight, constraint.most, constraint.depth
+    whole = partial(torch.full, device=weight.device)
     return Walk(
-        node=zeros,
-        depth=zeros.clone(),
-        path=torch.full((lanes, depth), -1, device=device),
-        count=zeros.clone(),
-        labels=torch.full((lanes, most), -1, device=device),
-        paths=none,
-        closed=none.clone(),
-        running=torch.zeros(lanes, device=device),
-        log_probs=torch.zeros(lanes, most, device=device),
-        score=torch.zeros(lanes, device=device),
-        done=torch.full((lanes,), most == 0, device=device),
+        node=whole((lanes,), 0),
+        depth=whole((lanes,), 0),
+        path=whole((lanes, depth), -1),
+        count=whole((lanes,), 0),
+        labels=whole((lanes, most), -1),
+        paths=whole((lanes, most, depth), -1),
+        closed=whole((lanes, most, depth), -1),
+        running=whole((lanes,), 0.0),
+        log_probs=whole((lanes, most), 0.0),
+        score=whole((lanes,), 0.0),
+        states=weight.new_zeros(lanes, states, weight.shape[1]),
+        done=whole((lanes,), False),
     )
 
 
 def root_choices(constraint: Constraint, walk: Walk, lanes: Tensor, states: Tensor) -> Tensor:
     """(n, 2 + first tokens): the logits of what these lanes, all at the root, may write; -inf where they may not."""
     logits = root_logits(constraint, states)
-    # An edge -1 means none, and falls on the column SEP, which is not allowed here anyway.
+    # -1 is no edge, and falls on the column SEP, which is not allowed here anyway.
     logits.scatter_(1, walk.closed[lanes, :, 0] + EDGES, -torch.inf)
     logits[:, SEP] = -torch.inf
-    count = walk.count[lanes]
-    logits[:, END].masked_fill_((count < constraint.least) | (count == 0), -torch.inf)
+    logits[:, END].masked_fill_(walk.count[lanes] < max(constraint.least, 1), -torch.inf)
     return logits
 
 
 def inner_choices(constraint: Constraint, walk: Walk, lanes: Tensor, states: Tensor) -> Tensor:
     """(n, 2 + widest node): the same for lanes inside a label. Only the logits that are needed are computed."""
-    node, count = walk.node[lanes], walk.count[lanes]
+    node = walk.node[lanes]
     start = constraint.offsets[node]
     width = constraint.offsets[node + 1] - start
-    place = torch.arange(int(width.max()), device=node.device)
-    real = place < width[:, None]  # (n, K)
-    lane, column = real.nonzero(as_tuple=True)
-    closing, going = inner_logits(constraint, states, lane, constraint.tokens[start[lane] + column])
-    logits = going.new_full((len(node), EDGES + len(place)), -torch.inf)
-    logits[lane, column + EDGES] = going
-    shut = walk.closed[lanes, :, walk.depth[lanes]] - start[:, None]  # (n, most)
+    real = torch.arange(int(width.max()), device=node.device) < width[:, None]  # (n, K)
+    lane, place = real.nonzero(as_tuple=True)
+    closing, going = inner_logits(constraint, states, lane, constraint.tokens[start[lane] + place])
+    logits = going.new_full((len(node), EDGES + real.shape[1]), -torch.inf)
+    logits[lane, place + EDGES] = going
+    # A leaf has the depth of no edge; the edges looked up in its place are not in its (empty) slice.
+    shut = walk.closed[lanes, :, walk.depth[lanes].clamp(max=constraint.depth - 1)] - start[:, None]  # (n, most)
     logits.scatter_(1, torch.where((shut >= 0) & (shut < width[:, None]), shut + EDGES, SEP), -torch.inf)
     label = constraint.label[node]
-    new = (label >= 0) & (walk.labels != label[:, None])[lanes].all(1) if False else _unwritten(walk, lanes, label)
-    logits[:, SEP] = closing[:, SEP].masked_fill(~new, -torch.inf)
-    logits[:, END] = closing[:, END].masked_fill(~new | (count + 1 < constraint.least), -torch.inf)
+    barred = (label < 0) | (walk.labels[lanes] == label[:, None]).any(1)
+    logits[:, SEP] = closing[:, SEP].masked_fill(barred, -torch.inf)
+    barred |= walk.count[lanes] + 1 < constraint.least
+    logits[:, END] = closing[:, END].masked_fill(barred, -torch.inf)
     return logits
-
-
-def _unwritten(walk: Walk, lanes: Tensor, label: Tensor) -> Tensor:
-    return (label >= 0) & (walk.labels[lanes] != label[:, None]).all(1)
 
 
 def root_logits(constraint: Constraint, states: Tensor) -> Tensor:
@@ -165,15 +163,38 @@ def root_logits(constraint: Constraint, states: Tensor) -> Tensor:
 
 
 def inner_logits(constraint: Constraint, states: Tensor, lane: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
-    """(n, 2) for the terminators of each lane, and (m,) for tokens[i] in lane[i]."""
-    closing = linear(states, constraint.root[0][:EDGES], constraint.root[1][:EDGES])
+    """(n, 2) for the terminators of every lane, and (m,) for token[i] in lane[i]."""
+    weight, bias = constraint.root
+    closing = linear(states, weight[:EDGES], bias[:EDGES])
     going = (constraint.weight[token] * states[lane]).sum(-1) + constraint.bias[token]
     return closing.float(), going.float()
 
 
-def advance(constraint: Constraint, walk: Walk, column: Tensor, log_prob: Tensor) -> tuple[Walk, Tensor]:
-    """Every lane takes a column; lanes that are done take none. Also the tokens written, END by those done."""
-    going = (column >= EDGES) & ~walk.done
-    edge = constraint.offsets[walk.node] + column - EDGES
-    token = torch.where(going, constraint.tokens[edge.clamp(0, len(constraint.tokens) - 1)], constraint.terminators[column.clamp(max=SEP)])
-    ...
+def advance(constraint: Constraint, walk: Walk, lanes: Tensor, column: Tensor, log_prob: Tensor) -> Tensor:
+    """These lanes take a column each. The tokens (n,) they write."""
+    node = walk.node[lanes]
+    edge = constraint.offsets[node] + column - EDGES
+    closes = column < EDGES
+    walk.running[lanes] += log_prob
+    walk.score[lanes] += log_prob
+    on, to = lanes[~closes], edge[~closes] + 1
+    walk.path[on, walk.depth[on]] = to
+    walk.depth[on] += 1
+    walk.node[on] = to
+    _complete(constraint, walk, lanes[closes & (node > 0)])  # END at the root completes nothing
+    walk.done[lanes] |= column == END
+    return torch.where(closes, constraint.terminators[column.clamp(max=SEP)], constraint.tokens[edge.clamp(min=0)])
+
+
+def _complete(constraint: Constraint, walk: Walk, lanes: Tensor) -> None:
+    """Note the labels these lanes have come to, and which edges of their paths have nothing new behind them now."""
+    place, path = walk.count[lanes], walk.path[lanes]
+    walk.labels[lanes, place] = constraint.label[walk.node[lanes]]
+    walk.log_probs[lanes, place] = walk.running[lanes]
+    walk.paths[lanes, place] = path
+    used = (walk.paths[lanes] == path[:, None]).sum(1)  # (n, depth)  completed labels below each node of the path
+    full = (path >= 0) & (used == constraint.below[path.clamp(min=0)])
+    walk.closed[lanes, place] = torch.where(full, path - 1, -1)  # edge e leads to node e + 1
+    walk.node[lanes], walk.depth[lanes], walk.path[lanes], walk.running[lanes] = 0, 0, -1, 0.0
+    walk.count[lanes] = place + 1
+    walk.done[lanes] = place + 1 >= constraint.most
