@@ -62,13 +62,13 @@ HEADLINE: Columns = {
 EXACT: Columns = {name: key._replace(match="exact") if key.match else key for name, key in HEADLINE.items()}
 NOVEL: Columns = {
     f"{match} @{budget}": Key("recall", named, budget, "novel")
-    for match, named in (("τ = 0.7", "0.7"), ("exact", "exact"))
+    for match, named in (("soft", "0.7"), ("exact", "exact"))
     for budget in (5, 10, 20)
 }
 THRESHOLDS: Columns = {
     **{f"recall {match}": Key("recall", match) for match in ("0.7", "0.8", "0.9", "exact")},
-    "τ-AUC 0.5–1": Key("tau_auc", "0.5–1"),
-    "τ-AUC 0.7–0.9": Key("tau_auc", "0.7–0.9"),
+    "recall, τ-AUC 0.5–1": Key("tau_auc", "0.5–1"),
+    "recall, τ-AUC 0.7–0.9": Key("tau_auc", "0.7–0.9"),
     "recall 0.7, any": Key("recall", "0.7", rule="any"),
     "precision 0.7, any": Key("precision", "0.7", rule="any"),
     "F1 0.7, any": Key("f1", "0.7", rule="any"),

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
+from torch.nn.functional import pad
 
 from merit.config import Frozen
 from merit.console import track
@@ -35,7 +36,7 @@ from merit.labels.trie import Trie
 from merit.seeds import Hashes, derive, mix, unit_interval
 from merit.types import Floats
 
-Pick = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # logits (n, C), lanes (n,) → columns and log-probs (n, W)
+Pick = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # logits (n, C), lanes (n,) → columns, log-probs (n, W)
 
 DROP = 0.25  # finished rows leave the batch when they are such a share: often enough, and the cache is seldom copied
 
@@ -111,9 +112,11 @@ def decode(
         names = np.arange(len(prompts), dtype=np.uint64) if keys is None else keys
         with evaluating(model):
             for rows in _batches(prompts, config.batch_size):
-                read = prefill(model_parts, [prompts[row] for row in rows], config.lanes)
-                noise = _noise(names[rows], config, constraint, seed) if config.mode == "sample" else None
-                _decode(model_parts, constraint, config, rows, *read, noise, out)
+                cache, last = prefill(model_parts, [prompts[row] for row in rows], config.lanes)
+                walk = begin(constraint, len(rows) * config.lanes, states)
+                noise = _noise(names[rows], config, constraint, seed)
+                batch = _Batch(rows, cache, walk, last.repeat_interleave(config.lanes, 0), noise)
+                _finish(model_parts, constraint, config, batch, out)
     return out
 
 
@@ -143,44 +146,137 @@ def _batches(prompts: Sequence[NDArray[np.int32]], size: int) -> Iterator[NDArra
     return iter(batches) if len(batches) < 2 else iter(track(batches, "Decoding", total=len(batches)))
 
 
+@dataclass
+class _Batch:
+    rows: NDArray[np.int64]  # places of the prompts
+    cache: Continuations
+    walk: Walk  # lanes are (rows · lanes,), row by row
+    hidden: Tensor  # (rows · lanes, width)  states that choose the next token
+    noise: Tensor  # (rows · lanes, steps)
+
+    def keep(self, rows: Tensor, lanes: Tensor) -> None:
+        self.rows = self.rows[rows.cpu().numpy()]
+        self.cache.keep(rows)
+        self.walk, self.noise = self.walk.take(lanes), self.noise[lanes]
+
+
 def _noise(names: Hashes, config: DecodeConfig, constraint: Constraint, seed: int) -> Tensor:
-    """(lanes, steps): one uniform number for each token a lane can possibly write."""
+    """(lanes, steps): one uniform number for each token a lane can possibly write; none where nothing is drawn."""
+    if config.mode != "sample":
+        return torch.empty(len(names) * config.lanes, 0, device=constraint.label.device)
     samples = np.arange(config.lanes, dtype=np.uint64)
     steps = np.arange(constraint.most * (constraint.depth + 1) + 1, dtype=np.uint64)
     streams = mix(derive(names, seed, "decode")[:, None], samples).reshape(-1, 1)
     return torch.from_numpy(unit_interval(mix(streams, steps))).to(constraint.label.device)
 
 
-def _decode(
-    model: Parts,
-    constraint: Constraint,
-    config: DecodeConfig,
-    rows: NDArray[np.int64],
-    cache: Continuations,
-    last: Tensor,
-    noise: Tensor | None,
-    out: Decoded,
-) -> None:
-    """One batch, to the end of its last lane."""
-    lanes = config.lanes
-    walk = begin(constraint, len(rows) * lanes, out.states.shape[2])
-    if config.mode == "beam":
-        walk.score.view(-1, lanes)[:, 1:] = -torch.inf  # the beams of a row begin as one
-    hidden, step = last.repeat_interleave(lanes, 0), 0
+def _finish(model: Parts, constraint: Constraint, config: DecodeConfig, batch: _Batch, out: Decoded) -> None:
+    """Decode a batch to the end of its last lane."""
+    step = 0
     while True:
-        _note_states(walk, hidden)
-        pick = _picker(config, noise, step)
-        columns, log_probs = _candidates(constraint, walk, hidden, pick, lanes if config.mode == "beam" else 1)
-        if config.mode == "beam":
-            walk, columns, log_probs = _keep_best(walk, columns, log_probs, lanes, cache)
-        going = (~walk.done).nonzero().flatten()
-        tokens = torch.full_like(walk.node, int(constraint.terminators[0]))
-        tokens[going] = advance(constraint, walk, going, columns[going, 0], log_probs[going, 0])
-        finished = walk.done.view(-1, lanes).all(1)
-        if (share := float(finished.float().mean())) >= DROP:
-            _write(out, rows[finished.cpu().numpy()], walk.take(finished.repeat_interleave(lanes)))
-            if share == 1:
+        _note_states(batch)
+        column, log_prob = CHOOSE[config.mode](constraint, config, batch, step)
+        going = (~batch.walk.done).nonzero().flatten()
+        tokens = torch.zeros_like(batch.walk.node)  # a lane that is done waits for its row, and reads anything
+        tokens[going] = advance(constraint, batch.walk, going, column[going], log_prob[going])
+        left = ~batch.walk.done.view(-1, config.lanes).all(1)
+        if (share := float(left.float().mean())) <= 1 - DROP:
+            lanes = left.repeat_interleave(config.lanes)
+            _write(out, batch.rows[~left.cpu().numpy()], batch.walk.take(~lanes))
+            if share == 0:
                 return
-            ...
-        hidden = cache.step(model.decoder, tokens)
+            batch.keep(left, lanes)
+            tokens = tokens[lanes]
+        batch.hidden = batch.cache.step(model.decoder, tokens)
         step += 1
+
+
+def _note_states(batch: _Batch) -> None:
+    """Lanes at the root are at a classification position: keep their states, as far as they are asked for."""
+    walk = batch.walk
+    if kept := walk.states.shape[1]:
+        at = ((walk.node == 0) & ~walk.done & (walk.count < kept)).nonzero().flatten()
+        walk.states[at, walk.count[at]] = batch.hidden[at]
+
+
+def _write(out: Decoded, rows: NDArray[np.int64], walk: Walk) -> None:
+    """The lanes of these rows into their places. A beam that never lived has no labels."""
+    walk.count[walk.score.isneginf()] = 0
+    beyond = torch.arange(out.labels.shape[2], device=walk.count.device) >= walk.count[:, None]
+    walk.labels[beyond], walk.log_probs[beyond] = -1, 0
+    # After SEP a lane may have chosen END, and left the state of a label that never came.
+    walk.states[torch.arange(out.states.shape[2], device=walk.count.device) >= walk.count[:, None]] = 0
+    for place, found in (
+        (out.labels, walk.labels),
+        (out.log_probs, walk.log_probs),
+        (out.counts, walk.count),
+        (out.scores, walk.score),
+        (out.states, walk.states.float()),
+    ):
+        place[rows] = found.cpu().numpy().reshape(len(rows), *place.shape[1:])
+
+
+def _greedy(constraint: Constraint, config: DecodeConfig, batch: _Batch, step: int) -> tuple[Tensor, Tensor]:
+    columns, log_probs = _choices(constraint, batch, 1, _best)
+    return columns[:, 0], log_probs[:, 0]
+
+
+def _sample(constraint: Constraint, config: DecodeConfig, batch: _Batch, step: int) -> tuple[Tensor, Tensor]:
+    draw = partial(_drawn, noise=batch.noise[:, step], temperature=config.temperature)
+    columns, log_probs = _choices(constraint, batch, 1, draw)
+    return columns[:, 0], log_probs[:, 0]
+
+
+def _beam(constraint: Constraint, config: DecodeConfig, batch: _Batch, step: int) -> tuple[Tensor, Tensor]:
+    """The best continuations of each row over all its beams; a beam that is done is its own only continuation."""
+    beams = config.beams
+    if step == 0:
+        batch.walk.score.view(-1, beams)[:, 1:] = -torch.inf  # the beams of a row begin as one
+    columns, log_probs = _choices(constraint, batch, beams, partial(_top, beams=beams))
+    totals = (batch.walk.score[:, None] + log_probs).view(-1, beams * beams)
+    best, place = totals.topk(beams)  # (rows, beams)
+    rows = torch.arange(len(best), device=best.device)[:, None]
+    parents, chosen = (rows * beams + place // beams).flatten(), (rows * beams**2 + place).flatten()
+    batch.walk = batch.walk.take(parents)
+    batch.cache.reorder(parents)
+    dead = best.flatten().isneginf()  # fewer continuations than beams
+    batch.walk.done |= dead
+    batch.walk.score[dead] = -torch.inf
+    return columns.flatten()[chosen], log_probs.flatten()[chosen]
+
+
+CHOOSE = {"greedy": _greedy, "sample": _sample, "beam": _beam}
+
+
+def _choices(constraint: Constraint, batch: _Batch, width: int, pick: Pick) -> tuple[Tensor, Tensor]:
+    """(lanes, width): the columns picked in every lane and their log-probabilities. A lane that is done has one."""
+    walk = batch.walk
+    columns = torch.zeros(len(walk.node), width, dtype=torch.long, device=walk.node.device)
+    log_probs = torch.full(columns.shape, -torch.inf, device=walk.node.device)
+    log_probs[:, 0] = 0.0
+    at_root = walk.node == 0
+    for where, choices in ((at_root, root_choices), (~at_root, inner_choices)):
+        lanes = (where & ~walk.done).nonzero().flatten()
+        if len(lanes):
+            columns[lanes], log_probs[lanes] = pick(choices(constraint, walk, lanes, batch.hidden[lanes]), lanes)
+    return columns, log_probs
+
+
+def _best(logits: Tensor, lanes: Tensor) -> tuple[Tensor, Tensor]:
+    highest, column = logits.max(1, keepdim=True)
+    return column, highest - logits.logsumexp(1, keepdim=True)
+
+
+def _drawn(logits: Tensor, lanes: Tensor, noise: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """By the inverse of the distribution function: one number decides, so a lane's draw is its own."""
+    reached = (logits / temperature).softmax(1).cumsum(1, dtype=torch.float64)
+    column = torch.searchsorted(reached, noise[lanes, None] * reached[:, -1:], right=True)
+    column = column.clamp(max=logits.shape[1] - 1)
+    return column, (logits - logits.logsumexp(1, keepdim=True)).gather(1, column)
+
+
+def _top(logits: Tensor, lanes: Tensor, beams: int) -> tuple[Tensor, Tensor]:
+    found, column = logits.topk(min(beams, logits.shape[1]))
+    missing = (0, beams - found.shape[1])
+    log_probs = found - logits.logsumexp(1, keepdim=True)
+    return pad(column, missing), pad(log_probs, missing, value=-torch.inf)

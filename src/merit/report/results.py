@@ -19,6 +19,7 @@ import polars as pl
 from merit.evaluation import tables
 from merit.evaluation.cascades import wrong
 from merit.evaluation.classification import CURVE, Key, named
+from merit.evaluation.matching import Flags
 from merit.evaluation.predictions import Predictions, Truth
 from merit.report import charts
 from merit.report.charts import Svg
@@ -53,11 +54,11 @@ def results_page(
     sections = (
         _headline_section(safe, against),
         _budget_section(safe),
-        _novel_section(safe, against),
-        _threshold_section(safe, against),
+        _novel_section(safe),
+        _threshold_section(safe),
         _length_section(safe),
         _vertical_section(safe),
-        _exposure_section(safe, against),
+        _exposure_section(safe),
         *([_picture_section(drawn)] if drawn else []),
         _source_section(safe),
     )
@@ -107,18 +108,18 @@ def _budget_chart(figures: pl.DataFrame, match: str, part: str, title: str) -> S
     return _bands(_best(pl.concat(points) if points else figures.clear()), "budget", title, "labels per user")
 
 
-def _novel_section(figures: pl.DataFrame, against: str) -> Section:
+def _novel_section(figures: pl.DataFrame) -> Section:
     return Section(
         "Labels new to the user",
         (
-            "Recall over gold labels that never occur in the user's history: the acquisition case. Repeating the history "
-            "finds none of them by exact match; by soft match it may still find a relative.",
+            "Recall over gold labels that never occur in the user's history: the acquisition case. Repeating the "
+            "history finds none of them by exact match; by soft match it may still find a relative.",
         ),
         tables=(_table("Novel labels", figures, tables.NOVEL, ("exact @10",)),),
     )
 
 
-def _threshold_section(figures: pl.DataFrame, against: str) -> Section:
+def _threshold_section(figures: pl.DataFrame) -> Section:
     points = pl.concat(
         tables.pick(figures, Key("recall", named(tau))).with_columns(tau=pl.lit(tau, dtype=pl.Float64)) for tau in CURVE
     )
@@ -142,8 +143,8 @@ def _length_section(figures: pl.DataFrame) -> Section:
     return Section(
         "Length is a confound",
         (
-            "A method that says more finds more. At free length methods differ in how much they say, so a higher recall "
-            "there may be length alone: read it beside the precision, and trust the equal budgets.",
+            "A method that says more finds more. At free length methods differ in how much they say, so a higher "
+            "recall there may be length alone: read it beside the precision, and trust the equal budgets.",
         ),
         charts=(Chart("Predictions per user at free length", chart),),
     )
@@ -162,7 +163,7 @@ def _vertical_section(figures: pl.DataFrame) -> Section:
     return Section("Verticals", tables=(Table("Recall by vertical", shown, dict.fromkeys(methods, "percent"), note),))
 
 
-def _exposure_section(figures: pl.DataFrame, against: str) -> Section:
+def _exposure_section(figures: pl.DataFrame) -> Section:
     return Section(
         "Exposure-bias meter",
         (
@@ -215,7 +216,7 @@ def _bands(points: pl.DataFrame, x: str, title: str, x_title: str) -> Svg:
     )
 
 
-# --- cascade pictures --------------------------------------------------------------------------------------------------
+# --- cascade pictures ------------------------------------------------------------------------------------------------
 
 
 def pictures(
@@ -235,41 +236,39 @@ def pictures(
     chosen = stream(seed, "pictures").permutation(enough)[:number]
     runs = [(run, ~wrong(run.free, truth, 0.7)) for run in (first, second)]
     shown = [text if users >= SMALLEST_CELL else RARE for text, users in zip(texts, label_users.tolist(), strict=True)]
-    return [
-        Picture(pl.concat([_listed(run, right, truth, shown, example) for run, right in runs]))
-        for example in chosen.tolist()
+    return [_pictured(runs, truth, shown, example) for example in chosen.tolist()]
+
+
+def _pictured(runs: Sequence[tuple[Predictions, Flags]], truth: Truth, shown: Sequence[str], example: int) -> Picture:
+    lists = [run.free[example][:PICTURED].tolist() for run, _ in runs]
+    letters = _letters([truth.cluster[labels].tolist() for labels in lists])
+    frames = [
+        pl.DataFrame(
+            {
+                "method": run.method,
+                "rank": range(1, len(labels) + 1),
+                "text": [shown[label] for label in labels],
+                "mark": [letters.get(int(truth.cluster[label]), SINGLE) for label in labels],
+                "right": right[run.free.offsets[example] :][: len(labels)],
+            }
+        )
+        for (run, right), labels in zip(runs, lists, strict=True)
     ]
+    return Picture(pl.concat(frames))
 
 
-def _listed(
-    run: Predictions, right: np.typing.NDArray[np.bool_], truth: Truth, shown: Sequence[str], example: int
-) -> pl.DataFrame:
-    labels = run.free[example][:PICTURED].tolist()
-    start = int(run.free.offsets[example])
-    return pl.DataFrame(
-        {
-            "method": run.method,
-            "rank": range(1, len(labels) + 1),
-            "text": [shown[label] for label in labels],
-            "mark": _marks(truth.cluster[labels].tolist()),
-            "right": right[start : start + len(labels)],
-        }
-    )
-
-
-def _marks(clusters: Sequence[int]) -> list[str]:
-    """A letter for each cluster that occurs more than once."""
-    often = [cluster for cluster, times in Counter(clusters).items() if times > 1]
-    letters = dict(zip(often, ascii_uppercase, strict=False))
-    return [letters.get(cluster, SINGLE) for cluster in clusters]
+def _letters(lists: Sequence[Sequence[int]]) -> dict[int, str]:
+    """A letter for each cluster that one of the lists comes back to; the same in all of them."""
+    often = [cluster for clusters in lists for cluster, times in Counter(clusters).items() if times > 1]
+    return dict(zip(dict.fromkeys(often), ascii_uppercase, strict=False))
 
 
 def _picture_section(drawn: Sequence[Picture]) -> Section:
     return Section(
         "Cascades in pictures",
         (
-            "Lists of two methods for the same examples, chosen by lot, without who they are about. Labels of one cluster "
-            "share a letter and a colour; a list of one colour went round in circles. ✓ is right at τ = 0.7.",
+            "Lists of two methods for the same examples, chosen by lot, without who they are about. Labels of one "
+            "cluster share a letter and a colour; a list of one colour went round in circles. ✓ is right at τ = 0.7.",
         ),
         charts=tuple(Chart(f"Example {place}", _picture(each)) for place, each in enumerate(drawn, 1)),
     )

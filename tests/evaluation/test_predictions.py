@@ -1,0 +1,75 @@
+"""What is written is what is read, and what would be measured wrongly is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from merit.data.ragged import Ragged
+from merit.errors import DamagedArtifact, DataError
+from merit.evaluation.predictions import Predictions, check, head, read, read_truth, write, write_truth
+from tests.evaluation.worlds import said, world
+
+
+def rows(lists: Ragged | None) -> list[list[int]] | None:
+    return None if lists is None else [lists[place].tolist() for place in range(len(lists))]
+
+
+@pytest.mark.parametrize("ranked", [None, [[1, 2, 3], [4], []]])
+def test_round_trip(tmp_path: Path, ranked: list[list[int]] | None) -> None:
+    had = replace(said([[1], [], [2, 3]], "self-correction", ranked), seed=3, command="merit run", commit="abc")
+    write(tmp_path / "p.parquet", had)
+    got = read(tmp_path / "p.parquet")
+    assert (rows(got.free), rows(got.ranked)) == (rows(had.free), rows(had.ranked))
+    assert (got.method, got.seed, got.command, got.commit) == ("self-correction", 3, "merit run", "abc")
+
+
+def test_shards_in_any_order_but_each_once(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.parquet"
+    write(whole, said([[0], [1], [2]]))
+    frame, facts = pl.read_parquet(whole), {"merit": pl.read_parquet_metadata(whole)["merit"]}
+    parts = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    frame[[0, 2]].write_parquet(parts[0], metadata=facts)
+    frame[[1]].write_parquet(parts[1], metadata=facts)
+    assert rows(read(*reversed(parts)).free) == [[0], [1], [2]]
+    for wrong in (parts[:1], [*parts, parts[1]]):
+        with pytest.raises(DataError, match="missing or double"):
+            read(*wrong)
+
+
+def test_other_files_are_not_predictions(tmp_path: Path) -> None:
+    (tmp_path / "x.parquet").write_bytes(b"PAR1 not really")
+    pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "y.parquet")
+    for name in ("x", "y", "none"):
+        with pytest.raises(DamagedArtifact, match="does not hold predictions"):
+            read(tmp_path / f"{name}.parquet")
+
+
+def test_truth_round_trip(tmp_path: Path) -> None:
+    had = replace(world([[0, 9], []], [[1], [2, 30]], counts=[5, 2, 1], user=[1, 0]), user_ids=["b", "a"])
+    write_truth(tmp_path / "t.parquet", had)
+    names = [None if half is None else had.verticals[half] for half in [None, *had.vertical[1:].tolist()]]
+    labels = pl.DataFrame({"vertical": names, "cluster": had.cluster.astype(np.int32)})
+    got = read_truth(tmp_path / "t.parquet", labels, had.vectors)
+    assert (rows(got.gold), rows(got.history)) == ([[0, 9], []], [[1], [2, 30]])
+    assert got.counts.tolist() == [5, 2, 1] and got.user.tolist() == [1, 0] and got.user_ids == ["b", "a"]
+    assert [got.verticals[number] for number in got.vertical] == ["unknown", *names[1:]]
+
+
+@pytest.mark.parametrize(
+    ("lists", "told"),
+    [([[0]], "1 predictions for 2"), ([[0], [36]], "outside"), ([[-1], [0]], "outside"), ([[0], [1, 2, 1]], "twice")],
+)
+def test_wrong_predictions_are_refused(lists: list[list[int]], told: str) -> None:
+    truth = world([[0], [1]])
+    for predictions in (said(lists), Predictions("m", 0, Ragged.of([[0], [1]]), Ragged.of(lists))):
+        with pytest.raises(DataError, match=told):
+            check(predictions, truth)
+
+
+def test_head() -> None:
+    assert rows(head(Ragged.of([[1, 2, 3], [], [4]]), 2)) == [[1, 2], [], [4]]

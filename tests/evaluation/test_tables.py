@@ -1,0 +1,79 @@
+"""Tables carry intervals, gains and provenance, and name the best honestly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from merit.data.ragged import Ragged
+from merit.errors import DataError
+from merit.evaluation.cascades import exposure
+from merit.evaluation.classification import Key, measure
+from merit.evaluation.predictions import Predictions
+from merit.evaluation.tables import EXPOSURE, HEADLINE, SCHEMA, compare, headline, leaders, markdown, pick, show
+from tests.evaluation.worlds import world
+
+USERS = 80
+
+
+@pytest.fixture(scope="module")
+def figures() -> pl.DataFrame:
+    rng = np.random.default_rng(0)
+    golds = [[int(rng.integers(0, 36))] for _ in range(USERS)]
+    truth = world(golds)
+
+    def run(method: str, seed: int, skill: float) -> Predictions:
+        lists = [[gold[0] if rng.random() < skill else (gold[0] + 18) % 36] for gold in golds]
+        return Predictions(method, seed, Ragged.of(lists), command=f"merit predict {method}", commit="abc")
+
+    runs = [run("weak|one", 0, 0.2), run("trivial", 0, 0.4), run("good", 1, 0.8), run("good", 2, 0.9)]
+    return compare([(each, measure(each, truth) | exposure(each, truth)) for each in runs], USERS, 7, resamples=200)
+
+
+def test_figures_are_complete_and_paired(figures: pl.DataFrame) -> None:
+    assert figures.schema == SCHEMA
+    recall = pick(figures, Key("recall", "0.7"))
+    rows = {row["method"]: row for row in recall.iter_rows(named=True)}
+    assert list(rows) == ["weak|one", "trivial", "good"]
+    assert (rows["good"]["seeds"], rows["good"]["commit"], rows["good"]["users"]) == (2, "abc", USERS)
+    assert (rows["trivial"]["gain"], rows["trivial"]["gain_low"], rows["trivial"]["gain_high"]) == (0, 0, 0)
+    assert rows["good"]["gain"] == pytest.approx(rows["good"]["value"] - rows["trivial"]["value"])
+    assert 0 < rows["good"]["gain_low"] < rows["good"]["gain"] < rows["good"]["gain_high"]
+    assert rows["good"]["spread"] > 0
+
+
+def test_headline_is_sorted_and_says_where_it_came_from(figures: pl.DataFrame) -> None:
+    table = headline(figures)
+    assert table["method"].to_list() == ["good", "trivial", "weak|one"]
+    assert table.columns[:3] == ["method", "recall", "Δ recall"]
+    assert table.columns[-4:] == ["users", "seeds", "commit", "command"]
+    value = pick(figures, Key("recall", "0.7")).filter(pl.col("method") == "good")["value"][0]
+    assert table["recall"][0].startswith(f"{100 * value:.1f} [")
+    assert table["Δ recall"][0].startswith("+") and table["Δ recall"][1] == "+0.0 [+0.0, +0.0]"
+    assert table["predictions per user"][0] == "1.0 [1.0, 1.0]"
+
+
+def test_markdown_and_terminal(figures: pl.DataFrame, capsys: pytest.CaptureFixture[str]) -> None:
+    best = leaders(figures, HEADLINE)
+    assert best["recall"] == "good" and "predictions per user" not in best
+    text = markdown(headline(figures), best)
+    assert "| good | **" in text and "weak\\|one" in text
+    assert {line.count(" | ") for line in text.strip().split("\n")} == {len(headline(figures).columns) - 1}
+    show("Results", headline(figures, EXPOSURE, ()), best)
+    assert "Results" in capsys.readouterr().out
+
+
+def test_an_absent_figure_is_an_empty_column(figures: pl.DataFrame) -> None:
+    assert headline(figures, EXPOSURE, ())["recall lost"].is_null().all()
+
+
+def test_nothing_to_compare_with() -> None:
+    truth = world([[0]])
+    only = Predictions("m", 0, Ragged.of([[0]]))
+    with pytest.raises(DataError, match="no method 'trivial'"):
+        compare([(only, measure(only, truth))], 1, 7)
+    with pytest.raises(DataError):
+        compare([(replace(only, method="x"), {})], 1, 7, against="m")

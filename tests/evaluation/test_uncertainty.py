@@ -1,0 +1,76 @@
+"""An interval must hold what it promises, and a pair must be a pair."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from merit.evaluation.uncertainty import Metric, Sample, f1, interval, minus, pool, sample, weights
+
+
+def population(users: int, rng: np.random.Generator, recall: float) -> Metric:
+    """Users differ in how many golds they have and in how well they are served, and heavy ones are served better."""
+    golds = 1 + rng.poisson(2.0, users)
+    skill = np.clip(recall + 0.05 * (golds - 3) + 0.2 * rng.normal(size=users), 0, 1)
+    return Metric(np.stack([rng.binomial(golds, skill), golds], axis=1).astype(np.float64))
+
+
+def test_coverage_by_simulation() -> None:
+    truth = population(400_000, np.random.default_rng(1), 0.4).value
+    lots = weights(150, seed=5, resamples=500)
+    rng, held, rounds = np.random.default_rng(2), 0, 400
+    for _ in range(rounds):
+        found = interval(sample({"recall": population(150, rng, 0.4)}, lots)["recall"])
+        held += found.low <= truth <= found.high
+    assert 0.91 <= held / rounds <= 0.98  # 0.95, with three standard errors of the simulation and of small samples
+
+
+def test_pairing_takes_out_what_methods_share() -> None:
+    rng = np.random.default_rng(3)
+    golds = 1 + rng.poisson(2.0, 500)
+    hits = rng.binomial(golds, rng.uniform(0, 1, 500))
+    better = np.minimum(hits + (rng.random(500) < 0.1), golds)
+    first, second = (Metric(np.stack([found, golds], axis=1).astype(float)) for found in (better, hits))
+    lots = weights(500, seed=1)
+    drawn = sample({"first": first, "second": second}, lots)
+    paired = interval(minus(drawn["first"], drawn["second"]))
+    strangers = interval(minus(drawn["first"], sample({"second": second}, weights(500, seed=2))["second"]))
+    assert paired.value == pytest.approx(first.value - second.value)
+    assert paired.low > 0
+    assert paired.high - paired.low < (strangers.high - strangers.low) / 3
+
+
+def test_weights_are_resamples_of_all_users_and_named() -> None:
+    lots = weights(1_000, seed=7, resamples=300)
+    assert (lots.sum(axis=1, dtype=np.int64) == 1_000).all()
+    assert lots.var() == pytest.approx(1.0, rel=0.02)  # as of a multinomial
+    assert (lots == weights(1_000, seed=7, resamples=300)).all()
+    assert (lots != weights(1_000, seed=8, resamples=300)).any()
+
+
+def test_sampling_equals_the_loop_over_resamples() -> None:
+    rng = np.random.default_rng(0)
+    metrics = {"ratio": population(40, rng, 0.5), "f1": Metric(rng.integers(1, 5, (40, 4)).astype(float), f1)}
+    lots = weights(40, seed=1, resamples=20)
+    drawn = sample(metrics, lots)
+    for name, metric in metrics.items():
+        slow = [Metric(np.repeat(metric.columns, lot, axis=0), metric.form).value for lot in lots]
+        assert drawn[name].draws == pytest.approx(np.array(slow))
+
+
+def test_seeds_are_averaged_with_users_drawn_jointly() -> None:
+    rng = np.random.default_rng(4)
+    seeds = [population(100, rng, recall) for recall in (0.3, 0.5)]
+    lots = weights(100, seed=1, resamples=200)
+    drawn = [sample({"recall": each}, lots)["recall"] for each in seeds]
+    both = interval(pool(drawn))
+    assert both.value == pytest.approx((seeds[0].value + seeds[1].value) / 2)
+    assert both.seeds == 2 and both.spread == pytest.approx(np.std([each.value for each in seeds], ddof=1))
+    assert (pool(drawn).draws == (drawn[0].draws + drawn[1].draws) / 2).all()
+
+
+def test_a_figure_about_nobody_is_undefined() -> None:
+    nobody = interval(sample({"x": Metric(np.zeros((5, 2)))}, weights(5, 1, 50))["x"])
+    assert np.isnan([nobody.value, nobody.low, nobody.high]).all() and nobody.users == 0
+    one = interval(Sample(np.array([0.5]), np.array([0.4, np.nan, 0.6]), 3))
+    assert 0.4 <= one.low <= one.high <= 0.6 and np.isnan(one.spread)
