@@ -125,7 +125,7 @@ def _one_to_one(prediction: Ints, gold: Ints, closeness: Floats, predictions: in
     order = np.argsort(-best, kind="stable")
     row = np.empty(golds, dtype=np.int64)
     row[order] = np.arange(golds)
-    along = np.lexsort((prediction, closeness, row[gold]))
+    along = np.lexsort((prediction, -closeness, row[gold]))
     graph = csr_array(
         (np.ones(len(along), dtype=np.int8), prediction[along], offsets_of(np.bincount(row[gold], minlength=golds))),
         shape=(golds, predictions),
