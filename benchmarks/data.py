@@ -5,12 +5,11 @@
 
 Both sides do the same: read, sort, and for each user take the last purchase that has at least three events between
 365 and 7 days before it, with that history and the tags of what was bought. pandas works on all events of a sample of
-the users, and its examples are compared with ours one by one.
+the users, and its examples are compared with ours one by one. With --data FOLDER the synthetic tables are kept there.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -116,10 +115,7 @@ def same_examples(ours: pl.DataFrame, theirs: pd.DataFrame) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--data", type=Path, help="a folder to keep the synthetic tables in (default: a temporary one)")
-    arguments = parser.parse_args()
+    arguments = harness.parser(__doc__).parse_args()
     rows, users, items = (1_000_000, 50_000, 20_000) if arguments.quick else (20_000_000, 1_000_000, 100_000)
     with TemporaryDirectory() as temporary:
         folder = arguments.data or Path(temporary)
@@ -148,4 +144,4 @@ def report(folder: Path, rows: int, sample: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    harness.run(main)

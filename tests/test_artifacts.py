@@ -168,7 +168,8 @@ def test_a_file_that_cannot_grow_is_one_message_and_nothing_left(tmp_path: Path)
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system")
 def test_disk_full_is_one_message_and_nothing_left(tmp_path: Path) -> None:
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)], capture_output=True).returncode:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)]
+    if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("this system does not let a test mount a file system")
     try:
         with pytest.raises(StorageError, match="disk is full"), artifacts.writing(tmp_path / "one", "toy") as draft:
@@ -181,5 +182,3 @@ def test_disk_full_is_one_message_and_nothing_left(tmp_path: Path) -> None:
 def test_permission_denied_is_told(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="permission denied"), artifacts.writing(tmp_path / "one", "toy"):
         raise PermissionError(13, "Permission denied", "somewhere")
-
-

@@ -23,6 +23,7 @@ LAYERS = [
     {"labels"},
     {"objective"},
     {"generator"},
+    {"mining"},
     {"evaluation"},
     {"baselines"},
     {"report"},

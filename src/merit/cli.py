@@ -13,8 +13,9 @@ from rich.markup import escape
 from merit import __version__, artifacts, config, console, doctor
 from merit.data import check, planted, sources
 from merit.errors import ConfigError, MeritError
+from merit.stages.evaluate import show_results
 from merit.stages.labels import change_labels
-from merit.stages.run import RunConfig, Stage
+from merit.stages.run import RunConfig, stage_named
 from merit.stages.run import run as run_stages
 
 app = typer.Typer(
@@ -59,20 +60,23 @@ def _options(
 def run(
     file: ConfigFile,
     override: Overrides = None,
-    until: Annotated[str | None, typer.Option(help="stop after this stage: examples, labels or data-report")] = None,
+    until: Annotated[str | None, typer.Option(help="stop after this stage (examples, labels, data-report, …)")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run all stages of a configuration; what is finished and unchanged is kept."""
     settings = config.load(RunConfig, file, override or [])
-    made = run_stages(settings, _stage(until))
+    made = run_stages(settings, stage_named(until))
     if as_json:
         console.show_json({name: _described(artifact) for name, artifact in made.items()})
         return
     for name, artifact in made.items():
         shown = [(key, value) for key, value in artifact.manifest.summary.items() if not isinstance(value, dict | list)]
-        console.show_table(f"{name}  {artifact.path}", ["", ""], shown)
-    if report := made.get("data-report"):
-        console.stdout.print(f"Open {report.file('index.html').resolve().as_uri()} in a browser.")
+        console.show_table(f"{name}  {artifact.path}", ["figure", "value"], shown)
+    if results := made.get("results"):
+        show_results(results)
+    for name in ("data-report", "results"):
+        if report := made.get(name):
+            console.stdout.print(f"Open {report.file('index.html').resolve().as_uri()} in a browser.")
 
 
 @app.command()
@@ -205,13 +209,6 @@ def main() -> None:
     except KeyboardInterrupt:
         console.stderr.print("Stopped. Nothing is half-written; run the same command again to go on.")
         sys.exit(130)
-
-
-def _stage(name: str | None) -> Stage | None:
-    known: tuple[Stage, ...] = ("examples", "labels", "data-report")
-    if name is None or name in known:
-        return name
-    raise ConfigError(f"There is no stage '{name}'. Stages: {', '.join(known)}.")
 
 
 def _source(file: Path | None, interactions: Path | None, items: Path | None, override: list[str]) -> sources.Source:

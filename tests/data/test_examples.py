@@ -15,6 +15,7 @@ from merit.data.schema import EVENTS
 from merit.data.split import SplitConfig, assign_users
 
 Row = dict[str, Any]
+Offer = tuple[int, list[int], list[int]]
 
 
 def shard(rows: list[Row], people: int = 4) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -45,7 +46,7 @@ def slow_targets(events: list[Row], config: ExamplesConfig, tagged: np.ndarray) 
     return [(min(r["timestamp"] for r in rows), tuple(r["item"] for r in rows)) for rows in orders.values()]
 
 
-def slow_offers(events: list[Row], config: ExamplesConfig, tagged: np.ndarray) -> list[tuple[int, list[int], list[int]]]:
+def slow_offers(events: list[Row], config: ExamplesConfig, tagged: np.ndarray) -> list[Offer]:
     """Every example a user could give: (time, history items, target items), unordered."""
     found = []
     for t, items in slow_targets(events, config, tagged):
@@ -59,10 +60,11 @@ def slow_offers(events: list[Row], config: ExamplesConfig, tagged: np.ndarray) -
 def fast_examples(events: pl.DataFrame, users: pl.DataFrame, tagged: np.ndarray, config: ExamplesConfig) -> list[Any]:
     built = build_examples(events, users, tagged, config, seed=7)
     times = built["timestamp"].to_physical().to_list()
-    return [
-        (row["user"], t, sorted(events["item"][row["history_start"] : row["history_stop"]]), sorted(row["target_items"]))
-        for t, row in zip(times, built.iter_rows(named=True), strict=True)
-    ]
+    found = []
+    for t, row in zip(times, built.iter_rows(named=True), strict=True):
+        history = events["item"][row["history_start"] : row["history_stop"]]
+        found.append((row["user"], t, sorted(history), sorted(row["target_items"])))
+    return found
 
 
 HOURS = 3_600_000

@@ -147,7 +147,8 @@ def test_a_canary_at_or_after_the_boundary_never_reaches_a_prompt(
     made = run(folder / "examples", source(folder))
     titles = pl.read_parquet(made.file("items.parquet"))["title"].to_list()
     names = {name: 10 + place for place, name in enumerate(titles)}
-    texts = tokenise(titles, titles, lambda all_: [[names[text]] for text in all_], Controls(0, 1, 2, 3), PromptConfig())
+    marks = Controls(0, 1, 2, 3)
+    texts = tokenise(titles, titles, lambda all_: [[names[text]] for text in all_], marks, PromptConfig())
     for shard in shards(made):
         for row in shard.examples.iter_rows(named=True):
             history = shard.events["item"][row["history_start"] : row["history_stop"]].to_numpy()

@@ -55,7 +55,7 @@ class Prompt:
     """What is said, before it is said in tokens: label ids by frequency, items with the newest last."""
 
     profile: NDArray[np.int32]
-    recent: NDArray[np.uint32]
+    recent: NDArray[np.integer]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def tokenise(
     return Texts(Ragged.of(short), Ragged.of(clean[len(titles) :]), controls, removed)
 
 
-def choose(history: NDArray[np.uint32], item_labels: Ragged, texts: Texts, config: PromptConfig) -> Prompt:
+def choose(history: NDArray[np.integer], item_labels: Ragged, texts: Texts, config: PromptConfig) -> Prompt:
     """Profile and newest items that fit the budget. `history`: items in order of time."""
     room = config.budget - 3  # PROFILE, RECENT, ANSWER
     ranked = _most_frequent(history, item_labels)[: config.profile_labels]
@@ -113,7 +113,7 @@ def words(prompt: Prompt, titles: Sequence[str], labels: Sequence[str]) -> str:
     return f"Often: {profile}\nLately:\n{recent}"
 
 
-def _most_frequent(history: NDArray[np.uint32], item_labels: Ragged) -> NDArray[np.int32]:
+def _most_frequent(history: NDArray[np.integer], item_labels: Ragged) -> NDArray[np.int32]:
     """Labels by how often they occur in the history; among equals the more recently seen first."""
     flat, _ = item_labels.take(history)
     labels, last, count = np.unique(flat[::-1], return_index=True, return_counts=True)

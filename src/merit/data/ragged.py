@@ -32,6 +32,10 @@ class Ragged:
         places, sizes = ranges(self.offsets[rows], self.offsets[np.asarray(rows) + 1])
         return self.values[places], sizes
 
+    def part(self, start: int, stop: int) -> Ragged:
+        """Rows from start to stop, without copying."""
+        return Ragged(self.offsets[start : stop + 1], self.values)
+
     @staticmethod
     def of(rows: Sequence[Sequence[int]]) -> Ragged:
         sizes = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))

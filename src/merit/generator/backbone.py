@@ -64,7 +64,7 @@ def start_from_vectors(model: Any, rows: dict[int, int], vectors: Floats) -> Non
     centred = vectors[list(rows.values())] - vectors.mean(0)
     _, _, directions = np.linalg.svd(centred, full_matrices=False)
     placed = centred @ directions[: table.shape[1]].T
-    placed *= float(table.std()) / max(float(placed.std()), 1e-9)
+    placed *= float(table.detach().std()) / max(float(placed.std()), 1e-9)
     with torch.no_grad():
         table[list(rows), : placed.shape[1]] = torch.from_numpy(placed.astype(np.float32))
 

@@ -4,8 +4,9 @@ A decoded sequence is `label SEP label SEP … label END`. At the root a lane ma
 write END (after a SEP); inside a label it may go on towards a label it has not written, and where one ends, complete
 it by SEP or END. The choices of a lane are columns: 0 is END, 1 is SEP, 2 + i the i-th edge of its node.
 
-No label comes twice, exactly: a completed label leaves its path behind, and an edge is closed once as many labels
-were completed below it as there are. Only edges on such paths can be closed, so a lane keeps a short list of them.
+No label comes twice, exactly: a completed label leaves its path behind, and a door (an edge, or the end of a label) is
+closed once as many labels were completed behind it as there are. Only doors on such paths can be closed, so a lane
+keeps a short list of them.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from merit.errors import ConfigError
-from merit.generator.lanes import Parts
-from merit.labels.trie import Trie
+from merit.generator.lanes import Head
+from merit.labels.trie import Ids, Trie
 from merit.types import Ints
 
 END, SEP, EDGES = 0, 1, 2  # columns
@@ -28,30 +29,30 @@ END, SEP, EDGES = 0, 1, 2  # columns
 
 @dataclass(frozen=True)
 class Constraint:
-    offsets: Tensor  # (nodes + 1,)
+    table: Tensor  # (nodes, 3)  the first edge of a node, the number of its edges, and its label, -1 = none
     tokens: Tensor  # (edges,)
-    label: Tensor  # (nodes,)
     below: Tensor  # (nodes,)  labels that end at the node or under it
+    forced: Tensor  # (nodes,)  the column a lane must take there, whatever it has written; 0 = it has a choice
     depth: int  # tokens of the longest label
     terminators: Tensor  # (2,)  token ids of the columns END and SEP
-    weight: Tensor  # (vocabulary, width)  the head
-    bias: Tensor  # (vocabulary,)
-    root: tuple[Tensor, Tensor]  # the head's rows of END, SEP and all first tokens: one dense product for root lanes
+    head: Head
+    root: Head  # END, SEP and all first tokens: one dense product for the lanes at the root
     least: int  # END only after so many labels
     most: int  # a lane is done after so many labels
 
 
 @dataclass
 class Walk:
-    """Where each of L lanes is in the trie, and what it has completed. -1 pads. `advance` changes it in place."""
+    """Where each of L lanes is in the trie, and what it has completed. -1 pads. `move` and `settle` change it in place."""
 
     node: Tensor  # (L,)
     depth: Tensor  # (L,)
-    path: Tensor  # (L, depth)  nodes since the root
+    path: Tensor  # (L, depth + 1)  nodes since the root, so far as `depth` says
+    written: Tensor  # (L,)  tokens
     count: Tensor  # (L,)  labels completed
     labels: Tensor  # (L, most)
     paths: Tensor  # (L, most, depth)  of completed labels
-    closed: Tensor  # (L, most, depth)  edges that lead to nothing new, by the depth of the node they leave
+    closed: Tensor  # (L, most, depth + 1)  doors that lead to nothing new, by the depth of their node
     running: Tensor  # (L,)  log-probability of the label begun
     log_probs: Tensor  # (L, most)  of completed labels
     score: Tensor  # (L,)  log-probability of everything
@@ -62,34 +63,40 @@ class Walk:
         return Walk(**{field.name: getattr(self, field.name)[lanes] for field in fields(self)})
 
 
-def constrain(trie: Trie, model: Parts, sep: int, end: int, least: int, most: int) -> Constraint:
+def constrain(trie: Trie, head: Head, sep: int, end: int, least: int, most: int) -> Constraint:
     """The trie on the model's device."""
-    _check(trie, model, sep, end)
+    _check(trie, head, sep, end)
     below, depth = _below(trie)
-    tokens = torch.from_numpy(trie.tokens.astype(np.int64)).to(model.device)
-    terminators = torch.tensor([end, sep], device=model.device)
-    bias = model.weight.new_zeros(len(model.weight)) if model.bias is None else model.bias
-    first = torch.cat([terminators, tokens[: int(trie.offsets[1])]])
+    most = min(most, int(below[0]))  # who has written every label is done
+    start, width = trie.offsets[:-1], np.diff(trie.offsets)
+    put = partial(torch.tensor, device=head.weight.device, dtype=torch.long)
+    tokens, terminators = put(trie.tokens), put([end, sep])
     return Constraint(
-        offsets=torch.from_numpy(trie.offsets.astype(np.int64)).to(model.device),
+        table=put(np.stack([start, width, trie.label], 1)),
         tokens=tokens,
-        label=torch.from_numpy(trie.label.astype(np.int64)).to(model.device),
-        below=torch.from_numpy(below).to(model.device),
+        below=put(below),
+        forced=put(_forced(width, trie.label, least > most)),
         depth=depth,
         terminators=terminators,
-        weight=model.weight.detach(),
-        bias=bias.detach(),
-        root=(model.weight[first].detach(), bias[first].detach()),
+        head=head,
+        root=head.rows(torch.cat([terminators, tokens[: int(width[0])]])),
         least=least,
-        most=min(most, int(below[0])),  # who has written every label is done
+        most=most,
     )
 
 
-def _check(trie: Trie, model: Parts, sep: int, end: int) -> None:
+def _forced(width: Ids, label: Ids, endless: bool) -> Ids:
+    """Nodes with one way on. A leaf has one where END is suppressed; the root never (END after the last label)."""
+    forced = np.where((width == 1) & (label < 0), EDGES, np.where((width == 0) & endless, SEP, 0))
+    forced[0] = 0
+    return forced.astype(np.int32)
+
+
+def _check(trie: Trie, head: Head, sep: int, end: int) -> None:
     highest = max(int(trie.tokens.max(initial=0)), sep, end)
-    if highest >= len(model.weight):
+    if highest >= len(head.weight):
         raise ConfigError(
-            f"The label space has the token {highest:,}, but the model knows {len(model.weight):,} tokens. "
+            f"The label space has the token {highest:,}, but the model knows {len(head.weight):,} tokens. "
             "Use the label space the model was trained with, or a version of it."
         )
     if sep == end or np.isin(trie.tokens, (sep, end)).any():
@@ -109,16 +116,17 @@ def _below(trie: Trie) -> tuple[Ints, int]:
 
 
 def begin(constraint: Constraint, lanes: int, states: int) -> Walk:
-    weight, most, depth = constraint.weight, constraint.most, constraint.depth
+    weight, most, depth = constraint.head.weight, constraint.most, constraint.depth
     whole = partial(torch.full, device=weight.device)
     return Walk(
         node=whole((lanes,), 0),
         depth=whole((lanes,), 0),
-        path=whole((lanes, depth), -1),
+        path=whole((lanes, depth + 1), -1),
+        written=whole((lanes,), 0),
         count=whole((lanes,), 0),
         labels=whole((lanes, most), -1),
         paths=whole((lanes, most, depth), -1),
-        closed=whole((lanes, most, depth), -1),
+        closed=whole((lanes, most, depth + 1), -1),
         running=whole((lanes,), 0.0),
         log_probs=whole((lanes, most), 0.0),
         score=whole((lanes,), 0.0),
@@ -130,30 +138,26 @@ def begin(constraint: Constraint, lanes: int, states: int) -> Walk:
 def root_choices(constraint: Constraint, walk: Walk, lanes: Tensor, states: Tensor) -> Tensor:
     """(n, 2 + first tokens): the logits of what these lanes, all at the root, may write; -inf where they may not."""
     logits = root_logits(constraint, states)
-    # -1 is no edge, and falls on the column SEP, which is not allowed here anyway.
-    logits.scatter_(1, walk.closed[lanes, :, 0] + EDGES, -torch.inf)
+    ends = logits[:, END].masked_fill(walk.count[lanes] < max(constraint.least, 1), -torch.inf)
+    logits.scatter_(1, walk.closed[lanes, :, 0] + SEP, -torch.inf)  # -1 falls on END, which is set afterwards
     logits[:, SEP] = -torch.inf
-    logits[:, END].masked_fill_(walk.count[lanes] < max(constraint.least, 1), -torch.inf)
+    logits[:, END] = ends
     return logits
 
 
 def inner_choices(constraint: Constraint, walk: Walk, lanes: Tensor, states: Tensor) -> Tensor:
     """(n, 2 + widest node): the same for lanes inside a label. Only the logits that are needed are computed."""
     node = walk.node[lanes]
-    start = constraint.offsets[node]
-    width = constraint.offsets[node + 1] - start
+    start, width, label = constraint.table[node].unbind(1)
     real = torch.arange(int(width.max()), device=node.device) < width[:, None]  # (n, K)
     lane, place = real.nonzero(as_tuple=True)
     closing, going = inner_logits(constraint, states, lane, constraint.tokens[start[lane] + place])
     logits = going.new_full((len(node), EDGES + real.shape[1]), -torch.inf)
     logits[lane, place + EDGES] = going
-    # A leaf has the depth of no edge; the edges looked up in its place are not in its (empty) slice.
-    shut = walk.closed[lanes, :, walk.depth[lanes].clamp(max=constraint.depth - 1)] - start[:, None]  # (n, most)
-    logits.scatter_(1, torch.where((shut >= 0) & (shut < width[:, None]), shut + EDGES, SEP), -torch.inf)
-    label = constraint.label[node]
-    barred = (label < 0) | (walk.labels[lanes] == label[:, None]).any(1)
-    logits[:, SEP] = closing[:, SEP].masked_fill(barred, -torch.inf)
-    barred |= walk.count[lanes] + 1 < constraint.least
+    logits[:, SEP] = closing[:, SEP].masked_fill(label < 0, -torch.inf)
+    door = walk.closed[lanes, :, walk.depth[lanes]] - (start + node)[:, None]  # (n, most)  0 is the node's own label
+    logits.scatter_(1, torch.where((door >= 0) & (door <= width[:, None]), door + SEP, END), -torch.inf)
+    barred = logits[:, SEP].isneginf() | (walk.count[lanes] + 1 < constraint.least)
     logits[:, END] = closing[:, END].masked_fill(barred, -torch.inf)
     return logits
 
@@ -164,37 +168,54 @@ def root_logits(constraint: Constraint, states: Tensor) -> Tensor:
 
 def inner_logits(constraint: Constraint, states: Tensor, lane: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
     """(n, 2) for the terminators of every lane, and (m,) for token[i] in lane[i]."""
-    weight, bias = constraint.root
-    closing = linear(states, weight[:EDGES], bias[:EDGES])
-    going = (constraint.weight[token] * states[lane]).sum(-1) + constraint.bias[token]
-    return closing.float(), going.float()
+    (weight, bias), closing = constraint.head, constraint.root.rows(slice(EDGES))
+    going = (weight[token] * states[lane]).sum(-1)
+    return linear(states, *closing).float(), (going if bias is None else going + bias[token]).float()
 
 
-def advance(constraint: Constraint, walk: Walk, lanes: Tensor, column: Tensor, log_prob: Tensor) -> Tensor:
-    """These lanes take a column each. The tokens (n,) they write."""
-    node = walk.node[lanes]
-    edge = constraint.offsets[node] + column - EDGES
-    closes = column < EDGES
-    walk.running[lanes] += log_prob
-    walk.score[lanes] += log_prob
-    on, to = lanes[~closes], edge[~closes] + 1
-    walk.path[on, walk.depth[on]] = to
-    walk.depth[on] += 1
-    walk.node[on] = to
-    _complete(constraint, walk, lanes[closes & (node > 0)])  # END at the root completes nothing
-    walk.done[lanes] |= column == END
-    return torch.where(closes, constraint.terminators[column.clamp(max=SEP)], constraint.tokens[edge.clamp(min=0)])
+def move(constraint: Constraint, walk: Walk, column: Tensor, log_prob: Tensor) -> Tensor:
+    """Every lane takes a column (L,), and none where it is -1. The tokens (L,) they write.
+
+    A lane that completes a label stays where it is until `settle`.
+    """
+    edge = (constraint.table[:, 0][walk.node] + column - EDGES).clamp(min=0)
+    goes = column >= EDGES
+    walk.running += log_prob
+    walk.score += log_prob
+    walk.written += column >= 0
+    node = torch.where(goes, edge + 1, walk.node)  # edge e leads to node e + 1
+    walk.path.scatter_(1, walk.depth[:, None], node[:, None])  # behind the path, where none was taken: nobody reads it
+    walk.node = node
+    walk.depth += goes
+    return torch.where(goes, constraint.tokens[edge], constraint.terminators[column.clamp(0, SEP)])
+
+
+def settle(constraint: Constraint, walk: Walk, column: Tensor) -> None:
+    """Complete the labels of the lanes whose last column was END or SEP, and send those lanes back to the root."""
+    closes = (column == SEP) | (column == END)
+    walk.done |= column == END
+    lanes = (closes & (walk.node > 0)).nonzero().flatten()  # END at the root completes nothing
+    if len(lanes):
+        _complete(constraint, walk, lanes)
 
 
 def _complete(constraint: Constraint, walk: Walk, lanes: Tensor) -> None:
-    """Note the labels these lanes have come to, and which edges of their paths have nothing new behind them now."""
-    place, path = walk.count[lanes], walk.path[lanes]
-    walk.labels[lanes, place] = constraint.label[walk.node[lanes]]
+    """Note the labels these lanes have come to, and which doors on their paths have nothing new behind them now.
+
+    The doors of node v are numbered offsets[v] + v + (0 for its own label, 1 + i for its i-th edge): each number once.
+    """
+    node, place, depth = walk.node[lanes], walk.count[lanes], walk.depth[lanes, None]
+    levels = torch.arange(constraint.depth + 1, device=lanes.device)
+    path = walk.path[lanes].masked_fill(levels >= depth, -1)[:, :-1]
+    walk.labels[lanes, place] = constraint.table[node, 2]
     walk.log_probs[lanes, place] = walk.running[lanes]
     walk.paths[lanes, place] = path
     used = (walk.paths[lanes] == path[:, None]).sum(1)  # (n, depth)  completed labels below each node of the path
-    full = (path >= 0) & (used == constraint.below[path.clamp(min=0)])
-    walk.closed[lanes, place] = torch.where(full, path - 1, -1)  # edge e leads to node e + 1
-    walk.node[lanes], walk.depth[lanes], walk.path[lanes], walk.running[lanes] = 0, 0, -1, 0.0
+    full = (path >= 0) & (used == constraint.below[path])
+    parents = torch.cat([torch.zeros_like(depth), path], 1)  # (n, depth + 1)  the node each door belongs to
+    doors = torch.where(full, path + parents[:, :-1], -1)  # edge e = path - 1, and its door is e + 1 + v
+    own = constraint.table[node, 0] + node
+    walk.closed[lanes, place] = torch.cat([doors, torch.full_like(depth, -1)], 1).scatter(1, depth, own[:, None])
+    walk.node[lanes], walk.depth[lanes], walk.running[lanes] = 0, 0, 0.0
     walk.count[lanes] = place + 1
     walk.done[lanes] = place + 1 >= constraint.most

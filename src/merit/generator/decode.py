@@ -23,21 +23,24 @@ from merit.config import Frozen
 from merit.console import track
 from merit.errors import DataError
 from merit.generator.constraint import (
+    EDGES,
     Constraint,
     Walk,
-    advance,
     begin,
     constrain,
     inner_choices,
+    move,
     root_choices,
+    settle,
 )
-from merit.generator.lanes import Continuations, Parts, evaluating, parts, prefill
+from merit.generator.lanes import Continuations, evaluating, parts, prefill
 from merit.labels.trie import Trie
 from merit.seeds import Hashes, derive, mix, unit_interval
 from merit.types import Floats
 
 Pick = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # logits (n, C), lanes (n,) → columns, log-probs (n, W)
 
+LOOK_AHEAD = 1 / 3  # of the lanes must have a forced second token: where two tokens a step begin to pay
 DROP = 0.25  # finished rows leave the batch when they are such a share: often enough, and the cache is seldom copied
 
 
@@ -104,19 +107,19 @@ def decode(
     of so many first labels: what predicts a label's first token, last layer, after the final norm.
     """
     config = config or DecodeConfig()
-    model_parts = parts(model)
-    constraint = constrain(trie, model_parts, sep, end, config.least, config.max_labels)
-    _check(prompts, len(model_parts.weight))
+    decoder, head = parts(model)
+    constraint = constrain(trie, head, sep, end, config.least, config.max_labels)
+    _check(prompts, len(head.weight))
     out = _empty(len(prompts), config, constraint, states)
     if constraint.most:
         names = np.arange(len(prompts), dtype=np.uint64) if keys is None else keys
         with evaluating(model):
             for rows in _batches(prompts, config.batch_size):
-                cache, last = prefill(model_parts, [prompts[row] for row in rows], config.lanes)
+                cache, last = prefill(decoder, head.weight.device, [prompts[row] for row in rows], config.lanes)
                 walk = begin(constraint, len(rows) * config.lanes, states)
                 noise = _noise(names[rows], config, constraint, seed)
                 batch = _Batch(rows, cache, walk, last.repeat_interleave(config.lanes, 0), noise)
-                _finish(model_parts, constraint, config, batch, out)
+                _finish(decoder, constraint, config, batch, out)
     return out
 
 
@@ -135,7 +138,7 @@ def _empty(prompts: int, config: DecodeConfig, constraint: Constraint, states: i
         log_probs=np.zeros((*shape, constraint.most), np.float32),
         counts=np.zeros(shape, np.int32),
         scores=np.zeros(shape, np.float32),
-        states=np.zeros((*shape, states, constraint.weight.shape[1]), np.float32),
+        states=np.zeros((*shape, states, constraint.head.weight.shape[1]), np.float32),
     )
 
 
@@ -156,29 +159,27 @@ class _Batch:
 
     def keep(self, rows: Tensor, lanes: Tensor) -> None:
         self.rows = self.rows[rows.cpu().numpy()]
-        self.cache.keep(rows)
+        self.cache.keep(rows.nonzero().flatten())
         self.walk, self.noise = self.walk.take(lanes), self.noise[lanes]
 
 
 def _noise(names: Hashes, config: DecodeConfig, constraint: Constraint, seed: int) -> Tensor:
     """(lanes, steps): one uniform number for each token a lane can possibly write; none where nothing is drawn."""
     if config.mode != "sample":
-        return torch.empty(len(names) * config.lanes, 0, device=constraint.label.device)
+        return torch.empty(len(names) * config.lanes, 0, device=constraint.tokens.device)
     samples = np.arange(config.lanes, dtype=np.uint64)
     steps = np.arange(constraint.most * (constraint.depth + 1) + 1, dtype=np.uint64)
     streams = mix(derive(names, seed, "decode")[:, None], samples).reshape(-1, 1)
-    return torch.from_numpy(unit_interval(mix(streams, steps))).to(constraint.label.device)
+    return torch.from_numpy(unit_interval(mix(streams, steps))).to(constraint.tokens.device)
 
 
-def _finish(model: Parts, constraint: Constraint, config: DecodeConfig, batch: _Batch, out: Decoded) -> None:
+def _finish(decoder: Any, constraint: Constraint, config: DecodeConfig, batch: _Batch, out: Decoded) -> None:
     """Decode a batch to the end of its last lane."""
     step = 0
     while True:
         _note_states(batch)
-        column, log_prob = CHOOSE[config.mode](constraint, config, batch, step)
-        going = (~batch.walk.done).nonzero().flatten()
-        tokens = torch.zeros_like(batch.walk.node)  # a lane that is done waits for its row, and reads anything
-        tokens[going] = advance(constraint, batch.walk, going, column[going], log_prob[going])
+        chosen = CHOOSE[config.mode](constraint, config, batch, step)
+        tokens, sizes = _written(constraint, batch.walk, *chosen, look_ahead=config.mode != "beam")
         left = ~batch.walk.done.view(-1, config.lanes).all(1)
         if (share := float(left.float().mean())) <= 1 - DROP:
             lanes = left.repeat_interleave(config.lanes)
@@ -186,9 +187,30 @@ def _finish(model: Parts, constraint: Constraint, config: DecodeConfig, batch: _
             if share == 0:
                 return
             batch.keep(left, lanes)
-            tokens = tokens[lanes]
-        batch.hidden = batch.cache.step(model.decoder, tokens)
+            tokens, sizes = tokens[lanes], sizes[lanes]
+        batch.hidden = batch.cache.step(decoder, tokens, sizes)
         step += 1
+
+
+def _written(
+    constraint: Constraint, walk: Walk, column: Tensor, log_prob: Tensor, look_ahead: bool
+) -> tuple[Tensor, Tensor]:
+    """The tokens (lanes, J) that the lanes write, and how many each. J is 2 where enough second tokens are forced.
+
+    Half the tokens of a label have no alternative in the trie. To read two at once costs a third more than one; more
+    than two gains nothing, as the lanes that have only one fill up with padding. Beams are compared token by token.
+    A lane that is done waits for its row, and reads anything.
+    """
+    tokens = move(constraint, walk, column, log_prob)[:, None]
+    second = torch.full_like(column, -1)
+    if look_ahead:
+        forced = constraint.forced[walk.node].masked_fill(column < EDGES, 0)  # 0 where a label was just completed
+        if int((forced > 0).sum()) > LOOK_AHEAD * int((column >= 0).sum()):
+            second = torch.where(forced > 0, forced, -1)
+            more = move(constraint, walk, second, torch.zeros_like(log_prob))
+            tokens = torch.cat([tokens, more[:, None]], 1)
+    settle(constraint, walk, torch.where(second < 0, column, second))
+    return tokens, 1 + (second >= 0).long()
 
 
 def _note_states(batch: _Batch) -> None:
@@ -222,7 +244,8 @@ def _greedy(constraint: Constraint, config: DecodeConfig, batch: _Batch, step: i
 
 
 def _sample(constraint: Constraint, config: DecodeConfig, batch: _Batch, step: int) -> tuple[Tensor, Tensor]:
-    draw = partial(_drawn, noise=batch.noise[:, step], temperature=config.temperature)
+    noise = batch.noise.gather(1, batch.walk.written[:, None])  # by its own tokens, not by the batch's steps
+    draw = partial(_drawn, noise=noise, temperature=config.temperature)
     columns, log_probs = _choices(constraint, batch, 1, draw)
     return columns[:, 0], log_probs[:, 0]
 
@@ -242,16 +265,16 @@ def _beam(constraint: Constraint, config: DecodeConfig, batch: _Batch, step: int
     dead = best.flatten().isneginf()  # fewer continuations than beams
     batch.walk.done |= dead
     batch.walk.score[dead] = -torch.inf
-    return columns.flatten()[chosen], log_probs.flatten()[chosen]
+    return columns.flatten()[chosen].masked_fill(dead, -1), log_probs.flatten()[chosen].masked_fill(dead, 0.0)
 
 
 CHOOSE = {"greedy": _greedy, "sample": _sample, "beam": _beam}
 
 
 def _choices(constraint: Constraint, batch: _Batch, width: int, pick: Pick) -> tuple[Tensor, Tensor]:
-    """(lanes, width): the columns picked in every lane and their log-probabilities. A lane that is done has one."""
+    """(lanes, width): the columns picked in every lane and their log-probabilities. A lane that is done takes none."""
     walk = batch.walk
-    columns = torch.zeros(len(walk.node), width, dtype=torch.long, device=walk.node.device)
+    columns = torch.full((len(walk.node), width), -1, device=walk.node.device)
     log_probs = torch.full(columns.shape, -torch.inf, device=walk.node.device)
     log_probs[:, 0] = 0.0
     at_root = walk.node == 0
@@ -270,7 +293,7 @@ def _best(logits: Tensor, lanes: Tensor) -> tuple[Tensor, Tensor]:
 def _drawn(logits: Tensor, lanes: Tensor, noise: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """By the inverse of the distribution function: one number decides, so a lane's draw is its own."""
     reached = (logits / temperature).softmax(1).cumsum(1, dtype=torch.float64)
-    column = torch.searchsorted(reached, noise[lanes, None] * reached[:, -1:], right=True)
+    column = torch.searchsorted(reached, noise[lanes] * reached[:, -1:], right=True)
     column = column.clamp(max=logits.shape[1] - 1)
     return column, (logits - logits.logsumexp(1, keepdim=True)).gather(1, column)
 

@@ -1,7 +1,7 @@
 """Many continuations of one prompt over one key-value cache.
 
 A row of the batch is a prompt, a lane one of its continuations (a sample, a beam). The lanes of a row enter the model
-as several query positions of that row, each with a mask of its own: the prompt, and the slots this lane has written.
+as query positions of that row, each with a mask of its own: the prompt, and the slots this lane has written.
 So the prompt's keys and values are computed once, held once and read once a step for all lanes, and moving a beam
 from one parent to another is a copy of its mask. Prompts are padded on the right: under a causal mask no token sees
 what stands behind it, so the prefill needs no padding mask, and the lanes' masks leave the padding out.
@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,26 +26,24 @@ PREFILL_TOKENS = 4096  # at a time: 25 % faster than a whole batch on a CPU (act
 BENT_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 
 
-@dataclass(frozen=True)
-class Parts:
-    decoder: Any  # token ids → last hidden state after the final norm
-    weight: Tensor  # (vocabulary, width) of the head
+class Head(NamedTuple):
+    weight: Tensor  # (vocabulary, width)
     bias: Tensor | None
 
-    @property
-    def device(self) -> torch.device:
-        return self.weight.device
+    def rows(self, tokens: Tensor | slice) -> Head:
+        return Head(self.weight[tokens], None if self.bias is None else self.bias[tokens])
 
 
-def parts(model: Any) -> Parts:
-    """The two halves of any Hugging Face causal language model: `model.model` and `model.lm_head` of a Llama."""
+def parts(model: Any) -> tuple[Any, Head]:
+    """The halves of any Hugging Face causal language model: token ids → states after the final norm → logits."""
     for name in BENT_LOGITS:  # the head's product alone would not be the model's distribution
         if getattr(model.config, name, None) not in (None, 1, 1.0):
             raise ConfigError(f"{type(model).__name__} changes its logits by '{name}', which decoding does not know.")
     if model.config._attn_implementation not in ("sdpa", "eager"):  # the others take no mask per lane
         raise ConfigError('Decoding needs a model loaded with attn_implementation="sdpa" or "eager".')
-    head = model.get_output_embeddings()
-    return Parts(model.get_decoder(), head.weight, getattr(head, "bias", None))
+    layer = model.get_output_embeddings()
+    bias = getattr(layer, "bias", None)
+    return model.get_decoder(), Head(layer.weight.detach(), None if bias is None else bias.detach())
 
 
 @contextmanager
@@ -76,7 +73,7 @@ class _Slots(DynamicLayer):  # type: ignore[misc]
         return self.keys[:, :, : self.length], self.values[:, :, : self.length]
 
     def keep(self, rows: Tensor) -> None:
-        self.keys, self.values = (held[rows, :, : self.length] for held in (self.keys, self.values))
+        self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
 
 
 def _written(held: Tensor, new: Tensor, begin: int) -> Tensor:
@@ -91,44 +88,55 @@ def _written(held: Tensor, new: Tensor, begin: int) -> Tensor:
 
 
 class Continuations:
-    """The cache of a batch and what each lane sees of it. `rows` and `lanes` give the shape of every step."""
+    """The cache of a batch and what each lane sees of it."""
 
     def __init__(self, caches: Sequence[Cache], lengths: Tensor, lanes: int) -> None:
-        longest = int(lengths.max())
-        layers = [_joined([cache.layers[at] for cache in caches], longest) for at in range(len(caches[0].layers))]
+        self.length, self.lanes = int(lengths.max()), lanes
+        layers = [_joined([cache.layers[at] for cache in caches], self.length) for at in range(len(caches[0].layers))]
         self.cache = Cache(layers=layers)
-        self.position = lengths  # (rows,) of the next token
-        self.length, self.lanes = longest, lanes
-        keys = layers[0].keys
-        self.hidden = torch.finfo(keys.dtype).min  # not -inf, which is NaN in a row that sees nothing
-        padding = torch.arange(longest, device=keys.device) >= lengths[:, None]  # (rows, longest)
-        mask = torch.zeros(padding.shape, dtype=keys.dtype, device=keys.device).masked_fill_(padding, self.hidden)
-        self.mask = mask[:, None].repeat(1, lanes, 1)  # (rows, lanes, room), added to the attention scores
-        self.own = torch.full((lanes, lanes), self.hidden, dtype=keys.dtype, device=keys.device).fill_diagonal_(0)
+        self.position = lengths.repeat_interleave(lanes)  # (rows · lanes,) of the next token
+        padding = torch.arange(self.length, device=lengths.device) >= lengths[:, None]  # (rows, length)
+        self.mask = _mask(~padding, layers[0].keys.dtype)[:, None].repeat(1, lanes, 1)  # (rows, lanes, room)
 
-    def step(self, decoder: Any, tokens: Tensor) -> Tensor:
-        """The states (rows · lanes, width) after one more token (rows · lanes,) in every lane."""
-        self.mask = _written(self.mask, self.own.expand(len(self.mask), -1, -1), self.length)
-        self.length += self.lanes
-        states: Tensor = decoder(
-            input_ids=tokens.view(-1, self.lanes),
-            position_ids=self.position[:, None].expand(-1, self.lanes),
-            attention_mask=self.mask[:, None, :, : self.length],
+    def step(self, decoder: Any, tokens: Tensor, sizes: Tensor) -> Tensor:
+        """The states (rows · lanes, width) after the first sizes[i] ≥ 1 of tokens (rows · lanes, J) in every lane."""
+        rows, (_, ahead) = len(self.mask), tokens.shape
+        new = self.lanes * ahead
+        slots = torch.arange(new, device=tokens.device)
+        own = slots // ahead == torch.arange(self.lanes, device=tokens.device)[:, None]  # (lanes, new)
+        causal = own.repeat_interleave(ahead, 0) & (slots <= slots[:, None])  # (new, new)
+        before = self.mask[:, :, : self.length].repeat_interleave(ahead, 1)
+        within = _mask(causal, before.dtype).expand(rows, -1, -1)
+        read = decoder(
+            input_ids=tokens.view(rows, new),
+            position_ids=(self.position[:, None] + slots[:ahead]).view(rows, new),
+            attention_mask=torch.cat([before, within], 2)[:, None],
             past_key_values=self.cache,
             use_cache=True,
-        ).last_hidden_state
-        self.position = self.position + 1
-        return states.flatten(0, 1)
+        ).last_hidden_state.view(len(tokens), ahead, -1)
+        real = own & (slots % ahead < sizes.view(rows, self.lanes, 1))  # (rows, lanes, new)
+        self.mask = _written(self.mask, _mask(real, before.dtype), self.length)
+        self.length += new
+        self.position = self.position + sizes
+        states: Tensor = read[torch.arange(len(tokens), device=tokens.device), sizes - 1]
+        return states
 
     def keep(self, rows: Tensor) -> None:
-        """Forget the other rows."""
+        """Forget the other rows. The room ahead is copied with them, or the next step would have to make it again."""
         for layer in self.cache.layers:
             layer.keep(rows)
-        self.mask, self.position = self.mask[rows], self.position[rows]
+        self.mask = self.mask.index_select(0, rows)
+        self.position = self.position.view(-1, self.lanes)[rows].flatten()
 
     def reorder(self, parents: Tensor) -> None:
-        """Lane i of the flat (rows · lanes,) continues what lane parents[i] of the same row has read."""
+        """Lane i of (rows · lanes,) continues what the lane parents[i] of its row has read."""
         self.mask = self.mask.flatten(0, 1)[parents].view_as(self.mask)
+        self.position = self.position[parents]
+
+
+def _mask(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    """What is added to attention scores. Not -inf, which would be NaN where nothing at all is seen."""
+    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, torch.finfo(dtype).min)
 
 
 def _joined(parts: Sequence[Any], longest: int) -> _Slots:
@@ -145,16 +153,18 @@ def _joined(parts: Sequence[Any], longest: int) -> _Slots:
     return _Slots(held[0], held[1], longest)
 
 
-def prefill(model: Parts, prompts: Sequence[NDArray[np.int32]], lanes: int) -> tuple[Continuations, Tensor]:
+def prefill(
+    decoder: Any, device: torch.device, prompts: Sequence[NDArray[np.int32]], lanes: int
+) -> tuple[Continuations, Tensor]:
     """Read the prompts (best in order of length); also the state (rows, width) of the last token of each."""
-    lengths = torch.tensor([len(prompt) for prompt in prompts], device=model.device)
+    lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
     size = max(1, PREFILL_TOKENS // int(lengths.max()))
     caches, states = [], []
     for at in range(0, len(prompts), size):
         cache, last = DynamicCache(), lengths[at : at + size] - 1
-        tokens = _padded(prompts[at : at + size]).to(model.device)
-        read = model.decoder(input_ids=tokens, past_key_values=cache, use_cache=True).last_hidden_state
-        states.append(read[torch.arange(len(last), device=model.device), last])
+        tokens = _padded(prompts[at : at + size]).to(device)
+        read = decoder(input_ids=tokens, past_key_values=cache, use_cache=True).last_hidden_state
+        states.append(read[torch.arange(len(last), device=device), last])
         caches.append(cache)
     return Continuations(caches, lengths, lanes), torch.cat(states)
 

@@ -205,7 +205,9 @@ def _bands(points: pl.DataFrame, x: str, title: str, x_title: str) -> Svg:
     """Lines with their intervals as bands."""
     base = alt.Chart(points.select("method", x, "value", "low", "high")).encode(
         x=alt.X(f"{x}:Q", title=x_title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5, format="~g")),
-        color=alt.Color("method:N", title=None, sort=None, legend=alt.Legend(columns=2, labelLimit=170)),
+        color=alt.Color(
+            "method:N", title=None, sort=None, legend=alt.Legend(columns=2, labelLimit=170, symbolOpacity=1)
+        ),
     )
     y = alt.Y("value:Q", title="recall", axis=alt.Axis(format=".0%", tickCount=5))
     band = base.mark_area(opacity=0.18).encode(y=alt.Y("low:Q", title="recall"), y2="high:Q")

@@ -1,11 +1,15 @@
-"""`merit run CONFIG`: all stages in order; what is finished and unchanged is not made again."""
+"""`merit run CONFIG`: all stages in order; what is finished and unchanged is not made again.
+
+Reading `_STAGES` from top to bottom is reading the paper: examples, labels, a generator trained by teacher forcing, its
+mistakes, a generator that learnt to recover from them, predictions, results.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel
 
@@ -13,11 +17,22 @@ from merit import artifacts, console
 from merit.artifacts import Artifact
 from merit.config import Frozen
 from merit.data import sources
+from merit.errors import ConfigError
+from merit.evaluation.classification import EvaluationConfig
+from merit.generator.backbone import BackboneConfig
+from merit.generator.corpus import TextConfig
+from merit.mining import MiningConfig
 from merit.stages.data_report import DataReportConfig, write_data_report
+from merit.stages.evaluate import evaluate
+from merit.stages.generator import GeneratorConfig, ObjectiveConfig, train_generator
 from merit.stages.labels import LabelsConfig, build_labels, labels_inputs
+from merit.stages.mine import mine
+from merit.stages.predict import PredictConfig, predict
 from merit.stages.prepare import PrepareConfig, PrepareRun, prepare
 
-Stage = Literal["examples", "labels", "data-report"]
+Stage = Literal[
+    "examples", "labels", "data-report", "stage-1", "mined-1", "stage-2", "predictions-1", "predictions-2", "results"
+]
 
 
 class RunConfig(Frozen):
@@ -32,11 +47,33 @@ class RunConfig(Frozen):
     prepare: PrepareConfig = PrepareConfig()
     labels: LabelsConfig = LabelsConfig()
     data_report: DataReportConfig = DataReportConfig()
+    backbone: BackboneConfig = BackboneConfig()
+    text: TextConfig = TextConfig()
+    label_vectors: bool = False
+    """Whether tokens that are whole labels start from their label vectors."""
+    stage_1: ObjectiveConfig = ObjectiveConfig(objective="teacher-forcing")
+    mining: MiningConfig = MiningConfig()
+    stage_2: ObjectiveConfig = ObjectiveConfig(objective="self-correction")
+    predict: PredictConfig = PredictConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    def generator(self, train: ObjectiveConfig) -> GeneratorConfig:
+        return GeneratorConfig(backbone=self.backbone, text=self.text, train=train, label_vectors=self.label_vectors)
 
 
-def run(config: RunConfig, until: Stage | None = None) -> dict[str, Artifact]:
+def stage_named(name: str | None) -> Stage | None:
+    """The stage of that name, or an error that lists them."""
+    for known in get_args(Stage):
+        if name == known:
+            return known  # type: ignore[no-any-return]
+    if name is None:
+        return None
+    raise ConfigError(f"There is no stage '{name}'. Stages, in order: {', '.join(get_args(Stage))}.")
+
+
+def run(config: RunConfig, until: Stage | None = None) -> dict[Stage, Artifact]:
     """Make every artifact of the run that is missing or out of date, up to `until`."""
-    made: dict[str, Artifact] = {}
+    made: dict[Stage, Artifact] = {}
     for name, stage in _STAGES.items():
         made[name] = stage(config, made)
         if name == until:
@@ -44,59 +81,132 @@ def run(config: RunConfig, until: Stage | None = None) -> dict[str, Artifact]:
     return made
 
 
-def _examples(config: RunConfig, made: Mapping[str, Artifact]) -> Artifact:
+def _examples(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
     settings = PrepareRun(source=config.source, prepare=config.prepare)
     inputs = sources.open_source(config.source).inputs
     return _unless_current(
-        config, "examples", settings, {}, inputs, lambda folder: prepare(folder, settings, config.seed)
+        config, "examples", "examples", settings, {}, lambda out: prepare(out, settings, config.seed), inputs
     )
 
 
-def _labels(config: RunConfig, made: Mapping[str, Artifact]) -> Artifact:
-    parents = {"examples": made["examples"]}
+def _labels(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
     return _unless_current(
         config,
         "labels",
+        "labels",
         config.labels,
-        parents,
+        {"examples": made["examples"]},
+        lambda out: build_labels(made["examples"], out, config.labels, config.seed, config.cache),
         labels_inputs(config.labels),
-        lambda folder: build_labels(made["examples"], folder, config.labels, config.seed, config.cache),
     )
 
 
-def _data_report(config: RunConfig, made: Mapping[str, Artifact]) -> Artifact:
-    parents = {"examples": made["examples"], "labels": made["labels"]}
+def _data_report(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
     return _unless_current(
         config,
         "data-report",
+        "data-report",
         config.data_report,
-        parents,
-        {},
-        lambda folder: write_data_report(made["examples"], made["labels"], folder, config.data_report, config.seed),
+        _shop(made),
+        lambda out: write_data_report(made["examples"], made["labels"], out, config.data_report, config.seed),
     )
 
 
-_STAGES: dict[Stage, Callable[[RunConfig, Mapping[str, Artifact]], Artifact]] = {
+def _stage_1(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
+    settings = config.generator(config.stage_1)
+    return _unless_current(
+        config,
+        "stage-1",
+        "generator",
+        settings,
+        _shop(made),
+        lambda out: train_generator(made["examples"], made["labels"], None, out, settings, config.seed),
+    )
+
+
+def _mined_1(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
+    parents = {"generator": made["stage-1"]} | _shop(made)
+    return _unless_current(
+        config,
+        "mined-1",
+        "mined",
+        config.mining,
+        parents,
+        lambda out: mine(made["stage-1"], made["examples"], made["labels"], out, config.mining, config.seed),
+    )
+
+
+def _stage_2(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
+    settings, parents = config.generator(config.stage_2), _shop(made) | {"mined": made["mined-1"]}
+    return _unless_current(
+        config,
+        "stage-2",
+        "generator",
+        settings,
+        parents,
+        lambda out: train_generator(made["examples"], made["labels"], made["mined-1"], out, settings, config.seed),
+    )
+
+
+def _predictions(stage: Stage, name: Stage) -> Callable[[RunConfig, Mapping[Stage, Artifact]], Artifact]:
+    def make(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
+        parents = {"generator": made[stage]} | _shop(made)
+        return _unless_current(
+            config,
+            name,
+            "predictions",
+            config.predict,
+            parents,
+            lambda out: predict(made[stage], made["examples"], made["labels"], out, config.predict, config.seed),
+        )
+
+    return make
+
+
+def _results(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
+    said = {"predictions-1": made["predictions-1"], "predictions-2": made["predictions-2"]}
+    return _unless_current(
+        config,
+        "results",
+        "results",
+        config.evaluation,
+        said | _shop(made),
+        lambda out: evaluate(said, made["examples"], made["labels"], out, config.evaluation, config.seed),
+    )
+
+
+_STAGES: dict[Stage, Callable[[RunConfig, Mapping[Stage, Artifact]], Artifact]] = {
     "examples": _examples,
     "labels": _labels,
     "data-report": _data_report,
+    "stage-1": _stage_1,
+    "mined-1": _mined_1,
+    "stage-2": _stage_2,
+    "predictions-1": _predictions("stage-1", "predictions-1"),
+    "predictions-2": _predictions("stage-2", "predictions-2"),
+    "results": _results,
 }
+
+
+def _shop(made: Mapping[Stage, Artifact]) -> dict[str, Artifact]:
+    return {"examples": made["examples"], "labels": made["labels"]}
 
 
 def _unless_current(
     config: RunConfig,
-    kind: Stage,
+    name: Stage,
+    kind: str,
     settings: BaseModel,
     parents: Mapping[str, Artifact],
-    inputs: Mapping[str, Any],
     make: Callable[[Path], Artifact],
+    inputs: Mapping[str, Any] | None = None,
 ) -> Artifact:
-    folder = config.out / kind
-    if found := artifacts.current(folder, kind, settings, config.seed, parents, inputs):
-        console.tell(f"{kind}: unchanged, kept", stage=kind, folder=str(folder), kept=True)
+    folder = config.out / name
+    if found := artifacts.current(folder, kind, settings, config.seed, parents, inputs or {}):
+        console.tell(f"{name}: unchanged, kept", stage=name, folder=str(folder), kept=True)
         return found
     begin = time.perf_counter()
     made = make(folder)
     seconds = round(time.perf_counter() - begin, 1)
-    console.tell(f"{kind}: made in {seconds} s", stage=kind, folder=str(folder), kept=False, seconds=seconds)
+    console.tell(f"{name}: made in {seconds} s", stage=name, folder=str(folder), kept=False, seconds=seconds)
     return made

@@ -1,0 +1,132 @@
+"""evaluate: predictions of several methods → figures with intervals, tables, and a page to look at.
+
+It reads lists of labels and never imports a model. What needs no model (repeat the history, recommend what everybody
+buys) is computed here, so that no table comes without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from merit import artifacts, console
+from merit.artifacts import Artifact
+from merit.baselines.trivial import BASELINES
+from merit.data.labelled import Labelled, joined, label_examples
+from merit.data.ragged import Ragged
+from merit.evaluation import cascades, tables
+from merit.evaluation.classification import EvaluationConfig, measure
+from merit.evaluation.predictions import UNKNOWN, Predictions, Truth, head
+from merit.labels import space
+from merit.labels.space import LabelSpace
+from merit.report import page, results
+from merit.stages.labels import load_vectors
+from merit.stages.predict import read_predictions
+from merit.stages.prepare import shards
+from merit.types import Floats, Ints
+
+CONTROLLED = "teacher-forcing"
+CORRECTED = "self-correction"
+
+
+def evaluate(
+    said: Mapping[str, Artifact], examples: Artifact, labels: Artifact, out: Path, config: EvaluationConfig, seed: int
+) -> Artifact:
+    """Judge all predictions against the test examples."""
+    known = space.load(labels.path)
+    truth = test_truth(examples, known, load_vectors(labels))
+    popularity = training_popularity(known)
+    runs = [*(make(truth, popularity) for make in BASELINES.values())]
+    runs += [each for artifact in said.values() for each in read_predictions(artifact)]
+    runs += length_matched(runs)
+    parents = dict(said) | {"examples": examples, "labels": labels}
+    with artifacts.writing(out, "results", config=config, seed=seed, parents=parents) as draft:
+        with console.spinner(f"judging {len(runs)} methods on {truth.users:,} users"):
+            judged = [(run, measure(run, truth, config) | cascades.exposure(run, truth, config)) for run in runs]
+            figures = tables.compare(judged, truth.users, seed, resamples=config.resamples)
+        figures.write_parquet(draft.path / "figures.parquet")
+        drawn = _pictures(runs, truth, known, seed)
+        html = page.render(results.results_page(figures, drawn, page.provenance(examples.manifest)))
+        (draft.path / "index.html").write_text(html, encoding="utf-8")
+        (draft.path / "results.md").write_text(_markdown(figures), encoding="utf-8")
+        draft.summary |= {"users": truth.users, "methods": figures["method"].n_unique()}
+    return artifacts.load(out, "results")
+
+
+def show_results(artifact: Artifact) -> None:
+    """The headline tables on the terminal."""
+    figures = pl.read_parquet(artifact.file("figures.parquet"))
+    for title, columns in TABLES.items():
+        tables.show(title, tables.headline(figures, columns, ()), tables.leaders(figures, columns))
+
+
+TABLES = {
+    "Exact match": {**tables.EXACT},
+    "Labels the user never had (novel)": {**tables.NOVEL},
+    "Exposure bias": {name: key for name, key in tables.EXPOSURE.items() if name != "recall lost"},
+}
+
+
+def test_truth(examples: Artifact, known: LabelSpace, vectors: Floats) -> Truth:
+    """The test examples over a label space."""
+    items = pl.read_parquet(examples.file("items.parquet"))
+    item_labels = Ragged(*space.item_labels(known, items))
+    parts = [label_examples(part.users, part.events, part.examples, "test", item_labels) for part in shards(examples)]
+    return _truth(joined(parts), known, vectors)
+
+
+def training_popularity(known: LabelSpace) -> Ints:
+    """Events of training users by label; zero for labels that may not be said."""
+    return np.where(known.live_mask(), known.table["count"].to_numpy(), 0).astype(np.int64)
+
+
+def length_matched(runs: Sequence[Predictions]) -> list[Predictions]:
+    """Teacher forcing made as long as self-correction: END suppressed, cut at the other's mean length."""
+    lengths = [run.free.lengths().mean() for run in runs if run.method == CORRECTED]
+    if not lengths:
+        return []
+    size = max(1, round(float(np.mean(lengths))))
+    forced = [run for run in runs if run.method == CONTROLLED and run.ranked is not None]
+    return [
+        replace(run, method=f"{CONTROLLED}, {size} labels", free=head(run.ranked, size)) for run in forced if run.ranked
+    ]
+
+
+def _truth(examples: Labelled, known: LabelSpace, vectors: Floats) -> Truth:
+    names = known.table["vertical"].fill_null(UNKNOWN)
+    verticals = names.unique().sort()
+    ids = pl.Series(examples.user_ids)
+    users = ids.unique().sort()
+    return Truth(
+        gold=examples.gold,
+        history=examples.history,
+        counts=examples.counts,
+        purchases=examples.purchases,
+        user=users.search_sorted(ids).to_numpy().astype(np.int64),
+        vertical=verticals.search_sorted(names).to_numpy().astype(np.int64),
+        verticals=verticals.to_list(),
+        vectors=vectors,
+        cluster=known.table["cluster"].to_numpy().astype(np.int64),
+        user_ids=users.to_list(),
+    )
+
+
+def _pictures(runs: Sequence[Predictions], truth: Truth, known: LabelSpace, seed: int) -> list[results.Picture]:
+    """Lists of both kinds of training side by side, where both are there."""
+    by_name = {run.method: run for run in runs}
+    if CONTROLLED not in by_name or CORRECTED not in by_name:
+        return []
+    had = np.bincount(truth.history.values, minlength=truth.labels)
+    return results.pictures(by_name[CONTROLLED], by_name[CORRECTED], truth, known.texts, had, seed)
+
+
+def _markdown(figures: pl.DataFrame) -> str:
+    parts = [
+        f"## {title}\n\n{tables.markdown(tables.headline(figures, columns, ()), tables.leaders(figures, columns))}"
+        for title, columns in TABLES.items()
+    ]
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,201 @@
+"""generator: examples and labels → a trained generator; without mined labels it is stage 1, with them stage 2.
+
+The artifact: the model in the Hugging Face format, tokenizer.json, and a log for TensorBoard.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+from pydantic import Field, model_validator
+from torch.utils.tensorboard import SummaryWriter
+
+from merit import artifacts, console
+from merit.artifacts import Artifact
+from merit.config import Frozen
+from merit.data.labelled import Labelled, joined, label_examples
+from merit.data.ragged import Ragged
+from merit.errors import DataError
+from merit.generator import backbone, corpus, tokenizer
+from merit.generator.backbone import BackboneConfig
+from merit.generator.corpus import Shop, TextConfig
+from merit.generator.decode import DecodeConfig, decode
+from merit.generator.loop import TrainConfig, train
+from merit.labels import space
+from merit.labels.space import LabelSpace
+from merit.labels.trie import Trie
+from merit.objective.collate import OBJECTIVES, Corpus, Objective
+from merit.stages.labels import load_vectors
+from merit.stages.prepare import shards
+from merit.types import Split
+
+CHECKED_USERS = 200  # validation users decoded during training: enough to see a trend, few enough not to slow it
+CHECKED_BUDGET = 10
+
+
+class ObjectiveConfig(TrainConfig):
+    """How a generator is trained: what for, and for how long."""
+
+    objective: str = "self-correction"
+    """teacher-forcing, permutation-invariance, cross-entropy-invariance or self-correction."""
+    beta: float | None = Field(None, ge=0, le=1)
+    """Overrides the objective's own temper."""
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if self.objective not in OBJECTIVES:
+            raise ValueError(f"there is no objective '{self.objective}'; known: {', '.join(OBJECTIVES)}")
+        return self
+
+    def resolved(self) -> Objective:
+        chosen = OBJECTIVES[self.objective]
+        return chosen if self.beta is None else chosen.model_copy(update={"beta": self.beta})
+
+
+class GeneratorConfig(Frozen):
+    backbone: BackboneConfig = BackboneConfig()
+    text: TextConfig = TextConfig()
+    train: ObjectiveConfig = ObjectiveConfig()
+    label_vectors: bool = False
+    """Whether tokens that are whole labels start from their label vectors."""
+
+
+@dataclass(frozen=True)
+class Generator:
+    """A trained generator and the shop it speaks of."""
+
+    model: Any
+    shop: Shop
+    labels: LabelSpace
+    trie: Trie
+
+    def decode(self, prompts: Ragged, config: DecodeConfig, seed: int, first: int = 0) -> Ragged:
+        """All labels of all samples of each prompt, one after the other. The first prompt has the number `first`."""
+        rows = [prompts[row] for row in range(len(prompts))]
+        keys = np.arange(first, first + len(rows), dtype=np.uint64)
+        words = self.shop.vocabulary
+        said = decode(self.model, rows, self.trie, words.sep, words.end, config, seed, keys=keys)
+        return Ragged.of([[label for sample in samples for label in sample] for samples in said.lists()])
+
+
+def train_generator(
+    examples: Artifact, labels: Artifact, mined: Artifact | None, out: Path, config: GeneratorConfig, seed: int
+) -> Artifact:
+    """Train and write a generator. A run that was stopped goes on from its last checkpoint."""
+    known = space.load(labels.path)
+    shop = _shop(examples, labels, known, config)
+    model = backbone.make(config.backbone, shop.vocabulary, seed)
+    if config.label_vectors:
+        backbone.start_from_vectors(model, _whole_labels(shop, known), load_vectors(labels))
+    trie = shop.trie(known.live_mask())
+    parents = {"examples": examples, "labels": labels} | ({"mined": mined} if mined else {})
+    checkpoints = out.parent / f".{out.name}.checkpoints"
+    with artifacts.writing(out, "generator", config=config, seed=seed, parents=parents) as draft:
+        text = _corpus(_labelled(examples, "train", shop), mined, shop, config)
+        held_out = _labelled(examples, "validation", shop)
+        checked = Generator(model, shop, known, trie), held_out, corpus.write_prompts(held_out, shop, config.text)
+        with SummaryWriter(str(draft.path / "log")) as log:
+            progress = train(
+                model,
+                text,
+                config.train.resolved(),
+                config.train,
+                seed,
+                checkpoints,
+                evaluate=lambda _: _recall(*checked, seed),
+                log=log,
+            )
+        model.save_pretrained(draft.path)
+        shop.vocabulary.tokenizer.save(str(draft.path / "tokenizer.json"))
+        draft.summary |= {
+            "objective": config.train.objective,
+            "parameters": sum(value.numel() for value in model.parameters()),
+            "vocabulary": len(shop.vocabulary),
+            "examples": len(text),
+            "prompt_tokens": round(float(text.prompts.lengths().mean()), 1),
+            "steps": progress.step,
+            "tokens": progress.tokens,
+        }
+    shutil.rmtree(checkpoints, ignore_errors=True)
+    return artifacts.load(out, "generator")
+
+
+def load_generator(generator: Artifact, examples: Artifact, labels: Artifact) -> tuple[Generator, GeneratorConfig]:
+    """A trained generator, ready to decode over a label space (that of its training, or a later version)."""
+    config = GeneratorConfig.model_validate(generator.manifest.config)
+    known = space.load(labels.path)
+    vocabulary = tokenizer.load(generator.file("tokenizer.json"))
+    shop = _shop(examples, labels, known, config, vocabulary)
+    model = backbone.make(config.backbone.model_copy(update={"name": str(generator.path)}), vocabulary, seed=0)
+    return Generator(model, shop, known, shop.trie(known.live_mask())), config
+
+
+def read_examples(
+    examples: Artifact, split: Split, generator: Generator, config: GeneratorConfig
+) -> tuple[Labelled, Ragged]:
+    """The examples of a split and their prompts."""
+    found = _labelled(examples, split, generator.shop)
+    return found, corpus.write_prompts(found, generator.shop, config.text)
+
+
+def _shop(
+    examples: Artifact,
+    labels: Artifact,
+    known: LabelSpace,
+    config: GeneratorConfig,
+    vocabulary: tokenizer.Vocabulary | None = None,
+) -> Shop:
+    items = pl.read_parquet(examples.file("items.parquet"))
+    medoids = pl.read_parquet(labels.file("clusters.parquet"))["name"].to_list()
+    size, whole = config.backbone.vocabulary, config.backbone.whole_labels
+    words = vocabulary or corpus.learn_vocabulary(items, known, size, whole)
+    return corpus.encode_shop(items, known, medoids, words, config.text)
+
+
+def _labelled(examples: Artifact, split: Split, shop: Shop) -> Labelled:
+    with console.spinner(f"reading the {split} examples"):
+        return joined(
+            label_examples(part.users, part.events, part.examples, split, shop.item_labels) for part in shards(examples)
+        )
+
+
+def _corpus(examples: Labelled, mined: Artifact | None, shop: Shop, config: GeneratorConfig) -> Corpus:
+    wrong, counts = _mined(mined, len(examples))
+    return Corpus(
+        prompts=corpus.write_prompts(examples, shop, config.text),
+        gold=examples.gold,
+        mined=wrong,
+        mined_counts=counts,
+        paths=Ragged(shop.paths.offsets, shop.paths.tokens),
+        sep=shop.vocabulary.sep,
+        end=shop.vocabulary.end,
+    )
+
+
+def _mined(mined: Artifact | None, examples: int) -> tuple[Ragged, np.ndarray[Any, np.dtype[np.int32]]]:
+    if mined is None:
+        return Ragged(np.zeros(examples + 1, np.int64), np.zeros(0, np.int32)), np.zeros(0, np.int32)
+    table = pl.read_parquet(mined.file("mined.parquet"))
+    if len(table) != examples:
+        raise DataError(f"{mined.path} was mined from {len(table)} examples, but there are {examples}. Mine again.")
+    return Ragged.of(table["labels"].to_list()), Ragged.of(table["counts"].to_list()).values
+
+
+def _whole_labels(shop: Shop, known: LabelSpace) -> dict[int, int]:
+    """Token id → label id, for labels that are a single token."""
+    single = np.flatnonzero(np.diff(shop.paths.offsets) == 1)
+    return {int(shop.paths.tokens[shop.paths.offsets[label]]): int(label) for label in single[::-1]}
+
+
+def _recall(generator: Generator, examples: Labelled, prompts: Ragged, seed: int) -> float:
+    """Exact recall at a fixed budget on some validation users."""
+    some = min(CHECKED_USERS, len(examples))
+    config = DecodeConfig(max_labels=CHECKED_BUDGET, fixed_budget=True)
+    said = generator.decode(prompts.part(0, some), config, seed)
+    found = [len(np.intersect1d(said[row], examples.gold[row])) for row in range(some)]
+    return sum(found) / max(1, int(examples.gold.lengths()[:some].sum()))

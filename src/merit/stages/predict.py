@@ -1,0 +1,84 @@
+"""predict: what a generator says about the test users, at free length and at equal budgets.
+
+The artifact: one predictions file per way of reading the generator. Evaluation needs nothing else of it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field
+
+from merit import artifacts, console
+from merit.artifacts import Artifact
+from merit.config import Frozen
+from merit.data.ragged import Ragged
+from merit.evaluation import predictions
+from merit.evaluation.predictions import Predictions
+from merit.generator.decode import DecodeConfig
+from merit.mining import MiningConfig
+from merit.stages.generator import Generator, load_generator, read_examples
+
+
+class PredictConfig(Frozen):
+    budget: int = Field(20, ge=1)
+    """Labels at equal budgets, and at most at free length."""
+    likelihood: bool = True
+    """Also rank labels by their probability as the first label: what the first position knows (docs/log.md)."""
+    union: bool = True
+    """Also the union of several samples: does length alone explain the gain?"""
+    sampling: MiningConfig = MiningConfig()
+
+
+def predict(
+    generator: Artifact, examples: Artifact, labels: Artifact, out: Path, config: PredictConfig, seed: int
+) -> Artifact:
+    """Decode every test example and write the lists."""
+    trained, settings = load_generator(generator, examples, labels)
+    _, prompts = read_examples(examples, "test", trained, settings)
+    name = settings.train.objective
+    parents = {"generator": generator, "examples": examples, "labels": labels}
+    with artifacts.writing(out, "predictions", config=config, seed=seed, parents=parents) as draft:
+        with console.spinner(f"decoding {len(prompts):,} test examples"):
+            said = _all(trained, prompts, name, config, seed)
+        for number, each in enumerate(said):
+            predictions.write(draft.path / f"predictions-{number}.parquet", each)
+        draft.summary |= {
+            "examples": len(prompts),
+            "methods": [each.method for each in said],
+            "labels_per_user": round(float(said[0].free.lengths().mean()), 2),
+        }
+    return artifacts.load(out, "predictions")
+
+
+def read_predictions(artifact: Artifact) -> list[Predictions]:
+    files = sorted(name for name in artifact.manifest.files if name.startswith("predictions-"))
+    return [predictions.read(artifact.file(name)) for name in files]
+
+
+def _all(trained: Generator, prompts: Ragged, name: str, config: PredictConfig, seed: int) -> list[Predictions]:
+    free = trained.decode(prompts, DecodeConfig(max_labels=config.budget), seed)
+    ranked = trained.decode(prompts, DecodeConfig(max_labels=config.budget, fixed_budget=True), seed)
+    found = [Predictions(name, seed, free, ranked)]
+    if config.likelihood:
+        beams = DecodeConfig(mode="beam", beams=config.budget, max_labels=1, fixed_budget=True)
+        likely = trained.decode(prompts, beams, seed)
+        found.append(Predictions(f"{name}, by likelihood", seed, predictions.head(likely, 5), likely))
+    if config.union:
+        how = config.sampling
+        sampling = DecodeConfig(
+            mode="sample", samples=how.samples, temperature=how.temperature, max_labels=how.max_labels
+        )
+        union = _by_votes(trained.decode(prompts, sampling, seed))
+        found.append(Predictions(f"{name}, union of {how.samples} samples", seed, union))
+    return found
+
+
+def _by_votes(sampled: Ragged) -> Ragged:
+    """The different labels of all samples, those said most often first, then those said first."""
+    rows = []
+    for row in range(len(sampled)):
+        labels, first, votes = np.unique(sampled[row], return_index=True, return_counts=True)
+        rows.append(labels[np.lexsort((first, -votes))].tolist())
+    return Ragged.of(rows)

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from merit.errors import ConfigError, MissingArtifact
+from merit.generator import tokenizer
+from merit.generator.tokenizer import SPECIALS, Vocabulary
+
+TITLES = ["Hair care set for men", "Trail running shoe, blue", "Face wash 200 ml"] * 20
+WORDS = tokenizer.train(TITLES, ["Hair Care", "Trail Running", "Face"], 400)
+
+
+def pieces(vocabulary: Vocabulary, text: str) -> list[str]:
+    return [str(vocabulary.tokenizer.id_to_token(number)) for number in vocabulary.encode([text])[0]]
+
+
+@pytest.mark.parametrize("text", ["Hair Care", "hair care", "HAIR CARE"])
+def test_a_frequent_label_is_one_token(text: str) -> None:
+    assert pieces(WORDS, text) == ["hair care"]
+
+
+def test_a_label_is_one_token_inside_a_title_too_but_not_inside_a_word() -> None:
+    assert pieces(WORDS, "Hair care set") == ["hair care", "Ġset"]
+    assert "face" not in pieces(WORDS, "Facebook")
+
+
+@given(st.text(max_size=60))
+def test_no_text_is_unknown_and_none_becomes_a_control_token(text: str) -> None:
+    for name in ("", *SPECIALS):
+        ids = WORDS.encode([text + name])[0]
+        assert not set(ids) & WORDS.special_ids()
+        assert all(0 <= number < len(WORDS) for number in ids)
+
+
+def test_every_special_token_has_an_id_of_its_own() -> None:
+    assert len(WORDS.special_ids()) == len(SPECIALS)
+
+
+def test_it_comes_back_from_disk_the_same(tmp_path: Path) -> None:
+    WORDS.tokenizer.save(str(tmp_path / "tokenizer.json"))
+    again = tokenizer.load(tmp_path / "tokenizer.json")
+    texts = ["Hair care for <sep> men 💐", "trail running"]
+    assert again.encode(texts) == WORDS.encode(texts)
+    assert (again.sep, again.end, again.controls) == (WORDS.sep, WORDS.end, WORDS.controls)
+
+
+def test_no_room_for_the_special_tokens_names_the_settings() -> None:
+    with pytest.raises(ConfigError, match=r"Raise backbone\.vocabulary"):
+        tokenizer.train(TITLES, ["Hair Care"] * 100, 300)
+
+
+def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    for name in ("tokenizer.json", "missing.json"):
+        with pytest.raises(MissingArtifact, match=name):
+            tokenizer.load(tmp_path / name)
