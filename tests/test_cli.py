@@ -10,13 +10,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import polars as pl
 import pytest
 
 from merit import artifacts, cli
 from merit.data.planted import PlantedConfig, shop, write
+from merit.stages.run import Stage
 
 Mangle = Callable[[Path], Any]
 
@@ -48,6 +49,19 @@ def settings(folder: Path, users: int = 120) -> Path:
     items = "{folder}/shop/items.parquet"
     [labels]
     encoder = "hashed"
+    [backbone]
+    width = 32
+    layers = 1
+    vocabulary = 1400
+    [stage_1]
+    objective = "teacher-forcing"
+    steps = 12
+    [mining]
+    samples = 2
+    [stage_2]
+    steps = 12
+    [evaluation]
+    resamples = 200
     """
     (folder / "run.toml").write_text(text)
     return folder / "run.toml"
@@ -58,21 +72,28 @@ def test_from_two_tables_to_a_report(tmp_path: Path, merit: Any) -> None:
     code, out, _ = merit("run", file, "--json")
     assert code == 0
     made = json.loads(out)
-    assert list(made) == ["examples", "labels", "data-report"]
+    assert list(made) == list(get_args(Stage))
     assert made["examples"]["summary"]["users"] == 120
-    page = (tmp_path / "run" / "data-report" / "index.html").read_text()
-    assert "<svg" in page and "<script" not in page and "http://" not in page.replace("http://www.w3.org", "")
+    assert made["stage-2"]["summary"]["steps"] == 12
+    assert made["mined-1"]["summary"]["examples"] == made["stage-1"]["summary"]["examples"]
+    figures = pl.read_parquet(tmp_path / "run" / "results" / "figures.parquet")
+    said = {"trivial", "popularity", "history frequency", "teacher-forcing", "self-correction"}
+    assert said <= set(figures["method"])
+    for name in ("data-report", "results"):
+        page = (tmp_path / "run" / name / "index.html").read_text()
+        assert "<table" in page and "<script" not in page and "http://" not in page.replace("http://www.w3.org", "")
 
 
 def test_a_second_run_keeps_what_is_unchanged(tmp_path: Path, merit: Any) -> None:
     file = settings(tmp_path)
     merit("run", file)
+    stages = len(get_args(Stage))
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.is_file()}
     _, _, err = merit("run", file)
-    assert err.count("unchanged, kept") == 3
+    assert err.count("unchanged, kept") == stages
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    _, _, err = merit("run", file, "--set", "labels.max_ratio=3")
-    assert err.count("unchanged, kept") == 1  # the examples
+    _, _, err = merit("run", file, "--set", "predict.budget=10")
+    assert err.count("unchanged, kept") == stages - 3  # both predictions, and the results
 
 
 def test_two_runs_make_the_same_bytes(tmp_path: Path, merit: Any) -> None:
@@ -85,7 +106,7 @@ def test_two_runs_make_the_same_bytes(tmp_path: Path, merit: Any) -> None:
 
 
 def test_show_tells_where_a_folder_came_from(tmp_path: Path, merit: Any) -> None:
-    merit("run", settings(tmp_path))
+    merit("run", settings(tmp_path), "--until", "data-report")
     code, out, _ = merit("show", tmp_path / "run" / "labels")
     assert code == 0
     assert "labels, " in out and "from examples" in out and "interactions" in out
@@ -94,7 +115,7 @@ def test_show_tells_where_a_folder_came_from(tmp_path: Path, merit: Any) -> None
 
 
 def test_a_living_vocabulary(tmp_path: Path, merit: Any) -> None:
-    merit("run", settings(tmp_path))
+    merit("run", settings(tmp_path), "--until", "labels")
     first, second, third = (tmp_path / "run" / "labels", tmp_path / "v2", tmp_path / "v3")
     cache = ["--cache", tmp_path / "cache"]
     assert merit("labels", "add", first, "night hiking", "sourdough", "--out", second, *cache)[0] == 0

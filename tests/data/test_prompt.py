@@ -52,14 +52,14 @@ def slow_prompt(history: list[int], texts, config: PromptConfig) -> tuple[list[i
     room = config.budget - 3
     profile, used = [], 0
     for label in sorted(counts, key=lambda label: (-counts[label], -last_seen[label]))[: config.profile_labels]:
-        used += len(texts.labels[label]) + 1
+        used += len(texts.labels[label]) + config.separated
         if used > int(room * config.profile_share):
             break
         profile.append(label)
-    room -= sum(len(texts.labels[label]) + 1 for label in profile)
+    room -= sum(len(texts.labels[label]) + config.separated for label in profile)
     recent: list[int] = []
     for item in reversed(history):
-        room -= len(texts.titles[item]) + 1
+        room -= len(texts.titles[item]) + config.separated
         if room < 0:
             break
         recent.insert(0, item)
@@ -72,6 +72,7 @@ configs = st.builds(
     profile_labels=st.integers(0, 3),
     profile_share=st.sampled_from([0.0, 0.4, 1.0]),
     title_tokens=st.integers(1, 12),
+    separated=st.booleans(),
 )
 
 
@@ -81,14 +82,14 @@ def test_equals_the_slow_twin_and_keeps_the_budget(history: list[int], config: P
     texts = tokenise(TITLES, LABELS, encoder(SAFE), CONTROLS, config)
     prompt = choose(np.array(history, dtype=np.uint32), ITEM_LABELS, texts, config)
     assert (prompt.profile.tolist(), prompt.recent.tolist()) == slow_prompt(history, texts, config)
-    assert len(tokens(prompt, texts)) <= config.budget
+    assert len(tokens(prompt, texts, config)) <= config.budget
 
 
 @pytest.mark.parametrize("tokenizer", [SAFE, NAIVE], ids=["safe", "naive"])
 def test_text_never_becomes_a_control_token(tokenizer: Tokenizer) -> None:
     config = PromptConfig(budget=200)
     texts = tokenise(TITLES, LABELS, encoder(tokenizer), CONTROLS, config)
-    written = tokens(choose(np.array([3, 4, 3], dtype=np.uint32), ITEM_LABELS, texts, config), texts).tolist()
+    written = tokens(choose(np.array([3, 4, 3], dtype=np.uint32), ITEM_LABELS, texts, config), texts, config).tolist()
     assert written.count(CONTROLS.answer) == 1 and written[-1] == CONTROLS.answer
     assert written.count(CONTROLS.recent) == 1
     assert written.count(CONTROLS.profile) == 1 and written[0] == CONTROLS.profile

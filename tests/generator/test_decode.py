@@ -17,7 +17,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from merit.config import build
 from merit.errors import ConfigError, DataError
 from merit.generator import lanes
-from merit.generator.decode import Decoded, DecodeConfig, decode
+from merit.generator.decode import DecodeConfig, Decoded, decode
 from merit.labels import trie
 from merit.seeds import stable_hash, stream
 

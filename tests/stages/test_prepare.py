@@ -153,7 +153,7 @@ def test_a_canary_at_or_after_the_boundary_never_reaches_a_prompt(
         for row in shard.examples.iter_rows(named=True):
             history = shard.events["item"][row["history_start"] : row["history_stop"]].to_numpy()
             own = Ragged.of([[place] for place in range(len(titles))])
-            prompt = tokens(choose(history, own, texts, PromptConfig()), texts)
+            prompt = tokens(choose(history, own, texts, PromptConfig()), texts, PromptConfig())
             assert names["canary"] not in prompt
             assert names["last moment"] in prompt
             assert np.count_nonzero(prompt == names["old"]) == 4  # three times recent, once in the profile

@@ -1,8 +1,8 @@
 """What the generator reads about a user: a profile over the year, then the newest items in words, newest last.
 
-    PROFILE trail running NEXT home organisation RECENT Title of an item NEXT … Title of the newest item ANSWER
+    PROFILE trail running, home organisation RECENT an item, …, the newest item ANSWER
 
-PROFILE, NEXT, RECENT and ANSWER are control tokens. Titles and labels are texts by strangers: whatever they contain,
+PROFILE, RECENT, ANSWER and (for the commas, if asked for) NEXT are control tokens. Titles and labels are texts by strangers: whatever they contain,
 they never become a control token, because they are encoded apart from them and checked afterwards.
 """
 
@@ -22,13 +22,15 @@ from merit.errors import ConfigError
 
 
 class PromptConfig(Frozen):
-    budget: int = Field(256, ge=16)
+    budget: int = Field(96, ge=16)
     """Tokens in all. Whole labels and whole titles are left out to keep it; nothing is cut in the middle."""
     profile_labels: int = Field(15, ge=0)
     profile_share: float = Field(0.4, ge=0, le=1)
     """At most this part of the budget for the profile: the newest items must not be crowded out."""
     title_tokens: int = Field(24, ge=1)
     """A title longer than this is cut before it is used: sellers write novels, and the budget is for many items."""
+    separated: bool = False
+    """Whether NEXT stands between labels and between items. Most labels are single tokens, and it would double them."""
 
 
 class TextEncoder(Protocol):
@@ -85,22 +87,24 @@ def choose(history: NDArray[np.integer], item_labels: Ragged, texts: Texts, conf
     """Profile and newest items that fit the budget. `history`: items in order of time."""
     room = config.budget - 3  # PROFILE, RECENT, ANSWER
     ranked = _most_frequent(history, item_labels)[: config.profile_labels]
-    profile = ranked[: _fitting(texts.labels.lengths()[ranked] + 1, int(room * config.profile_share))]
-    room -= int((texts.labels.lengths()[profile] + 1).sum())
-    newest = history[::-1][:room]  # an item costs a token at least
-    recent = newest[: _fitting(texts.titles.lengths()[newest] + 1, room)]
+    label_cost, item_cost = (rows.lengths() + config.separated for rows in (texts.labels, texts.titles))
+    profile = ranked[: _fitting(label_cost[ranked], int(room * config.profile_share))]
+    room -= int(label_cost[profile].sum())
+    newest = history[::-1][:room]  # with fewer tokens than items, the rest cannot fit
+    recent = newest[: _fitting(item_cost[newest], room)]
     return Prompt(profile, recent[::-1])
 
 
-def tokens(prompt: Prompt, texts: Texts) -> NDArray[np.int32]:
+def tokens(prompt: Prompt, texts: Texts, config: PromptConfig) -> NDArray[np.int32]:
     """The prompt as the generator reads it."""
     mark = texts.controls
+    gap = np.array([mark.next] if config.separated else [], dtype=np.int32)
     return np.concatenate(
         [
             [mark.profile],
-            *_listed(texts.labels, prompt.profile, mark.next),
+            *_listed(texts.labels, prompt.profile, gap),
             [mark.recent],
-            *_listed(texts.titles, prompt.recent, mark.next),
+            *_listed(texts.titles, prompt.recent, gap),
             [mark.answer],
         ]
     ).astype(np.int32)
@@ -125,7 +129,6 @@ def _fitting(costs: NDArray[np.integer], room: int) -> int:
     return int(np.searchsorted(np.cumsum(costs), room, side="right"))
 
 
-def _listed(rows: Ragged, which: NDArray[np.integer], separator: int) -> list[NDArray[np.int32]]:
-    """Rows with the separator between them."""
-    gap = np.array([separator], dtype=np.int32)
+def _listed(rows: Ragged, which: NDArray[np.integer], gap: NDArray[np.int32]) -> list[NDArray[np.int32]]:
+    """Rows with the gap between them."""
     return [part for row in which for part in (rows[int(row)], gap)][:-1]

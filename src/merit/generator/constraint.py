@@ -43,7 +43,7 @@ class Constraint:
 
 @dataclass
 class Walk:
-    """Where each of L lanes is in the trie, and what it has completed. -1 pads. `move` and `settle` change it in place."""
+    """Where each of L lanes is in the trie, and what it has completed. -1 pads. `move` and `settle` change it."""
 
     node: Tensor  # (L,)
     depth: Tensor  # (L,)
@@ -193,10 +193,10 @@ def move(constraint: Constraint, walk: Walk, column: Tensor, log_prob: Tensor) -
 def settle(constraint: Constraint, walk: Walk, column: Tensor) -> None:
     """Complete the labels of the lanes whose last column was END or SEP, and send those lanes back to the root."""
     closes = (column == SEP) | (column == END)
-    walk.done |= column == END
     lanes = (closes & (walk.node > 0)).nonzero().flatten()  # END at the root completes nothing
     if len(lanes):
         _complete(constraint, walk, lanes)
+    walk.done |= (column == END) | (walk.count >= constraint.most)
 
 
 def _complete(constraint: Constraint, walk: Walk, lanes: Tensor) -> None:
@@ -218,4 +218,3 @@ def _complete(constraint: Constraint, walk: Walk, lanes: Tensor) -> None:
     walk.closed[lanes, place] = torch.cat([doors, torch.full_like(depth, -1)], 1).scatter(1, depth, own[:, None])
     walk.node[lanes], walk.depth[lanes], walk.running[lanes] = 0, 0, 0.0
     walk.count[lanes] = place + 1
-    walk.done[lanes] = place + 1 >= constraint.most

@@ -28,8 +28,9 @@ from merit.labels.trie import Trie
 class TextConfig(Frozen):
     """How the shop is put into tokens."""
 
-    item_text: Literal["labels", "title"] = "labels"
-    """What stands for an item among the recent ones. Labels are a token or two each, titles a dozen."""
+    item_text: Literal["labels", "rarest", "title"] = "labels"
+    """What stands for an item among the recent ones: its labels, its rarest label alone, or its title. A label is a
+    token or two, a title a dozen."""
     cluster_form: ClusterForm = "none"
     prompt: PromptConfig = PromptConfig()
 
@@ -69,7 +70,7 @@ def encode_shop(
         forbidden=vocabulary.special_ids(),
     )
     labels = _canonical(Ragged(*item_labels(space, items)), paths)
-    spoken = items["title"].to_list() if config.item_text == "title" else _by_labels(labels, names)
+    spoken = _item_texts(items, labels, space, config)
     texts = tokenise(spoken, names, vocabulary.encode, vocabulary.controls, config.prompt)
     return Shop(vocabulary, paths, texts, labels)
 
@@ -77,7 +78,9 @@ def encode_shop(
 def write_prompts(examples: Labelled, shop: Shop, config: TextConfig) -> Ragged:
     """The prompt of each example, in tokens."""
     rows = (examples.items[row] for row in range(len(examples)))
-    prompts = [tokens(choose(items, shop.item_labels, shop.texts, config.prompt), shop.texts) for items in rows]
+    prompts = [
+        tokens(choose(items, shop.item_labels, shop.texts, config.prompt), shop.texts, config.prompt) for items in rows
+    ]
     return Ragged(offsets_of(np.array([len(prompt) for prompt in prompts])), np.concatenate(prompts))
 
 
@@ -88,5 +91,11 @@ def _canonical(labels: Ragged, paths: Paths) -> Ragged:
     return Ragged(labels.offsets, kept[labels.values])
 
 
-def _by_labels(labels: Ragged, names: Sequence[str]) -> list[str]:
-    return [" ".join(names[label] for label in labels[item]) for item in range(len(labels))]
+def _item_texts(items: pl.DataFrame, labels: Ragged, space: LabelSpace, config: TextConfig) -> list[str]:
+    if config.item_text == "title":
+        return items["title"].to_list()
+    names, counts = space.texts, space.table["count"].to_numpy()
+    rows = [labels[item] for item in range(len(labels))]
+    if config.item_text == "rarest":
+        rows = [row[np.argsort(counts[row], kind="stable")[:1]] for row in rows]
+    return [" ".join(names[label] for label in row) for row in rows]

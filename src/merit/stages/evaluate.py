@@ -19,7 +19,7 @@ from merit.baselines.trivial import BASELINES
 from merit.data.labelled import Labelled, joined, label_examples
 from merit.data.ragged import Ragged
 from merit.evaluation import cascades, tables
-from merit.evaluation.classification import EvaluationConfig, measure
+from merit.evaluation.classification import EvaluationConfig, Key, measure
 from merit.evaluation.predictions import UNKNOWN, Predictions, Truth, head
 from merit.labels import space
 from merit.labels.space import LabelSpace
@@ -58,15 +58,26 @@ def evaluate(
 
 
 def show_results(artifact: Artifact) -> None:
-    """The headline tables on the terminal."""
+    """One table on the terminal, without intervals: those are in results.md and on the page, with all other figures."""
     figures = pl.read_parquet(artifact.file("figures.parquet"))
-    for title, columns in TABLES.items():
-        tables.show(title, tables.headline(figures, columns, ()), tables.leaders(figures, columns))
+    cells = tables.headline(figures, SHORT, ()).drop(tables.FACTS)
+    short = cells.with_columns(pl.exclude("method").str.replace(r" \[.*", ""))
+    tables.show("Exact match, in points", short, tables.leaders(figures, SHORT))
 
 
-TABLES = {
-    "Exact match": {**tables.EXACT},
-    "Labels the user never had (novel)": {**tables.NOVEL},
+SHORT: tables.Columns = {
+    "R": Key("recall", "exact"),
+    "P": Key("precision", "exact"),
+    "R@5": Key("recall", "exact", 5),
+    "R@10": Key("recall", "exact", 10),
+    "R@20": Key("recall", "exact", 20),
+    "new@20": Key("recall", "exact", 20, "novel"),
+    "labels": Key("predictions"),
+}
+TABLES: dict[str, tables.Columns] = {
+    "Exact match, in points": tables.EXACT,
+    "Soft match at 0.7, in points": tables.HEADLINE,
+    "Labels the user never had, in points": tables.NOVEL,
     "Exposure bias": {name: key for name, key in tables.EXPOSURE.items() if name != "recall lost"},
 }
 

@@ -52,6 +52,11 @@ class ObjectiveConfig(TrainConfig):
             raise ValueError(f"there is no objective '{self.objective}'; known: {', '.join(OBJECTIVES)}")
         return self
 
+    @property
+    def name(self) -> str:
+        """What tables call a generator trained like this."""
+        return self.objective if self.beta is None else f"{self.objective}, β = {self.beta:g}"
+
     def resolved(self) -> Objective:
         chosen = OBJECTIVES[self.objective]
         return chosen if self.beta is None else chosen.model_copy(update={"beta": self.beta})
@@ -113,7 +118,7 @@ def train_generator(
         model.save_pretrained(draft.path)
         shop.vocabulary.tokenizer.save(str(draft.path / "tokenizer.json"))
         draft.summary |= {
-            "objective": config.train.objective,
+            "objective": config.train.name,
             "parameters": sum(value.numel() for value in model.parameters()),
             "vocabulary": len(shop.vocabulary),
             "examples": len(text),

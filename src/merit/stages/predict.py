@@ -37,7 +37,7 @@ def predict(
     """Decode every test example and write the lists."""
     trained, settings = load_generator(generator, examples, labels)
     _, prompts = read_examples(examples, "test", trained, settings)
-    name = settings.train.objective
+    name = settings.train.name
     parents = {"generator": generator, "examples": examples, "labels": labels}
     with artifacts.writing(out, "predictions", config=config, seed=seed, parents=parents) as draft:
         with console.spinner(f"decoding {len(prompts):,} test examples"):
