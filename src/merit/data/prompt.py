@@ -2,8 +2,9 @@
 
     PROFILE trail running, home organisation RECENT an item, …, the newest item ANSWER
 
-PROFILE, RECENT, ANSWER and (for the commas, if asked for) NEXT are control tokens. Titles and labels are texts by strangers: whatever they contain,
-they never become a control token, because they are encoded apart from them and checked afterwards.
+PROFILE, RECENT, ANSWER and (for the commas, if asked for) NEXT are control tokens. Titles and labels are texts by
+strangers: whatever they contain, they never become a control token, because they are encoded apart from them and
+checked afterwards.
 """
 
 from __future__ import annotations

@@ -1,0 +1,59 @@
+"""Examples in labels, against counting by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from merit.data.labelled import joined, label_examples
+from merit.data.planted import PlantedConfig, shop, write
+from merit.data.ragged import Ragged
+from merit.data.sources import TablesSource
+from merit.errors import DataError
+from merit.stages.prepare import PrepareConfig, PrepareRun, prepare, shards
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
+    folder: Path = tmp_path_factory.mktemp("shop")
+    write(shop(PlantedConfig(users=60), seed=7), folder)
+    source = TablesSource(kind="tables", interactions=folder / "interactions.parquet", items=folder / "items.parquet")
+    return prepare(folder / "examples", PrepareRun(source=source, prepare=PrepareConfig(shards=3, target="order")), 7)
+
+
+def test_equals_counting_by_hand(made) -> None:  # type: ignore[no-untyped-def]
+    items = pl.read_parquet(made.file("items.parquet"))
+    names = sorted({tag for tags in items["tags"] for tag in tags})
+    labels = [[names.index(tag) for tag in tags] for tags in items["tags"]]
+    ragged = Ragged.of(labels)
+    found = joined(label_examples(s.users, s.events, s.examples, "train", ragged) for s in shards(made))
+    row = 0
+    for part in shards(made):
+        events = part.events.to_dicts()
+        ids = dict(part.users.select("user", "user_id").iter_rows())
+        for example in part.examples.filter(pl.col("split") == "train").to_dicts():
+            seen = events[example["history_start"] : example["history_stop"]]
+            after = [each for each in events[example["history_stop"] :] if each["user"] == example["user"]]
+            counts = Counter(label for each in seen for label in labels[each["item"]])
+            buys = Counter(label for each in seen if each["event"] == "purchase" for label in labels[each["item"]])
+            gold = list(dict.fromkeys(label for item in example["target_items"] for label in labels[item]))
+            later = {label for each in after if each["event"] == "purchase" for label in labels[each["item"]]}
+            start, stop = found.history.offsets[row : row + 2]
+            own = found.history[row].tolist()
+            assert found.gold[row].tolist() == gold
+            assert dict(zip(own, found.counts[start:stop].tolist(), strict=True)) == counts
+            assert dict(zip(own, found.purchases[start:stop].tolist(), strict=True)) == {n: buys[n] for n in counts}
+            assert set(found.later[row].tolist()) == later >= set(gold)
+            assert found.items[row].tolist() == [each["item"] for each in seen]
+            assert found.user_ids[row] == ids[example["user"]]
+            row += 1
+    assert row == len(found) > 50
+
+
+def test_nothing_left_is_told(made) -> None:  # type: ignore[no-untyped-def]
+    bare = Ragged.of([[]] * len(pl.read_parquet(made.file("items.parquet"))))
+    with pytest.raises(DataError, match="blocked or retired"):
+        joined(label_examples(s.users, s.events, s.examples, "train", bare) for s in shards(made))
