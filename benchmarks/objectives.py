@@ -99,10 +99,8 @@ def main() -> None:
 
 def figures(found: pl.DataFrame) -> dict[str, float]:
     """Exact recall, in points, of every method at free length and at 5, 10, 20."""
-    told = {}
-    for name, key in {"free": Key("recall", "exact")} | {
-        str(k): Key("recall", "exact", k) for k in (5, 10, 20)
-    }.items():
+    told, budgets = {}, {str(k): Key("recall", "exact", k) for k in (5, 10, 20)}
+    for name, key in {"free": Key("recall", "exact"), **budgets}.items():
         for method, value in tables.pick(found, key).select("method", "value").iter_rows():
             told[f"{method} @{name}"] = round(100 * value, 1)
     return told

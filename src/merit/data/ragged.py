@@ -32,6 +32,11 @@ class Ragged:
         places, sizes = ranges(self.offsets[rows], self.offsets[np.asarray(rows) + 1])
         return self.values[places], sizes
 
+    def gather(self, rows: NDArray[np.integer]) -> Ragged:
+        """These rows, in this order."""
+        values, sizes = self.take(rows)
+        return Ragged(offsets_of(sizes), values)
+
     def part(self, start: int, stop: int) -> Ragged:
         """Rows from start to stop, without copying."""
         return Ragged(self.offsets[start : stop + 1], self.values)

@@ -80,7 +80,7 @@ def _written(held: Tensor, new: Tensor, begin: int) -> Tensor:
     """`new` at `begin` along the third dimension; a quarter more room is made where there is none."""
     stop = begin + new.shape[2]
     if stop > held.shape[2]:
-        room = held.new_zeros(*held.shape[:2], stop + stop // 4, *held.shape[3:])
+        room = held.new_empty(*held.shape[:2], stop + stop // 4, *held.shape[3:])
         room[:, :, :begin] = held[:, :, :begin]
         held = room
     held[:, :, begin:stop] = new
@@ -140,14 +140,15 @@ def _mask(seen: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _joined(parts: Sequence[Any], longest: int) -> _Slots:
-    """One layer of several prefilled chunks, with a quarter of room behind. Zeros, as padding must be finite."""
+    """One layer of several prefilled chunks, with a quarter of room behind. Padding is zero, as it must be finite."""
     held = []
     for tensors in ([part.keys for part in parts], [part.values for part in parts]):
         rows, (_, heads, _, width) = sum(len(tensor) for tensor in tensors), tensors[0].shape
-        joined = tensors[0].new_zeros(rows, heads, longest + longest // 4, width)
+        joined = tensors[0].new_empty(rows, heads, longest + longest // 4, width)
         at = 0
         for tensor in tensors:
             joined[at : at + len(tensor), :, : tensor.shape[2]] = tensor
+            joined[at : at + len(tensor), :, tensor.shape[2] : longest] = 0
             at += len(tensor)
         held.append(joined)
     return _Slots(held[0], held[1], longest)

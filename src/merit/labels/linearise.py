@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merit.console import track
+from merit.data.ragged import Ragged, offsets_of
 from merit.errors import ConfigError, DataError
 from merit.labels import trie
 from merit.labels.trie import Ids, Whole
 
 ClusterForm = Literal["none", "text", "token"]
-Ragged = tuple[NDArray[np.int64], Ids]  # offsets (n + 1,), tokens
 
 BATCH = 20_000  # texts handed to the tokenizer at once: bounds its Python lists, and moves the progress bar
 
@@ -57,8 +57,8 @@ class Paths:
 
     def trie(self) -> trie.Trie:
         kept = self.kept
-        offsets, tokens = _take((self.offsets, self.tokens), kept)
-        return trie.build(offsets, tokens, kept)
+        rows = Ragged(self.offsets, self.tokens).gather(kept)
+        return trie.build(rows.offsets, rows.values, kept)
 
 
 def linearise(
@@ -76,18 +76,20 @@ def linearise(
     A label of cluster -1 (blocked: it has none) and of a cluster without a medoid gets its own tokens alone.
     """
     leaf = _tokenise(texts, encode)
-    foreign = (leaf[1] < 0) | (leaf[1] >= vocabulary)
-    _refuse(np.diff(leaf[0]) == 0, texts, "give no tokens. Rename or drop them")
+    foreign = (leaf.values < 0) | (leaf.values >= vocabulary)
+    _refuse(leaf.lengths() == 0, texts, "give no tokens. Rename or drop them")
     _refuse(_rows_with(leaf, foreign), texts, f"get ids outside the vocabulary of {vocabulary:,}. Use its tokenizer")
     if form == "none":
         paths, size = leaf, vocabulary
     else:
         rows, clusters = _rows_of_heads(form, assignment, medoid_texts)
         heads = HEADS[form](encode, medoid_texts or [None] * clusters, vocabulary)
-        paths = _join(_take(heads, rows), leaf)
+        paths = _join(heads.gather(rows), leaf)
         size = vocabulary + clusters if form == "token" else vocabulary
-    _refuse(_rows_with(paths, np.isin(paths[1], list(forbidden))), texts, "contain control tokens. Rename or drop them")
-    return Paths(form, size, *paths, _merge(*paths))
+    _refuse(
+        _rows_with(paths, np.isin(paths.values, list(forbidden))), texts, "contain control tokens. Rename or drop them"
+    )
+    return Paths(form, size, paths.offsets, paths.values, _merge(paths))
 
 
 def _rows_of_heads(
@@ -109,7 +111,8 @@ def _text_heads(encode: Tokenize, medoid_texts: Sequence[str | None], vocabulary
 
 def _token_heads(encode: Tokenize, medoid_texts: Sequence[str | None], vocabulary: int) -> Ragged:
     count = len(medoid_texts)
-    return np.minimum(np.arange(count + 2), count), np.arange(vocabulary, vocabulary + count, dtype=np.int32)
+    tokens = np.arange(vocabulary, vocabulary + count, dtype=np.int32)
+    return Ragged(np.minimum(np.arange(count + 2), count), tokens)
 
 
 # The tokens of each cluster, and one empty row more for labels that have none.
@@ -117,12 +120,12 @@ HEADS = {"text": _text_heads, "token": _token_heads}
 
 
 def _tokenise(texts: Sequence[str], encode: Tokenize) -> Ragged:
-    lengths, tokens = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
+    lengths, tokens = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
     for start in _batches(len(texts)):
         rows = encode(texts[start : start + BATCH])
         lengths.append(np.fromiter(map(len, rows), np.int64, len(rows)))
         tokens.append(np.fromiter(chain.from_iterable(rows), np.int32, int(lengths[-1].sum())))
-    return np.cumsum(np.concatenate(lengths)), np.concatenate(tokens)
+    return Ragged(offsets_of(np.concatenate(lengths)), np.concatenate(tokens))
 
 
 def _batches(count: int) -> Iterator[int]:
@@ -130,9 +133,9 @@ def _batches(count: int) -> Iterator[int]:
     return iter(starts) if len(starts) < 2 else track(starts, "Tokenising labels", total=len(starts))
 
 
-def _merge(offsets: NDArray[np.int64], tokens: Ids) -> Ids:
+def _merge(paths: Ragged) -> Ids:
     """(m, 2): labels that end at one node of the trie have one path; all but the first are dropped."""
-    ends, _, _ = trie.grow(offsets, tokens)
+    ends, _, _ = trie.grow(paths.offsets, paths.values)
     _, first, place = np.unique(ends, return_index=True, return_inverse=True)
     owner = first[place]
     dropped = np.flatnonzero(owner != np.arange(len(owner)))
@@ -147,22 +150,12 @@ def _refuse(bad: NDArray[np.bool_], texts: Sequence[str], complaint: str) -> Non
 
 def _rows_with(ragged: Ragged, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
     seen = np.concatenate([[0], np.cumsum(marked)])
-    return np.diff(seen[ragged[0]]) > 0
-
-
-def _take(ragged: Ragged, rows: Whole) -> Ragged:
-    """The given rows of a ragged array, in that order: each row's places are its start plus 0, 1, 2, …"""
-    offsets, tokens = ragged
-    lengths = np.diff(offsets)[rows]
-    ends = np.concatenate([[0], np.cumsum(lengths)])
-    places = np.repeat(offsets[rows] - ends[:-1], lengths) + np.arange(ends[-1])
-    return ends, tokens[places]
+    return np.diff(seen[ragged.offsets]) > 0
 
 
 def _join(heads: Ragged, leaves: Ragged) -> Ragged:
     """Row by row, head then leaf: both are written to their places in the joined rows."""
-    offsets = heads[0] + leaves[0]
-    tokens = np.empty(offsets[-1], np.int32)
-    for (starts, values), shift in ((heads, leaves[0][:-1]), (leaves, heads[0][1:])):
-        tokens[np.repeat(shift, np.diff(starts)) + np.arange(len(values))] = values
-    return offsets, tokens
+    joined = Ragged(heads.offsets + leaves.offsets, np.empty(len(heads.values) + len(leaves.values), np.int32))
+    for rows, shift in ((heads, leaves.offsets[:-1]), (leaves, heads.offsets[1:])):
+        joined.values[np.repeat(shift, rows.lengths()) + np.arange(len(rows.values))] = rows.values
+    return joined
