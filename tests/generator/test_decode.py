@@ -1,4 +1,4 @@
-"""The fast decoder against a slow, obvious one: one row, no cache, no trie, everything computed anew for each token."""
+"""The fast decoder against a slow, obvious one: one row, no cache, no trie, every token computed anew."""
 
 from __future__ import annotations
 
