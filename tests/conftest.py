@@ -1,4 +1,4 @@
-"""One thread for torch, here and in child processes: the models of the tests are so small that a second one only waits."""
+"""One thread for torch, in child processes too: the models of the tests are so small that a second one only waits."""
 
 import os
 
