@@ -68,12 +68,12 @@ def settings(folder: Path, users: int = 120) -> Path:
 
 
 def test_from_two_tables_to_a_report(tmp_path: Path, merit: Any) -> None:
-    file = settings(tmp_path)
+    file = settings(tmp_path, users=360)  # so that there are 50 test users, and figures may be shown
     code, out, _ = merit("run", file, "--json")
     assert code == 0
     made = json.loads(out)
     assert list(made) == list(get_args(Stage))
-    assert made["examples"]["summary"]["users"] == 120
+    assert made["examples"]["summary"]["users"] == 360
     assert made["stage-2"]["summary"]["steps"] == 12
     assert made["mined-1"]["summary"]["examples"] == made["stage-1"]["summary"]["examples"]
     figures = pl.read_parquet(tmp_path / "run" / "results" / "figures.parquet")
