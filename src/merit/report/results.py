@@ -191,7 +191,7 @@ def _table(title: str, figures: pl.DataFrame, columns: tables.Columns, gains: Se
     frame = tables.headline(figures, columns, gains).drop("seeds", "commit", "command")
     empty = [name for name in frame.columns if frame[name].is_null().all()]
     frame = suppress(frame.drop(empty), keep=("method",))
-    return Table(title, frame, {name: "count" for name in frame.columns if name not in ("method", "users")})
+    return Table(title, frame, {name: "count" for name in frame.columns if name not in ("method", "users")}, wide=True)
 
 
 def _best(points: pl.DataFrame) -> pl.DataFrame:
