@@ -31,7 +31,14 @@ LAYERS = [
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-LIGHT = ["merit.data.examples", "merit.data.prompt", "merit.labels.trie", "merit.labels.space", "merit.report.page"]
+LIGHT = [
+    "merit.data.examples",
+    "merit.data.prompt",
+    "merit.labels.trie",
+    "merit.labels.space",
+    "merit.report.page",
+    "merit.stages.evaluate",
+]
 HEAVY = ["torch", "transformers", "sentence_transformers", "sklearn"]
 
 

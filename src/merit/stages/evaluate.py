@@ -18,14 +18,14 @@ from merit.artifacts import Artifact
 from merit.baselines.trivial import BASELINES
 from merit.data.labelled import Labelled, joined, label_examples
 from merit.data.ragged import Ragged
-from merit.evaluation import cascades, tables
-from merit.evaluation.classification import EvaluationConfig, Key, measure
+from merit.evaluation import cascades, continuations, predictions, tables
+from merit.evaluation.classification import EvaluationConfig, Key, Metrics, measure
 from merit.evaluation.predictions import UNKNOWN, Predictions, Truth, head
+from merit.evaluation.uncertainty import Metric
 from merit.labels import space
 from merit.labels.space import LabelSpace
 from merit.report import page, results
 from merit.stages.labels import load_vectors
-from merit.stages.predict import read_predictions
 from merit.stages.prepare import shards
 from merit.types import Floats, Ints
 
@@ -46,7 +46,8 @@ def evaluate(
     parents = dict(said) | {"examples": examples, "labels": labels}
     with artifacts.writing(out, "results", config=config, seed=seed, parents=parents) as draft:
         with console.spinner(f"judging {len(runs)} methods on {truth.users:,} users"):
-            judged = [(run, measure(run, truth, config) | cascades.exposure(run, truth, config)) for run in runs]
+            lost = dict(found for each in said.values() if (found := continuations.lost(each.path, truth)))
+            judged = [(run, _measured(run, truth, lost, config)) for run in runs]
             figures = tables.compare(judged, truth.users, seed, resamples=config.resamples)
         figures.write_parquet(draft.path / "figures.parquet")
         drawn = _pictures(runs, truth, known, seed)
@@ -55,6 +56,14 @@ def evaluate(
         (draft.path / "results.md").write_text(_markdown(figures), encoding="utf-8")
         draft.summary |= {"users": truth.users, "methods": figures["method"].n_unique()}
     return artifacts.load(out, "results")
+
+
+def _measured(
+    run: Predictions, truth: Truth, lost: Mapping[tuple[str, int], Metric], config: EvaluationConfig
+) -> Metrics:
+    found = measure(run, truth, config) | cascades.exposure(run, truth, config)
+    own = lost.get((run.method, run.seed))
+    return found | ({cascades.LOST: own} if own else {})
 
 
 def show_results(artifact: Artifact) -> None:
@@ -78,8 +87,13 @@ TABLES: dict[str, tables.Columns] = {
     "Exact match, in points": tables.EXACT,
     "Soft match at 0.7, in points": tables.HEADLINE,
     "Labels the user never had, in points": tables.NOVEL,
-    "Exposure bias": {name: key for name, key in tables.EXPOSURE.items() if name != "recall lost"},
+    "Exposure bias": tables.EXPOSURE,
 }
+
+
+def read_predictions(artifact: Artifact) -> list[Predictions]:
+    files = sorted(name for name in artifact.manifest.files if name.startswith("predictions-"))
+    return [predictions.read(artifact.file(name)) for name in files]
 
 
 def test_truth(examples: Artifact, known: LabelSpace, vectors: Floats) -> Truth:

@@ -29,6 +29,7 @@ from merit.generator.loop import TrainConfig, train
 from merit.labels import space
 from merit.labels.space import LabelSpace
 from merit.labels.trie import Trie
+from merit.mining import MiningConfig
 from merit.objective.collate import OBJECTIVES, Corpus, Objective
 from merit.stages.labels import load_vectors
 from merit.stages.prepare import shards
@@ -86,6 +87,13 @@ class Generator:
         words = self.shop.vocabulary
         said = decode(self.model, rows, self.trie, words.sep, words.end, config, seed, keys=keys)
         return Ragged.of([[label for sample in samples for label in sample] for samples in said.lists()])
+
+
+def sampling(config: MiningConfig) -> DecodeConfig:
+    """How mistakes are provoked: several samples of each prompt."""
+    return DecodeConfig(
+        mode="sample", samples=config.samples, temperature=config.temperature, max_labels=config.max_labels
+    )
 
 
 def train_generator(

@@ -14,9 +14,8 @@ import polars as pl
 from merit import artifacts, console
 from merit.artifacts import Artifact
 from merit.data.ragged import Ragged, list_column
-from merit.generator.decode import DecodeConfig
 from merit.mining import MiningConfig, keep_mistakes
-from merit.stages.generator import Generator, load_generator, read_examples
+from merit.stages.generator import Generator, load_generator, read_examples, sampling
 from merit.stages.labels import load_vectors
 
 PART = 2_000  # examples decoded between two commits
@@ -46,9 +45,7 @@ def mine(
 def _sample_all(trained: Generator, prompts: Ragged, config: MiningConfig, seed: int, finished: Path) -> Ragged:
     """Every part is committed under its number; those already there are read."""
     finished.mkdir(parents=True, exist_ok=True)
-    how = DecodeConfig(
-        mode="sample", samples=config.samples, temperature=config.temperature, max_labels=config.max_labels
-    )
+    how = sampling(config)
     rows: list[list[int]] = []
     starts = range(0, len(prompts), PART)
     for start in console.track(starts, "mining", total=len(starts)):

@@ -17,8 +17,10 @@ from merit.data.ragged import Ragged
 from merit.evaluation import predictions
 from merit.evaluation.predictions import Predictions
 from merit.generator.decode import DecodeConfig
-from merit.mining import MiningConfig
-from merit.stages.generator import Generator, load_generator, read_examples
+from merit.mining import MiningConfig, keep_mistakes
+from merit.stages.generator import Generator, load_generator, read_examples, sampling
+from merit.stages.labels import load_vectors
+from merit.stages.prefixes import write_continuations
 
 
 class PredictConfig(Frozen):
@@ -28,6 +30,8 @@ class PredictConfig(Frozen):
     """Also rank labels by their probability as the first label: what the first position knows (docs/log.md)."""
     union: bool = True
     """Also the union of several samples: does length alone explain the gain?"""
+    exposure: bool = True
+    """Also continue targets that begin with gold labels, and with mistakes: the exposure-bias meter."""
     sampling: MiningConfig = MiningConfig()
 
 
@@ -36,12 +40,16 @@ def predict(
 ) -> Artifact:
     """Decode every test example and write the lists."""
     trained, settings = load_generator(generator, examples, labels)
-    _, prompts = read_examples(examples, "test", trained, settings)
+    asked, prompts = read_examples(examples, "test", trained, settings)
     name = settings.train.name
     parents = {"generator": generator, "examples": examples, "labels": labels}
     with artifacts.writing(out, "predictions", config=config, seed=seed, parents=parents) as draft:
         with console.spinner(f"decoding {len(prompts):,} test examples"):
-            said = _all(trained, prompts, name, config, seed)
+            sampled = trained.decode(prompts, sampling(config.sampling), seed)
+            said = _all(trained, prompts, sampled, name, config, seed)
+            if config.exposure:
+                mined = keep_mistakes(sampled, asked.gold, asked.later, load_vectors(labels), config.sampling)
+                write_continuations(draft.path, trained, asked, prompts, mined, name, seed)
         for number, each in enumerate(said):
             predictions.write(draft.path / f"predictions-{number}.parquet", each)
         draft.summary |= {
@@ -52,12 +60,9 @@ def predict(
     return artifacts.load(out, "predictions")
 
 
-def read_predictions(artifact: Artifact) -> list[Predictions]:
-    files = sorted(name for name in artifact.manifest.files if name.startswith("predictions-"))
-    return [predictions.read(artifact.file(name)) for name in files]
-
-
-def _all(trained: Generator, prompts: Ragged, name: str, config: PredictConfig, seed: int) -> list[Predictions]:
+def _all(
+    trained: Generator, prompts: Ragged, sampled: Ragged, name: str, config: PredictConfig, seed: int
+) -> list[Predictions]:
     free = trained.decode(prompts, DecodeConfig(max_labels=config.budget), seed)
     ranked = trained.decode(prompts, DecodeConfig(max_labels=config.budget, fixed_budget=True), seed)
     found = [Predictions(name, seed, free, ranked)]
@@ -66,12 +71,7 @@ def _all(trained: Generator, prompts: Ragged, name: str, config: PredictConfig, 
         likely = trained.decode(prompts, beams, seed)
         found.append(Predictions(f"{name}, by likelihood", seed, predictions.head(likely, 5), likely))
     if config.union:
-        how = config.sampling
-        sampling = DecodeConfig(
-            mode="sample", samples=how.samples, temperature=how.temperature, max_labels=how.max_labels
-        )
-        union = _by_votes(trained.decode(prompts, sampling, seed))
-        found.append(Predictions(f"{name}, union of {how.samples} samples", seed, union))
+        found.append(Predictions(f"{name}, union of {config.sampling.samples} samples", seed, _by_votes(sampled)))
     return found
 
 
