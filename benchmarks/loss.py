@@ -119,7 +119,7 @@ def two_steps(vocabulary: int, examples: int, seed: int, name: str) -> None:
 def compare(vocabulary: int, examples: int, rounds: int, seed: int) -> dict[str, float]:
     steps = {name: stepper(vocabulary, examples, seed, name) for name in LOSSES}
     forced = harness.alternate(steps["self-correction"], steps["teacher-forcing"], rounds)
-    naive = harness.alternate(steps["self-correction"], steps["dense"], max(3, rounds // 3))
+    naive = harness.alternate(steps["self-correction"], steps["dense"], max(1, rounds // 3))
     peak = {name: harness.in_child(two_steps, vocabulary, examples, seed, name)[0] for name in LOSSES}
     return {
         "step_ratio": 1 / forced.speedup,
@@ -144,7 +144,7 @@ def collate_headroom(examples: int, seconds_per_step: float, seed: int) -> float
 
 def main() -> None:
     arguments = harness.parser(__doc__).parse_args()
-    vocabularies, examples, rounds = ((4096, 49152), 8, 5) if arguments.quick else ((4096, 49152, 150_000), 16, 9)
+    vocabularies, examples, rounds = ((4096, 49152), 8, 3) if arguments.quick else ((4096, 49152, 150_000), 16, 9)
     found = {size: compare(size, examples, rounds, arguments.seed) for size in vocabularies}
     large = [figures for size, figures in found.items() if size >= 49152]
     figures: dict[str, float] = {
