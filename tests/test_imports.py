@@ -31,7 +31,7 @@ LAYERS = [
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-LIGHT = ["data.examples", "data.prompt", "labels.trie", "labels.space", "report.page", "stages.evaluate"]
+LIGHT = ["data.examples", "data.prompt", "labels.trie", "labels.space", "report.page", "stages.evaluate", "cli"]
 HEAVY = ["torch", "transformers", "sentence_transformers", "sklearn"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -15,8 +15,9 @@ from merit.data import check, planted, sources
 from merit.errors import ConfigError, MeritError
 from merit.stages.evaluate import show_results
 from merit.stages.labels import change_labels
-from merit.stages.run import RunConfig, stage_named
-from merit.stages.run import run as run_stages
+
+if TYPE_CHECKING:
+    from merit.stages.run import RunConfig
 
 app = typer.Typer(
     name="merit",
@@ -64,8 +65,11 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run all stages of a configuration; what is finished and unchanged is kept."""
-    settings = config.load(RunConfig, file, override or [])
-    made = run_stages(settings, stage_named(until))
+
+    from merit.stages.run import run as run_stages
+    from merit.stages.run import stage_named
+
+    made = run_stages(_settings(file, override), stage_named(until))
     if as_json:
         console.show_json({name: _described(artifact) for name, artifact in made.items()})
         return
@@ -183,13 +187,15 @@ def rename(labels: Source, old: str, new: str, out: Out, reason: Reason = "", ca
 @config_app.command()
 def schema() -> None:
     """Print the JSON Schema of a run's configuration."""
+    from merit.stages.run import RunConfig
+
     console.show_json(config.json_schema(RunConfig))
 
 
 @config_app.command(name="show")
 def show_config(file: ConfigFile, override: Overrides = None) -> None:
     """Print a configuration with every default filled in."""
-    console.show_json(config.load(RunConfig, file, override or []).model_dump(mode="json"))
+    console.show_json(_settings(file, override).model_dump(mode="json"))
 
 
 @app.command()
@@ -211,13 +217,24 @@ def main() -> None:
         sys.exit(130)
 
 
+def _settings(file: Path, override: list[str] | None) -> RunConfig:
+    """The whole configuration. Its trainings bring torch along: three seconds that other commands need not wait."""
+    from merit.stages.run import RunConfig
+
+    return config.load(RunConfig, file, override or [])
+
+
+class _TwoTables(config.Frozen):
+    source: sources.TablesSource
+
+
 def _source(file: Path | None, interactions: Path | None, items: Path | None, override: list[str]) -> sources.Source:
     if file:
-        return config.load(RunConfig, file, override).source
+        return _settings(file, override).source
     if not interactions or not items:
         raise ConfigError("Name a configuration, or both tables: merit data check --interactions A --items B.")
     values = {"source": {"kind": "tables", "interactions": str(interactions), "items": str(items)}}
-    return config.build(RunConfig, values, override, origin="the command line").source
+    return config.build(_TwoTables, values, override, origin="the command line").source
 
 
 def _described(artifact: artifacts.Artifact) -> dict[str, Any]:
