@@ -38,7 +38,7 @@ def evaluate(
 ) -> Artifact:
     """Judge all predictions against the test examples."""
     known = space.load(labels.path)
-    truth = test_truth(examples, known, load_vectors(labels))
+    truth = truth_of_test_users(examples, known, load_vectors(labels))
     popularity = training_popularity(known)
     runs = [*(make(truth, popularity) for make in BASELINES.values())]
     runs += [each for artifact in said.values() for each in read_predictions(artifact)]
@@ -96,7 +96,7 @@ def read_predictions(artifact: Artifact) -> list[Predictions]:
     return [predictions.read(artifact.file(name)) for name in files]
 
 
-def test_truth(examples: Artifact, known: LabelSpace, vectors: Floats) -> Truth:
+def truth_of_test_users(examples: Artifact, known: LabelSpace, vectors: Floats) -> Truth:
     """The test examples over a label space."""
     items = pl.read_parquet(examples.file("items.parquet"))
     item_labels = Ragged(*space.item_labels(known, items))
