@@ -21,6 +21,7 @@ from merit.evaluation import tables
 from merit.evaluation.classification import Key
 from merit.stages.evaluate import evaluate, show_results
 from merit.stages.generator import ObjectiveConfig, train_generator
+from merit.stages.mine import mine
 from merit.stages.predict import predict
 from merit.stages.run import RunConfig, run
 
@@ -33,7 +34,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def settings(data: Path | None, tags: list[str], steps: int, out: Path, seed: int, overrides: list[str]) -> RunConfig:
+def settings(data: Path | None, tags: list[str], steps: int, out: Path, overrides: list[str]) -> RunConfig:
     source: dict[str, Any] = {"kind": "complete-journey"}
     if data:
         source = {"kind": "tables", "extra_tags": tags}
@@ -62,8 +63,6 @@ def predictions_of(run_config: RunConfig, seed: int, made: dict[str, Artifact]) 
         place = folder / f"{name}-predictions"
         return kept(place, "predictions") or predict(generator, *shop, place, run_config.predict, seed)
 
-    from merit.stages.mine import mine
-
     first = trained("teacher-forcing", run_config.stage_1, None)
     mined = kept(folder / "mined", "mined") or mine(first, *shop, folder / "mined", run_config.mining, seed)
     found = {f"teacher-forcing-{seed}": decoded("teacher-forcing", first)}
@@ -88,7 +87,7 @@ def main() -> None:
     arguments = parser.parse_args()
     console.set_up_logging()
     seeds, steps = ([1], 20) if arguments.quick else (arguments.seeds, arguments.steps)
-    run_config = settings(arguments.data, arguments.tags, steps, arguments.out, arguments.seed, arguments.set)
+    run_config = settings(arguments.data, arguments.tags, steps, arguments.out, arguments.set)
     made = dict(run(run_config, until="labels"))
     said = {name: each for seed in seeds for name, each in predictions_of(run_config, seed, made).items()}
     results = evaluate(said, made["examples"], made["labels"], arguments.out / "results", run_config.evaluation, 7)

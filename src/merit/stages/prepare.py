@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -147,24 +146,8 @@ def _set_aside(tables: Tables, aside: accept.BadRows, file: Path) -> int:
 def _read_part(folder: Path) -> pl.DataFrame:
     if not folder.exists():  # no user fell into this shard
         return pl.DataFrame(schema=EVENT_COLUMNS)
-    return _sorted(pl.read_parquet(folder / "*.parquet"))
-
-
-def _sorted(events: pl.DataFrame) -> pl.DataFrame:
-    """By user and time, then by everything else, so that rows that come in any order give the same bytes.
-
-    Two numbers for five columns: sorting those is several times faster than sorting rows.
-    """
-    time = events["timestamp"].to_physical().to_numpy()
-    span = int(np.ptp(time)) + 1
-    place = events["user"].to_numpy().astype(np.int64) * span + (time - time.min())
-    what = (
-        events["item"].to_numpy().astype(np.int64) * len(EVENTS.categories) + events["event"].to_physical().to_numpy()
-    )
-    keys: tuple[NDArray[Any], ...] = (what, place)
-    if events["order_id"].null_count() < len(events):
-        keys = (events["order_id"].rank("dense").fill_null(0).to_numpy(), *keys)
-    return events[np.lexsort(keys)]
+    # By user and time, then by everything else: rows that come in any order give the same bytes.
+    return pl.read_parquet(folder / "*.parquet").sort("user", "timestamp", "item", "event", "order_id")
 
 
 def _build_shard(
