@@ -32,6 +32,8 @@ class Mined:
     labels: Ragged
     counts: NDArray[np.int32]
     """Beside labels.values: how many samples said it."""
+    hits: NDArray[np.int32]
+    """Beside the values of gold: how many samples said it."""
     report: dict[str, float]
 
 
@@ -59,7 +61,15 @@ def keep_mistakes(sampled: Ragged, gold: Ragged, later: Ragged, vectors: Floats,
         "later_bought_share": round(float(early.mean()) if len(early) else 0.0, 4),
     }
     labels = Ragged(offsets_of(sizes), (mined % n_labels).astype(np.int32))
-    return Mined(labels, times.astype(np.int32), report)
+    return Mined(labels, times.astype(np.int32), _times(keys, counts, _keys(gold, n_labels)), report)
+
+
+def _times(keys: Ints, counts: Ints, wanted: Ints) -> NDArray[np.int32]:
+    """The count of every wanted key, 0 where it is not among the sorted keys."""
+    place = np.minimum(np.searchsorted(keys, wanted), max(0, len(keys) - 1))
+    if not len(keys):
+        return np.zeros(len(wanted), np.int32)
+    return np.where(keys[place] == wanted, counts[place], 0).astype(np.int32)
 
 
 def _keys(lists: Ragged, n_labels: int) -> Ints:

@@ -90,6 +90,27 @@ def build_examples(
     )
 
 
+def current_histories(events: pl.DataFrame, users: pl.DataFrame, end: int, config: ExamplesConfig) -> pl.DataFrame:
+    """What is known of every user at the end of the data: examples without a target.
+
+    They stand a gap before the purchases they foresee, as those of training do, so they see all events before `end`
+    (milliseconds). Users with too short a history are left out.
+    """
+    everyone = users["user"].to_numpy()
+    user, time = events["user"].to_numpy(), events["timestamp"].to_physical().to_numpy()
+    low, high = history_window(np.full(len(everyone), end + config.gap_days * DAY), config)
+    start, stop = _first_row(user, time, everyone, low), _first_row(user, time, everyone, high)
+    kept = np.flatnonzero(stop - start >= config.min_history)
+    return pl.DataFrame(
+        {
+            "user": everyone[kept],
+            "history_start": start[kept].astype(np.uint64),
+            "history_stop": stop[kept].astype(np.uint64),
+            "target_items": pl.Series([[] for _ in kept], dtype=pl.List(pl.UInt32)),
+        }
+    )
+
+
 def _candidates(events: pl.DataFrame, tagged: NDArray[np.bool_], config: ExamplesConfig) -> Candidates:
     bought = (events["event"] == "purchase").to_numpy() & tagged[events["item"].to_numpy()]
     rows = np.flatnonzero(bought)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,20 +41,15 @@ def label_examples(
     users: pl.DataFrame, events: pl.DataFrame, examples: pl.DataFrame, split: Split, item_labels: Ragged
 ) -> Labelled:
     """The examples of a split in one shard. Those whose labels are all blocked or retired are left out."""
-    item, user = events["item"].to_numpy(), events["user"].to_numpy()
-    bought = (events["event"] == "purchase").to_numpy()
-    ends = np.searchsorted(user, np.arange(len(users)), side="right")
-    names = users["user_id"].to_list()
-    rows = []
-    for row in examples.filter(pl.col("split") == split).iter_rows(named=True):
-        gold = _ordered(item_labels.take(np.array(row["target_items"]))[0])
-        if len(gold):
-            seen = slice(row["history_start"], row["history_stop"])
-            after = slice(row["history_stop"], int(ends[row["user"]]))
-            own, counts, purchases = _label_counts(item[seen], bought[seen], item_labels)
-            later = np.unique(item_labels.take(item[after][bought[after]])[0])
-            rows.append((gold, own, counts, purchases, later, item[seen], names[row["user"]]))
-    return _gathered(rows)
+    rows = _rows(users, events, examples.filter(pl.col("split") == split), item_labels)
+    return _gathered([row for row in rows if len(row[0])])
+
+
+def label_histories(
+    users: pl.DataFrame, events: pl.DataFrame, histories: pl.DataFrame, item_labels: Ragged
+) -> Labelled:
+    """Histories of one shard without a target: gold is empty."""
+    return _gathered(list(_rows(users, events, histories, item_labels)))
 
 
 def joined(parts: Iterable[Labelled]) -> Labelled:
@@ -71,6 +66,22 @@ def joined(parts: Iterable[Labelled]) -> Labelled:
         items=_stacked([part.items for part in all_]),
         user_ids=[name for part in all_ for name in part.user_ids],
     )
+
+
+def _rows(
+    users: pl.DataFrame, events: pl.DataFrame, examples: pl.DataFrame, item_labels: Ragged
+) -> Iterator[tuple[Any, ...]]:
+    item, user = events["item"].to_numpy(), events["user"].to_numpy()
+    bought = (events["event"] == "purchase").to_numpy()
+    ends = np.searchsorted(user, np.arange(len(users)), side="right")
+    names = users["user_id"].to_list()
+    for row in examples.iter_rows(named=True):
+        gold = _ordered(item_labels.take(np.array(row["target_items"], dtype=np.int64))[0])
+        seen = slice(row["history_start"], row["history_stop"])
+        after = slice(row["history_stop"], int(ends[row["user"]]))
+        own, counts, purchases = _label_counts(item[seen], bought[seen], item_labels)
+        later = np.unique(item_labels.take(item[after][bought[after]])[0])
+        yield gold, own, counts, purchases, later, item[seen], names[row["user"]]
 
 
 def _ordered(labels: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -48,6 +48,12 @@ class Ragged:
         return Ragged(offsets_of(sizes), flat)
 
 
+def column_lists(column: pl.Series) -> Ragged:
+    """A list column as flat arrays."""
+    sizes = column.list.len().to_numpy().astype(np.int64)
+    return Ragged(offsets_of(sizes), column.explode(empty_as_null=False).to_numpy().astype(np.int32))
+
+
 def offsets_of(sizes: Ints) -> Ints:
     """Where each row starts, and where the last one stops."""
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)

@@ -48,6 +48,8 @@ class CollateConfig(Frozen):
     """Tokens. Whole mined labels are left out first, then whole gold ones; END is then never right."""
     mined_per_example: int = Field(8, ge=0)
     """At most, drawn afresh every epoch in proportion to how often each was mined."""
+    history_weight: float = Field(0.0, ge=0)
+    """Weight of a language-model loss on the prompt beside the objective's own: histories teach what goes with what."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,10 @@ class Batch:
     """Prompts and targets, padded on the right: causal attention never looks there, so no mask is needed."""
 
     input_ids: Tensor  # (B, L)
-    rows: Tensor  # (N,) of input_ids.flatten(): the positions whose states predict a target token
+    rows: Tensor  # (N,) of input_ids.flatten(): positions whose states predict, those of targets first
     valid_ids: Tensor  # (N, K) padded with -1
     weights: Tensor  # (N,) mean over an example's positions, then over examples
-    classification: Tensor  # (N,) whether a label is chosen here
+    classification: Tensor  # (T,) of the T target positions: whether a label is chosen here
 
 
 def check_corpus(corpus: Corpus, config: CollateConfig) -> None:
@@ -130,15 +132,41 @@ def collate(
         read = np.concatenate([prompt, tokens[:-1]])
         input_ids[line, : len(read)] = read
         rows.append(line * width + np.arange(len(prompt) - 1, len(read)))
-    sizes = np.array([len(tokens) for tokens, _ in targets])
+    valid_ids = _padded([right for _, valid in targets for right in valid])
+    weights = _per_example([len(tokens) for tokens, _ in targets])
     starts = np.concatenate([[True, *(token == corpus.sep for token in tokens[:-1])] for tokens, _ in targets])
+    if config.history_weight:
+        read, following = _histories(prompts, width)
+        rows.append(read)
+        valid_ids = np.concatenate([valid_ids, _one_each(following, valid_ids.shape[1])])
+        shares = config.history_weight * _per_example([len(prompt) - 1 for prompt in prompts])
+        weights = np.concatenate([weights, shares])
     return Batch(
         input_ids=torch.from_numpy(input_ids),
         rows=torch.from_numpy(np.concatenate(rows)),
-        valid_ids=torch.from_numpy(_padded([right for _, valid in targets for right in valid])),
-        weights=torch.from_numpy(np.repeat(1 / (sizes * len(sizes)), sizes).astype(np.float32)),
+        valid_ids=torch.from_numpy(valid_ids),
+        weights=torch.from_numpy(weights.astype(np.float32)),
         classification=torch.from_numpy(starts),
     )
+
+
+def _histories(prompts: Sequence[NDArray[np.int32]], width: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Every position of a prompt but its last, and the token that follows it in the prompt."""
+    rows = [line * width + np.arange(len(prompt) - 1) for line, prompt in enumerate(prompts)]
+    return np.concatenate(rows), np.concatenate([prompt[1:] for prompt in prompts])
+
+
+def _one_each(tokens: NDArray[np.int32], width: int) -> NDArray[np.int64]:
+    """Sets of one member, as wide as the others."""
+    ids = np.full((len(tokens), width), -1, dtype=np.int64)
+    ids[:, 0] = tokens
+    return ids
+
+
+def _per_example(sizes: Sequence[int]) -> NDArray[np.float64]:
+    """Weights of a mean over an example's positions, then over examples."""
+    each = np.asarray(sizes)
+    return np.repeat(1 / (np.maximum(each, 1) * len(each)), each)
 
 
 def _draw_mined(corpus: Corpus, example: int, most: int, rng: np.random.Generator) -> NDArray[np.int32]:

@@ -42,9 +42,16 @@ class Picture:
 
 
 def results_page(
-    figures: pl.DataFrame, drawn: Sequence[Picture] = (), provenance: Provenance | None = None, against: str = "trivial"
+    figures: pl.DataFrame,
+    drawn: Sequence[Picture] = (),
+    provenance: Provenance | None = None,
+    against: str = "trivial",
+    more: Sequence[Section] = (),
 ) -> Page:
-    """`figures` as `evaluation.tables.compare` gives them; `against` is the method that gains are counted from."""
+    """`figures` as `evaluation.tables.compare` gives them; `against` is the method that gains are counted from.
+
+    `more` sections stand behind those about lists of labels.
+    """
     title, subtitle = "Results", "What each method finds, how sure that is, and what its length has to do with it."
     users = int(figures["users"].max() or 0)  # type: ignore[arg-type]
     if users < SMALLEST_CELL:
@@ -60,6 +67,7 @@ def results_page(
         _vertical_section(safe),
         _exposure_section(safe),
         *([_picture_section(drawn)] if drawn else []),
+        *more,
         _source_section(safe),
     )
     return Page(title, subtitle, sections, _tiles(safe, users), provenance)

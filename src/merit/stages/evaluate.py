@@ -25,12 +25,16 @@ from merit.evaluation.uncertainty import Metric
 from merit.labels import space
 from merit.labels.space import LabelSpace
 from merit.report import page, results
+from merit.report.audiences import audience_section, reliability_section
+from merit.report.page import Section
 from merit.stages.labels import load_vectors
 from merit.stages.prepare import shards
 from merit.types import Floats, Ints
 
 CONTROLLED = "teacher-forcing"
 CORRECTED = "self-correction"
+HISTORY = "history frequency"
+AUDIENCES = "audiences.parquet"
 
 
 def evaluate(
@@ -51,7 +55,7 @@ def evaluate(
             figures = tables.compare(judged, truth.users, seed, resamples=config.resamples)
         figures.write_parquet(draft.path / "figures.parquet")
         drawn = _pictures(runs, truth, known, seed)
-        html = page.render(results.results_page(figures, drawn, page.provenance(examples.manifest)))
+        html = page.render(results.results_page(figures, drawn, page.provenance(examples.manifest), more=_more(said)))
         (draft.path / "index.html").write_text(html, encoding="utf-8")
         (draft.path / "results.md").write_text(_markdown(figures), encoding="utf-8")
         draft.summary |= {"users": truth.users, "methods": figures["method"].n_unique()}
@@ -64,6 +68,16 @@ def _measured(
     found = measure(run, truth, config) | cascades.exposure(run, truth, config)
     own = lost.get((run.method, run.seed))
     return found | ({cascades.LOST: own} if own else {})
+
+
+def _more(said: Mapping[str, Artifact]) -> list[Section]:
+    """What a ranking of users adds to the page."""
+    found = []
+    for artifact in said.values():
+        if AUDIENCES in artifact.manifest.files:
+            found.append(audience_section(pl.read_parquet(artifact.file(AUDIENCES)), HISTORY))
+            found.append(reliability_section(pl.read_parquet(artifact.file("reliability.parquet"))))
+    return found
 
 
 def show_results(artifact: Artifact) -> None:

@@ -1,6 +1,7 @@
 """mine: a generator's own mistakes on the training examples, part by part, so that a stopped run goes on.
 
-The artifact: mined.parquet (labels and counts, a row for each training example in order).
+The artifact: mined.parquet, a row for each training example in order: mined labels, how many samples said each, and
+how many said each gold label.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def mine(
         table = {
             "labels": list_column(mined.labels.values.astype(np.uint32), mined.labels.lengths()),
             "counts": list_column(mined.counts.astype(np.uint32), mined.labels.lengths()),
+            "hits": list_column(mined.hits.astype(np.uint32), text.gold.lengths()),
         }
         pl.DataFrame(table).write_parquet(draft.path / "mined.parquet")
         draft.summary |= mined.report

@@ -128,6 +128,17 @@ def scan(file: Path, root: Path, typed: Sequence[str] = ()) -> pl.LazyFrame:
     return frame.with_columns(pl.lit(str(file)).alias(FILE), *keys)
 
 
+def column(file: Path, name: str) -> list[str]:
+    """One column of a small table, as texts."""
+    if not file.is_file():
+        raise DataError(f"{file} does not exist. Name a table with a column '{name}'.")
+    frame = scan(file, file.parent)
+    with reading((file,)):
+        if name not in (known := frame.collect_schema()):
+            raise DataError(f"{file} has no column '{name}', only {', '.join(set(known) - {ROW, FILE}) or 'none'}.")
+        return [str(value) for value in frame.select(name).collect()[name].to_list()]
+
+
 def is_text(file: Path) -> bool:
     return kind_of(file) != "parquet"
 

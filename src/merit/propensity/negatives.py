@@ -1,0 +1,155 @@
+"""What a user is compared with: their generator's mistakes, popular labels, any labels; and how often each was drawn.
+
+Sampled negatives distort scores: a label that is drawn as a negative more often looks less likely than it is. So every
+pair carries the expected number of times it is drawn, and training adds -log of it to the score (the correction of
+case-control studies). What is learnt is then the log-odds at natural prevalence, whatever the shares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from merit.config import Frozen
+from merit.data.ragged import Ragged
+from merit.types import Floats, Ints
+
+MISSING = -1
+BLOCK = 4096  # rows whose similarities are computed together
+
+
+class NegativesConfig(Frozen):
+    mined: int = Field(8, ge=0)
+    """Of an example's mined labels, drawn in proportion to how often each was said."""
+    popular: int = Field(16, ge=0)
+    """Drawn by frequency to the power 3/4."""
+    random: int = Field(16, ge=1)
+    """Drawn evenly among live labels: every label must be met."""
+    max_similarity: float = Field(0.6, gt=0, le=1)
+    """Labels closer than this to a gold label are not called wrong."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Labels beside users. Both are (B, M), padded with -1."""
+
+    labels: NDArray[np.int64]
+    rates: Floats  # expected draws of this pair as a negative; 1 where there is no label
+
+
+@dataclass(frozen=True)
+class Said:
+    """How often the samples of an example held a label, right or wrong."""
+
+    keys: Ints  # example · labels + label, sorted
+    counts: NDArray[np.int32]
+    n_labels: int
+
+    def times(self, rows: Ints, labels: Ints) -> Ints:
+        """(B, M): of the labels (B, M) of these examples."""
+        wanted = rows[:, None] * self.n_labels + labels
+        place = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        return np.where(self.keys[place] == wanted, self.counts[place], 0)
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Draws negatives and knows the rate of every pair."""
+
+    config: NegativesConfig
+    gold: Ragged
+    mined: Ragged
+    mistakes: Ints  # beside mined.values and one beyond: how many mistakes were sampled before
+    said: Said
+    live: Ints
+    popularity: NDArray[np.float64]  # by live label, cumulative
+    base: Floats  # by label: expected draws as popular and as random
+    vectors: Floats
+
+    def positives(self, rows: Ints) -> Pairs:
+        """The gold labels of these examples, with the rate at which each would be drawn were it wrong."""
+        labels = _padded(self.gold, rows)
+        times = self.said.times(rows, labels)
+        return self._rated(labels, times / np.maximum(self._mistakes(rows)[:, None] + times, 1))
+
+    def negatives(self, rows: Ints, rng: np.random.Generator) -> Pairs:
+        """Fresh negatives; gold labels and their look-alikes are taken out."""
+        labels = np.concatenate([self._mined(rows, rng), self._popular(rows, rng), self._random(rows, rng)], axis=1)
+        alike = look_alikes(labels, _padded(self.gold, rows), self.vectors, self.config.max_similarity)
+        labels = np.where(alike, MISSING, labels)
+        return self._rated(labels, self.said.times(rows, labels) / np.maximum(self._mistakes(rows)[:, None], 1))
+
+    def _rated(self, labels: Ints, share: NDArray[np.float64]) -> Pairs:
+        rates = np.where(labels >= 0, self.base[labels] + self.config.mined * share, 1.0)
+        return Pairs(labels, rates.astype(np.float32))
+
+    def _mistakes(self, rows: Ints) -> Ints:
+        """How many mistakes the samples of an example held, repeats included."""
+        total: Ints = self.mistakes[self.mined.offsets[rows + 1]] - self.mistakes[self.mined.offsets[rows]]
+        return total
+
+    def _mined(self, rows: Ints, rng: np.random.Generator) -> Ints:
+        """A mistake that was said twice is drawn twice as often; -1 where an example has none."""
+        first, total = self.mistakes[self.mined.offsets[rows]], self._mistakes(rows)
+        spots = first[:, None] + np.floor(rng.random((len(rows), self.config.mined)) * total[:, None]).astype(np.int64)
+        values = np.append(self.mined.values, MISSING)
+        place = np.searchsorted(self.mistakes, spots, side="right") - 1
+        drawn: Ints = np.where(total[:, None] > 0, values[place], MISSING).astype(np.int64)
+        return drawn
+
+    def _popular(self, rows: Ints, rng: np.random.Generator) -> Ints:
+        spots = rng.random((len(rows), self.config.popular)) * self.popularity[-1]
+        place = np.minimum(np.searchsorted(self.popularity, spots, side="right"), len(self.live) - 1)
+        drawn: Ints = self.live[place]
+        return drawn
+
+    def _random(self, rows: Ints, rng: np.random.Generator) -> Ints:
+        return self.live[rng.integers(len(self.live), size=(len(rows), self.config.random))]
+
+
+def make_sampler(
+    gold: Ragged,
+    hits: NDArray[np.int32],
+    mined: Ragged,
+    counts: NDArray[np.int32],
+    live: NDArray[np.bool_],
+    vectors: Floats,
+    config: NegativesConfig,
+) -> Sampler:
+    """`hits` and `counts` stand beside the values of gold and mined: how many samples said each."""
+    chosen = np.flatnonzero(live)
+    popularity = np.maximum(np.bincount(gold.values, minlength=len(vectors))[chosen], 1) ** 0.75
+    base = np.zeros(len(vectors), np.float32)
+    base[chosen] = config.popular * popularity / popularity.sum() + config.random / len(chosen)
+    mistakes = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    said = _said([(gold, hits), (mined, counts)], len(vectors))
+    return Sampler(config, gold, mined, mistakes, said, chosen, np.cumsum(popularity), base, vectors)
+
+
+def look_alikes(labels: Ints, gold: Ints, vectors: Floats, limit: float) -> NDArray[np.bool_]:
+    """(B, M): whether a label is gold, or closer than `limit` to a gold label of its row."""
+    alike = np.zeros(labels.shape, dtype=bool)
+    for at in range(0, len(labels), BLOCK):
+        part = slice(at, at + BLOCK)
+        cosines = np.einsum("bmd,bgd->bmg", vectors[labels[part]], vectors[gold[part]], optimize=True)
+        right = gold[part][:, None, :]
+        alike[part] = (((cosines > limit) | (labels[part][..., None] == right)) & (right >= 0)).any(-1)
+    return alike
+
+
+def _said(parts: list[tuple[Ragged, NDArray[np.int32]]], n_labels: int) -> Said:
+    owners = [np.repeat(np.arange(len(lists)), lists.lengths()) * n_labels + lists.values for lists, _ in parts]
+    keys, counts = np.concatenate(owners), np.concatenate([counts for _, counts in parts])
+    order = np.argsort(keys, kind="stable")
+    return Said(keys[order], counts[order], n_labels)
+
+
+def _padded(lists: Ragged, rows: Ints) -> Ints:
+    """Lists as a rectangle, padded with -1."""
+    values, sizes = lists.take(rows)
+    out = np.full((len(rows), max(1, int(sizes.max(initial=1)))), MISSING, dtype=np.int64)
+    out[np.arange(out.shape[1]) < sizes[:, None]] = values
+    return out

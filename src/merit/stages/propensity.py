@@ -1,0 +1,223 @@
+"""propensity: states and mined labels → a calibrated model of who wants what.
+
+The artifact: model.safetensors, calibration.json, and reliability.parquet: what the model promised the test users and
+what came true, by probability and vertical. The model sees train users, the curve validation users, the table test
+users.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from safetensors.torch import load_file, save_file
+
+from merit import artifacts, console
+from merit.artifacts import Artifact
+from merit.config import Frozen
+from merit.data.ragged import Ragged, column_lists
+from merit.errors import DamagedArtifact, DataError
+from merit.evaluation import reliability
+from merit.evaluation.predictions import select
+from merit.evaluation.reliability import Bins
+from merit.labels import space
+from merit.propensity.calibrate import Calibration, Tally, calibrate
+from merit.propensity.fit import FitConfig, fit
+from merit.propensity.model import Propensity, PropensityConfig
+from merit.propensity.negatives import NegativesConfig, Sampler, make_sampler
+from merit.propensity.states import States
+from merit.seeds import stream
+from merit.stages.labels import load_vectors
+from merit.stages.states import read_states
+from merit.types import Floats, Ints
+
+GRID = 1 << 22  # numbers of the hidden layer at a time
+
+
+class PropensityRun(Frozen):
+    """All that decides what this stage makes."""
+
+    model: PropensityConfig = PropensityConfig()
+    negatives: NegativesConfig = NegativesConfig()
+    fit: FitConfig = FitConfig()
+    calibration_pairs: int = Field(20_000_000, ge=1)
+    """Pairs of user and label that calibration and its check look at, at most; whole users are left out beyond."""
+    withheld: float = Field(0.0, ge=0, lt=1)
+    """Share of labels, drawn by lot, that training never sees: how well does a label do from its text alone?"""
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A trained model with the halves of all labels. Scores are log-odds before calibration."""
+
+    model: Propensity
+    labels: int
+    """k_g: states that make a user."""
+    halves: torch.Tensor  # (C, hidden)
+    live: NDArray[np.bool_]
+    calibration: Calibration | None
+
+    def vectors(self, states: States) -> torch.Tensor:
+        """(B, width): the vectors of users."""
+        values, counts = states.first(self.labels).take(np.arange(len(states)))
+        with torch.inference_mode():
+            return self.model.users(torch.from_numpy(values), torch.from_numpy(counts))
+
+    def users(self, states: States) -> torch.Tensor:
+        """(B, hidden): the halves of users."""
+        with torch.inference_mode():
+            return self.model.user_halves(self.vectors(states))
+
+    def grid(self, users: torch.Tensor, labels: slice | Ints = slice(None)) -> Floats:
+        """(B, labels): all pairs."""
+        chosen = self.halves[labels]
+        with torch.inference_mode():
+            step = max(1, GRID // max(1, chosen.numel()))
+            blocks = [self.model.score(users[at : at + step, None], chosen) for at in range(0, len(users), step)]
+            scores: Floats = torch.cat(blocks).numpy()
+        return scores
+
+
+def train_propensity(
+    states: Artifact, mined: Artifact, labels: Artifact, out: Path, config: PropensityRun, seed: int
+) -> Artifact:
+    """Train on train users, calibrate on validation users, check on test users."""
+    known, vectors = space.load(labels.path), load_vectors(labels)
+    people, kept = read_states(states, "train")
+    live, withheld = known.live_mask(), withheld_labels(len(known), config.withheld, seed)
+    sampler = _sampler(people, mined, live & ~withheld, withheld, vectors, config)
+    model = make_model(config.model, kept.values.shape[2], vectors.shape[1], ~withheld, seed)
+    verticals = known.table["vertical"].fill_null("unknown")
+    parents = {"states": states, "mined": mined, "labels": labels}
+    with artifacts.writing(out, "propensity", config=config, seed=seed, parents=parents) as draft:
+        losses = fit(model, kept.first(config.model.labels), sampler, vectors, config.fit, seed)
+        scorer = _scorer(model, config, vectors, live, None)
+        curve = _calibrated(scorer, states, config)
+        found = _checked(scorer, curve, states, verticals, config)
+        save_file(model.state_dict(), draft.path / "model.safetensors")
+        (draft.path / "calibration.json").write_text(json.dumps(asdict(curve)), encoding="utf-8")
+        found.write_parquet(draft.path / "reliability.parquet")
+        overall = reliability.summary(found)
+        draft.summary |= {
+            "parameters": sum(value.numel() for value in model.parameters()),
+            "losses": [round(loss, 4) for loss in losses],
+            "ece": overall.ece,
+            "brier": overall.brier,
+            "state_width": kept.values.shape[2],
+            "withheld": int(withheld.sum()),
+        } | _false_negatives(people, mined)
+    return artifacts.load(out, "propensity")
+
+
+def load_scorer(propensity: Artifact, labels: Artifact) -> Scorer:
+    """A trained model over a label space (that of its training, or a later version: new labels speak by their text)."""
+    config = PropensityRun.model_validate(propensity.manifest.config)
+    known, vectors = space.load(labels.path), load_vectors(labels)
+    trained = load_file(propensity.file("model.safetensors"))
+    if len(trained["trained"]) > len(known):
+        raise DataError(
+            f"{propensity.path} was trained on {len(trained['trained']):,} labels, but {labels.path} has only "
+            f"{len(known):,}. Use the label space of its training, or a later version of that."
+        )
+    width = propensity.manifest.summary["state_width"]
+    model = make_model(config.model, width, vectors.shape[1], trained["trained"].numpy(), seed=0)
+    try:
+        model.load_state_dict(trained)
+    except RuntimeError as error:
+        raise DamagedArtifact(f"{propensity.path} does not hold its model: {str(error).splitlines()[0]}") from None
+    curve = Calibration(**json.loads(propensity.file("calibration.json").read_text(encoding="utf-8")))
+    return _scorer(model.eval(), config, vectors, known.live_mask(), curve)
+
+
+def make_model(
+    config: PropensityConfig, state_width: int, vector_width: int, trained: NDArray[np.bool_], seed: int
+) -> Propensity:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(stream(seed, "propensity-weights").integers(2**63)))
+        return Propensity(config, state_width, vector_width, torch.from_numpy(trained))
+
+
+def withheld_labels(n_labels: int, share: float, seed: int) -> NDArray[np.bool_]:
+    return stream(seed, "withheld").random(n_labels) < share
+
+
+def _scorer(
+    model: Propensity,
+    config: PropensityRun,
+    vectors: Floats,
+    live: NDArray[np.bool_],
+    curve: Calibration | None,
+) -> Scorer:
+    with torch.inference_mode():
+        halves = model.label_halves(model.labels(torch.from_numpy(vectors), torch.arange(len(vectors))))
+    return Scorer(model, config.model.labels, halves, live, curve)
+
+
+def _sampler(
+    people: pl.DataFrame,
+    mined: Artifact,
+    drawn: NDArray[np.bool_],
+    withheld: NDArray[np.bool_],
+    vectors: Floats,
+    config: PropensityRun,
+) -> Sampler:
+    """Withheld labels are neither gold nor wrong."""
+    table = pl.read_parquet(mined.file("mined.parquet"))
+    if len(table) != len(people):
+        raise DataError(f"{mined.path} has {len(table)} examples, the states have {len(people)}. Mine again.")
+    gold, hits = _without(column_lists(people["gold"]), column_lists(table["hits"]), withheld)
+    wrong, counts = _without(column_lists(table["labels"]), column_lists(table["counts"]), withheld)
+    return make_sampler(gold, hits, wrong, counts, drawn, vectors, config.negatives)
+
+
+def _without(lists: Ragged, beside: Ragged, dropped: NDArray[np.bool_]) -> tuple[Ragged, NDArray[np.int32]]:
+    kept = ~dropped[lists.values]
+    return select(lists, kept), beside.values[kept]
+
+
+def _false_negatives(people: pl.DataFrame, mined: Artifact) -> dict[str, float]:
+    """How many of the mined labels the same user bought later: early, not wrong."""
+    report = mined.manifest.summary
+    return {"mined": report["mined"], "later_bought_share": report["later_bought_share"]}
+
+
+def _grids(scorer: Scorer, states: Artifact, split: str, pairs: int) -> Iterator[tuple[Floats, NDArray[np.bool_]]]:
+    """Scores and truth of all live labels for users of a split, block by block, until so many pairs are seen."""
+    people, kept = read_states(states, split)
+    live = np.flatnonzero(scorer.live)
+    gold = column_lists(people["gold"])
+    users = min(len(people), max(1, pairs // len(live)))
+    block = max(1, GRID // len(live))
+    starts = range(0, users, block)
+    for at in console.track(starts, f"scoring {split} users", total=len(starts)):
+        part = States(kept.values[at : at + block], kept.counts[at : at + block])
+        truth = np.zeros((len(part), len(scorer.live)), dtype=bool)
+        labels, sizes = gold.take(np.arange(at, at + len(part)))
+        truth[np.repeat(np.arange(len(part)), sizes), labels] = True
+        yield scorer.grid(scorer.users(part), live), truth[:, live]
+
+
+def _calibrated(scorer: Scorer, states: Artifact, config: PropensityRun) -> Calibration:
+    tally = Tally.empty()
+    for scores, truth in _grids(scorer, states, "validation", config.calibration_pairs):
+        tally.add(scores.ravel(), truth.ravel())
+    return calibrate(tally)
+
+
+def _checked(
+    scorer: Scorer, curve: Calibration, states: Artifact, verticals: pl.Series, config: PropensityRun
+) -> pl.DataFrame:
+    """What was promised to test users and what came true, by probability and vertical of the label."""
+    names = verticals.unique().sort()
+    of_label = names.search_sorted(verticals).to_numpy()[np.flatnonzero(scorer.live)]
+    bins = Bins.empty(len(names))
+    for scores, truth in _grids(scorer, states, "test", config.calibration_pairs):
+        bins.add(curve.probability(scores), truth, np.broadcast_to(of_label, scores.shape))
+    return bins.table(names.to_list())

@@ -1,0 +1,49 @@
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from merit.evaluation import reliability
+from merit.evaluation.reliability import EDGES, Bins
+
+
+def _filled(probability, truth, group, groups=2):
+    bins = Bins.empty(groups)
+    half = len(probability) // 2
+    for part in (slice(0, half), slice(half, None)):
+        bins.add(probability[part], truth[part], group[part])
+    return bins.table(["food", "garden"])
+
+
+def _slow(probability, truth):
+    """Pair by pair."""
+    cells = {}
+    for chance, happened in zip(probability, truth, strict=True):
+        place = max(at for at in range(len(EDGES) - 1) if EDGES[at] <= chance)
+        cells.setdefault(place, []).append((chance, happened))
+    gap = sum(abs(sum(c for c, _ in pairs) - sum(h for _, h in pairs)) for pairs in cells.values())
+    return gap / len(probability), sum((c - h) ** 2 for c, h in zip(probability, truth, strict=True)) / len(truth)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    pairs=st.lists(
+        st.tuples(st.floats(0, 0.999), st.booleans(), st.integers(0, 1)), min_size=1, max_size=60
+    )
+)
+def test_errors_equal_their_slow_twin(pairs):
+    probability, truth, group = (np.array(each) for each in zip(*pairs, strict=True))
+    table = _filled(probability, truth, group)
+    ece, brier = _slow(probability.tolist(), truth.tolist())
+    found = reliability.summary(table)
+    np.testing.assert_allclose([found.ece, found.brier], [ece, brier], atol=1e-9)
+    assert found.pairs == len(pairs)
+    for row in reliability.by_vertical(table).iter_rows(named=True):
+        chosen = group == ["food", "garden"].index(row["vertical"])
+        np.testing.assert_allclose(row["ece"], _slow(probability[chosen].tolist(), truth[chosen].tolist())[0], atol=1e-9)
+
+
+def test_a_promise_kept_has_no_error_and_one_broken_has_all_of_it():
+    kept = _filled(np.full(10, 0.3), np.arange(10) < 3, np.zeros(10, int))
+    broken = _filled(np.full(10, 0.3), np.zeros(10, bool), np.zeros(10, int))
+    assert reliability.summary(kept).ece < 1e-12
+    assert abs(reliability.summary(broken).ece - 0.3) < 1e-12
