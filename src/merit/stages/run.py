@@ -1,7 +1,7 @@
 """`merit run CONFIG`: all stages in order; what is finished and unchanged is not made again.
 
 Reading `_STAGES` from top to bottom is reading the paper: examples, labels, a generator trained by teacher forcing, its
-mistakes, a generator that learnt to recover from them, predictions, results.
+mistakes, a generator that learnt to recover from them, its mistakes and states, a propensity model over those, results.
 """
 
 from __future__ import annotations
@@ -27,12 +27,32 @@ from merit.stages.evaluate import evaluate
 from merit.stages.generator import GeneratorConfig, ObjectiveConfig, train_generator
 from merit.stages.labels import LabelsConfig, build_labels, labels_inputs
 from merit.stages.mine import mine
+from merit.stages.model import ModelConfig, write_model
 from merit.stages.predict import PredictConfig, predict
 from merit.stages.prepare import PrepareConfig, PrepareRun, prepare
+from merit.stages.propensity import PropensityRun, train_propensity
+from merit.stages.rankings import RankingsConfig, rank
+from merit.stages.states import StatesConfig, write_states
 
 Stage = Literal[
-    "examples", "labels", "data-report", "stage-1", "mined-1", "stage-2", "predictions-1", "predictions-2", "results"
+    "examples",
+    "labels",
+    "data-report",
+    "stage-1",
+    "mined-1",
+    "stage-2",
+    "predictions-1",
+    "predictions-2",
+    "mined-2",
+    "states",
+    "propensity",
+    "rankings",
+    "results",
+    "model",
 ]
+
+
+PREDICTIONS: tuple[Stage, ...] = ("predictions-1", "predictions-2", "rankings")
 
 
 class RunConfig(Frozen):
@@ -55,7 +75,11 @@ class RunConfig(Frozen):
     mining: MiningConfig = MiningConfig()
     stage_2: ObjectiveConfig = ObjectiveConfig(objective="self-correction")
     predict: PredictConfig = PredictConfig()
+    states: StatesConfig = StatesConfig()
+    propensity: PropensityRun = PropensityRun()
+    rankings: RankingsConfig = RankingsConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    model: ModelConfig = ModelConfig()
 
     def generator(self, train: ObjectiveConfig) -> GeneratorConfig:
         return GeneratorConfig(backbone=self.backbone, text=self.text, train=train, label_vectors=self.label_vectors)
@@ -124,16 +148,19 @@ def _stage_1(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
     )
 
 
-def _mined_1(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
-    parents = {"generator": made["stage-1"]} | _shop(made)
-    return _unless_current(
-        config,
-        "mined-1",
-        "mined",
-        config.mining,
-        parents,
-        lambda out: mine(made["stage-1"], made["examples"], made["labels"], out, config.mining, config.seed),
-    )
+def _mined(stage: Stage, name: Stage) -> Callable[[RunConfig, Mapping[Stage, Artifact]], Artifact]:
+    def make(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
+        parents = {"generator": made[stage]} | _shop(made)
+        return _unless_current(
+            config,
+            name,
+            "mined",
+            config.mining,
+            parents,
+            lambda out: mine(made[stage], made["examples"], made["labels"], out, config.mining, config.seed),
+        )
+
+    return make
 
 
 def _stage_2(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
@@ -163,8 +190,44 @@ def _predictions(stage: Stage, name: Stage) -> Callable[[RunConfig, Mapping[Stag
     return make
 
 
+def _states(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
+    parents = {"generator": made["stage-2"]} | _shop(made)
+    return _unless_current(
+        config,
+        "states",
+        "states",
+        config.states,
+        parents,
+        lambda out: write_states(made["stage-2"], made["examples"], made["labels"], out, config.states, config.seed),
+    )
+
+
+def _propensity(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
+    inputs = (made["states"], made["mined-2"], made["labels"])
+    return _unless_current(
+        config,
+        "propensity",
+        "propensity",
+        config.propensity,
+        {"states": made["states"], "mined": made["mined-2"], "labels": made["labels"]},
+        lambda out: train_propensity(*inputs, out, config.propensity, config.seed),
+    )
+
+
+def _rankings(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
+    inputs = (made["propensity"], made["states"], made["stage-2"], made["examples"], made["labels"])
+    return _unless_current(
+        config,
+        "rankings",
+        "predictions",
+        config.rankings,
+        {"propensity": made["propensity"], "states": made["states"], "generator": made["stage-2"]} | _shop(made),
+        lambda out: rank(*inputs, out, config.rankings, config.seed),
+    )
+
+
 def _results(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
-    said = {"predictions-1": made["predictions-1"], "predictions-2": made["predictions-2"]}
+    said: dict[str, Artifact] = {name: made[name] for name in PREDICTIONS}
     return _unless_current(
         config,
         "results",
@@ -175,16 +238,34 @@ def _results(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
     )
 
 
+def _model(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
+    inputs = (made["propensity"], made["states"], made["stage-2"], made["examples"], made["labels"], made["results"])
+    names = ("propensity", "states", "generator", "examples", "labels", "results")
+    return _unless_current(
+        config,
+        "model",
+        "model",
+        config.model,
+        dict(zip(names, inputs, strict=True)),
+        lambda out: write_model(*inputs, out, config.model, config.seed),
+    )
+
+
 _STAGES: dict[Stage, Callable[[RunConfig, Mapping[Stage, Artifact]], Artifact]] = {
     "examples": _examples,
     "labels": _labels,
     "data-report": _data_report,
     "stage-1": _stage_1,
-    "mined-1": _mined_1,
+    "mined-1": _mined("stage-1", "mined-1"),
     "stage-2": _stage_2,
     "predictions-1": _predictions("stage-1", "predictions-1"),
     "predictions-2": _predictions("stage-2", "predictions-2"),
+    "mined-2": _mined("stage-2", "mined-2"),
+    "states": _states,
+    "propensity": _propensity,
+    "rankings": _rankings,
     "results": _results,
+    "model": _model,
 }
 
 

@@ -1,0 +1,37 @@
+"""Which events carry a user's vector: the generator reads the history again without each of them.
+
+Leave one out, all variants in one batch: as many prompts as there are different items in the history, and the whole.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merit import artifacts
+from merit.artifacts import Artifact
+from merit.data.prompt import choose, tokens
+from merit.generator.decode import DecodeConfig, decode
+from merit.propensity.states import States
+from merit.stages.generator import load_generator
+from merit.stages.propensity import load_scorer
+from merit.types import Floats, Ints
+
+MOST = 200  # different items, the newest ones: older ones hardly ever reach the prompt
+
+
+def leave_one_out(model: Artifact, labels: Artifact, items: NDArray[np.int32]) -> tuple[Floats, Ints]:
+    """(1 + items, width): the user's vector, then without each of the different items, newest first; and those."""
+    newest_first = items[::-1]
+    _, first = np.unique(newest_first, return_index=True)
+    distinct = newest_first[np.sort(first)][:MOST].astype(np.int64)
+    generator, config = load_generator(artifacts.load(model.file("generator"), "generator"), model, labels)
+    scorer = load_scorer(artifacts.load(model.file("propensity"), "propensity"), labels)
+    shop, prompt = generator.shop, config.text.prompt
+    histories = [items, *(items[items != item] for item in distinct)]
+    prompts = [tokens(choose(each, shop.item_labels, shop.texts, prompt), shop.texts, prompt) for each in histories]
+    how = DecodeConfig(max_labels=scorer.labels, fixed_budget=True)
+    words = shop.vocabulary
+    said = decode(generator.model, prompts, generator.trie, words.sep, words.end, how, states=scorer.labels)
+    states = States(said.states[:, 0].astype(np.float16), said.counts[:, 0])
+    return scorer.vectors(states).numpy(), distinct

@@ -1,0 +1,354 @@
+"""A trained model in the hands of a person: interests for a user, users for an interest, and why.
+
+    model = merit.load("runs/demo/model")
+    model.interests("1042", k=10)                  # user_id, rank, interest, probability, vertical
+    model.audience("trail running", n=500)         # user_id, rank, probability: a label, or any phrase
+    model.score(["1042", "7"], ["trail running"])  # every pair
+    model.explain("1042", "trail running")         # which purchases carry that probability
+
+Answers are polars frames (`.to_pandas()` makes the other kind). Users and interests may come as lists, numpy arrays,
+pandas or polars columns. Nothing here trains; torch is loaded only for a phrase that is no label, and to explain.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from safetensors.numpy import load_file
+
+from merit import artifacts, console
+from merit.artifacts import Artifact
+from merit.data.ragged import column_lists
+from merit.errors import DataError, MissingArtifact, PolicyError
+from merit.labels import encoders, policy, space
+from merit.labels.space import LabelSpace
+from merit.propensity.calibrate import Calibration
+from merit.retrieval import diverse, mlp, store, verticals
+from merit.retrieval.exact import Doubles, Exact
+from merit.retrieval.scorer import Scorer
+from merit.retrieval.store import Side
+from merit.retrieval.topk import Ranked
+from merit.seeds import stream
+from merit.types import Floats, Ints, LabelEncoder
+
+LONGEST = 200  # characters of a phrase: an interest is a few words, and an encoder cuts what is longer
+LONELY = 5  # percent of labels have no nearer neighbour than a phrase may be distant before we warn
+ASKED = 256  # labels whose neighbours are looked up to learn what near is: encoders differ
+AHEAD = 10  # times k labels are ranked before a list is spread over regions
+
+
+@dataclass(frozen=True)
+class Interest:
+    """What was asked for, and how well the model knows it."""
+
+    text: str
+    label: int
+    """Its number in the label space; -1 for a phrase that is no label."""
+    vector: Floats
+    nearest: str
+    """The known label closest in meaning: the label itself where it is one."""
+    similarity: float
+    far: bool
+    """Whether the model has seen nothing like it, so that its scores are hardly more than a guess."""
+
+
+def load(folder: Path | str, labels: Path | str | None = None, verify: bool = True) -> Model:
+    """Open a model folder, or the folder of a run that has one.
+
+    `labels` is a later version of the label space: labels added there can be scored at once, from their text, and the
+    scores of all others stay the same to the last bit.
+    """
+    place = Path(folder)
+    if not (place / artifacts.MANIFEST).exists() and (place / "model" / artifacts.MANIFEST).exists():
+        place = place / "model"
+    if not place.exists():
+        raise MissingArtifact(f"There is no folder {place}. Make a model with `merit run CONFIG`.")
+    artifact = artifacts.load(place, "model", verify=verify)
+    newer = artifacts.load(Path(labels), "labels", verify=verify) if labels else None
+    return Model(artifact, newer)
+
+
+class Model:
+    """See the module's first lines."""
+
+    def __init__(self, artifact: Artifact, newer: Artifact | None = None) -> None:
+        self.artifact = artifact
+        self._labels = newer or artifacts.load(artifact.file("labels"), "labels", verify=False)
+        self.labels: LabelSpace = space.load(self._labels.path)
+        self.users: pl.DataFrame = pl.read_parquet(artifact.file("users.parquet"))
+        self._row = pl.Series(self.users["user_id"]).to_frame().with_row_index("row")
+        weights = mlp.load(load_file(artifact.file("mlp.safetensors")))
+        exact = Exact.of(weights)
+        people, interests = (store.read(artifact.file(name), layer) for name, layer in _sides(exact))
+        self._scorer = Scorer(weights, people, self._grown(interests, exact) if newer else interests)
+        curve = artifact.file("propensity") / "calibration.json"
+        self._calibration = Calibration(**json.loads(curve.read_text(encoding="utf-8")))
+
+    def __repr__(self) -> str:
+        live = int(self.labels.live_mask().sum())
+        return f"<merit model: {len(self.users):,} users, {live:,} interests, {self.artifact.path}>"
+
+    def interests(self, users: Any, k: int = 10, diverse_regions: bool = False) -> pl.DataFrame:
+        """The k most likely interests of each user; with `diverse_regions`, of as many regions as there are."""
+        rows = self._rows(users)
+        live, clusters = self.labels.live_mask(), self.labels.table["cluster"].to_numpy()
+        if k > live.sum():
+            raise DataError(f"There are {live.sum():,} live interests; ask for no more than that (k = {k:,}).")
+        found = []
+        for lists in self._scorer.all_interests(min(k * AHEAD, int(live.sum())) if diverse_regions else k, rows, live):
+            for at in range(len(lists.users)):
+                part = slice(lists.labels.offsets[at], lists.labels.offsets[at + 1])
+                ranked = Ranked(lists.labels.values[part].astype(np.int64), lists.scores[part])
+                found.append(diverse.spread(ranked, clusters, k) if diverse_regions else ranked)
+        labels = np.concatenate([each.rows for each in found]) if found else np.zeros(0, np.int64)
+        scores = np.concatenate([each.scores for each in found]) if found else np.zeros(0)
+        owner = np.repeat(np.arange(len(rows)), [len(each.rows) for each in found])
+        table = self.labels.table.select(interest="text", vertical="vertical")[labels]
+        return pl.DataFrame(
+            {
+                "user_id": self.users["user_id"].gather(rows[owner]),
+                "rank": np.concatenate([np.arange(1, len(each.rows) + 1) for each in found]) if found else [],
+                "interest": table["interest"],
+                "probability": self._calibration.probability(scores),
+                "vertical": table["vertical"],
+            }
+        )
+
+    def audience(self, interest: str, n: int = 100, among: Any = None) -> pl.DataFrame:
+        """The n users most likely to want an interest, of all or `among` some."""
+        wanted = self.interest(interest)
+        eligible = None
+        if among is not None:
+            eligible = np.zeros(len(self.users), dtype=bool)
+            eligible[self._rows(among)] = True
+        if n > len(self.users):
+            raise DataError(f"There are {len(self.users):,} users; ask for no more than that (n = {n:,}).")
+        found = self._scorer.audience(wanted.vector, n, eligible)
+        return pl.DataFrame(
+            {
+                "user_id": self.users["user_id"].gather(found.rows),
+                "rank": np.arange(1, len(found.rows) + 1),
+                "probability": self._calibration.probability(found.scores),
+            }
+        )
+
+    def score(self, users: Any, interests: Any) -> pl.DataFrame:
+        """The probability of every pair."""
+        rows, wanted = self._rows(users), [self.interest(each) for each in _texts(interests, "interests")]
+        scores = np.stack([self._against(rows, each) for each in wanted], axis=1)
+        return pl.DataFrame(
+            {
+                "user_id": self.users["user_id"].gather(np.repeat(rows, len(wanted))),
+                "interest": [each.text for _ in rows for each in wanted],
+                "probability": self._calibration.probability(scores.ravel()),
+            }
+        )
+
+    def score_pairs(self, users: Any, interests: Any) -> pl.DataFrame:
+        """The probability of the first user for the first interest, of the second for the second, and so on."""
+        rows, texts = self._rows(users), _texts(interests, "interests")
+        if len(rows) != len(texts):
+            raise DataError(f"{len(rows):,} users and {len(texts):,} interests are not pairs. Give as many of each.")
+        scores = np.empty(len(rows))
+        for text in dict.fromkeys(texts):
+            own = np.array([each == text for each in texts])
+            scores[own] = self._against(rows[own], self.interest(text))
+        return pl.DataFrame(
+            {
+                "user_id": self.users["user_id"].gather(rows),
+                "interest": texts,
+                "probability": self._calibration.probability(scores),
+            }
+        )
+
+    def card(self) -> str:
+        """The model card: what the model was made from, how good it is, and what not to use it for."""
+        return self.artifact.file("README.md").read_text(encoding="utf-8")
+
+    def verticals(self, users: Any) -> pl.DataFrame:
+        """How many interests of each vertical a user is expected to have."""
+        rows = self._rows(users)
+        live = np.flatnonzero(self.labels.live_mask())
+        shares = load_file(self.artifact.file("verticals.safetensors"))["shares"]
+        known = live[live < len(shares)]  # where the items of a label added later are is not known yet
+        likely = self._calibration.probability(self._scorer.grid(rows, known))
+        totals = verticals.roll_up(likely, shares[known].astype(np.float64))
+        names = json.loads(self.artifact.file("verticals.json").read_text(encoding="utf-8"))
+        return pl.DataFrame(
+            {
+                "user_id": self.users["user_id"].gather(np.repeat(rows, len(names))),
+                "vertical": names * len(rows),
+                "expected": totals.ravel(),
+            }
+        ).sort("user_id", "expected", descending=[False, True])
+
+    def over_indexed(self, users: Any, k: int = 20) -> pl.DataFrame:
+        """What these users had more often than all users: the share who had a label here, there, and the ratio."""
+        rows = self._rows(users)
+        had = column_lists(self.users["history"])
+        here = np.bincount(had.take(rows)[0], minlength=len(self.labels)) / max(1, len(rows))
+        base = np.bincount(had.values, minlength=len(self.labels)) / len(self.users)
+        enough = self.labels.live_mask() & (base * len(self.users) >= ENOUGH)
+        index = np.where(enough, here / np.maximum(base, 1e-12), 0)
+        best = np.lexsort((np.arange(len(index)), -index))[:k]
+        best = best[index[best] > 1]
+        texts = self.labels.table["text"].gather(best)
+        return pl.DataFrame({"interest": texts, "share": here[best], "base": base[best], "index": index[best]})
+
+    def explain(self, user: str, interest: str, k: int = 10) -> pl.DataFrame:
+        """Which events of a user carry the probability of an interest: it is computed again without each of them.
+
+        `probability` is what is left without the item, `effect` what it adds in log-odds.
+        """
+        from merit.evidence import leave_one_out
+
+        row = int(self._rows([user])[0])
+        wanted = self.interest(interest)
+        items = column_lists(self.users["items"])[row]
+        vectors, distinct = leave_one_out(self.artifact, self._labels, items)
+        halves = self._scorer.exact.users.halves(vectors)
+        scores = self._scorer.exact.scores(halves, self._label_half(wanted))
+        names = pl.read_parquet(self.artifact.file("items.parquet"), columns=["item_id", "title"])
+        table = pl.DataFrame(
+            {
+                "item_id": names["item_id"].gather(distinct),
+                "title": names["title"].gather(distinct),
+                "times": np.array([int((items == item).sum()) for item in distinct.tolist()]),
+                "effect": scores[0] - scores[1:],
+                "probability": self._calibration.probability(scores[1:]),
+            }
+        )
+        return table.sort("effect", "item_id", descending=[True, False]).head(k)
+
+    def interest(self, text: str) -> Interest:
+        """What a text means to this model. Blocked interests, and paraphrases of them, are refused."""
+        if not isinstance(text, str) or not text.strip():
+            raise DataError("An interest is a label or a phrase of a few words; this one is empty.")
+        if len(text) > LONGEST:
+            raise DataError(f"An interest has at most {LONGEST} characters; this one has {len(text):,}. Shorten it.")
+        number = int(self.labels.find([text])[0])
+        if number >= 0:
+            return self._listed(number)
+        vector = self._encoder.encode([text])[0]
+        self._require_allowed(text, vector)
+        known = np.flatnonzero(self.labels.live_mask())
+        cosines = self._text_vectors[known] @ vector
+        best = int(cosines.argmax())
+        nearest, similarity = self.labels.table["text"][int(known[best])], float(cosines[best])
+        found = Interest(text, -1, self._with_own(vector), nearest, similarity, similarity < self._near)
+        if found.far:
+            console.warn(
+                f"'{text}' is far from every interest the model knows (nearest: '{nearest}', similarity "
+                f"{similarity:.2f}): take its scores as a guess.",
+                interest=text,
+            )
+        return found
+
+    def _listed(self, number: int) -> Interest:
+        row = self.labels.table.row(number, named=True)
+        if row["status"] == "blocked":
+            raise PolicyError(f"'{row['text']}' is blocked by the sensitive-interest policy (docs/policy.md).")
+        if row["status"] == "retired":
+            raise DataError(f"'{row['text']}' is retired. Choose a live interest, or add it under another name.")
+        vector = self._scorer.labels.vectors.take(np.array([number]))[0]
+        return Interest(row["text"], number, vector, row["text"], 1.0, far=False)
+
+    def _require_allowed(self, text: str, vector: Floats) -> None:
+        rules = policy.load(self._labels.file("policy.toml"))
+        [verdict] = policy.judge([text], self._encoder, rules, vector[None], self._anchors)
+        if verdict:
+            raise PolicyError(
+                f"'{text}' is blocked by the sensitive-interest policy: {verdict.category}, like '{verdict.matched}'. "
+                "See docs/policy.md."
+            )
+
+    @cached_property
+    def _encoder(self) -> LabelEncoder:
+        return encoders.make(self._labels.manifest.config["encoder"])
+
+    @cached_property
+    def _anchors(self) -> policy.Anchors:
+        return policy.anchor(policy.load(self._labels.file("policy.toml")), self._encoder)
+
+    @cached_property
+    def _text_vectors(self) -> Floats:
+        return np.asarray(load_file(self._labels.file("vectors.safetensors"))["vectors"], np.float32)
+
+    @cached_property
+    def _near(self) -> float:
+        """How similar a phrase must be to some label: as nearly all labels are to their nearest neighbour."""
+        live = np.flatnonzero(self.labels.live_mask())
+        some = stream(0, "neighbours").permutation(live)[:ASKED]
+        cosines = self._text_vectors[some] @ self._text_vectors[live].T
+        cosines[some[:, None] == live] = -1
+        return float(np.percentile(cosines.max(axis=1), LONELY))
+
+    def _with_own(self, vector: Floats) -> Floats:
+        """A phrase has no numbers of its own."""
+        own = self._scorer.mlp.W_e.shape[1] - len(vector)
+        return np.concatenate([vector, np.zeros(own, np.float32)])
+
+    def _against(self, rows: Ints, wanted: Interest) -> Doubles:
+        halves = self._scorer.exact.users.halves(self._scorer.users.vectors.take(rows))
+        return self._scorer.exact.scores(halves, self._label_half(wanted))
+
+    def _label_half(self, wanted: Interest) -> Doubles:
+        half: Doubles = self._scorer.exact.labels.halves(wanted.vector[None])[0]
+        return half
+
+    def _grown(self, old: Side, exact: Exact) -> Side:
+        """The stored interests, and those that a later version of the label space has behind them."""
+        trained = self.artifact.manifest.summary["labels"]
+        if len(self.labels) < trained:
+            raise DataError(
+                f"{self._labels.path} has {len(self.labels):,} labels, the model {trained:,}. A later version of the "
+                "label space only adds labels: choose one that descends from the model's."
+            )
+        texts = self._text_vectors
+        kept = old.vectors.take(slice(0, trained))
+        width = texts.shape[1]
+        changed = (kept[:, :width] != texts[:trained]).any(axis=1)  # renamed: the new name speaks, with no own numbers
+        kept[changed] = np.pad(texts[:trained][changed], ((0, 0), (0, kept.shape[1] - width)))
+        added = np.pad(texts[trained:], ((0, 0), (0, kept.shape[1] - width)))
+        return store.hold("interests", np.concatenate([kept, added]), exact.labels)
+
+    def _rows(self, users: Any) -> Ints:
+        wanted = pl.DataFrame({"user_id": _texts(users, "users")}, schema={"user_id": pl.String})
+        rows = wanted.join(self._row, on="user_id", how="left", maintain_order="left")["row"]
+        if rows.null_count():
+            missing = wanted["user_id"].filter(rows.is_null())
+            raise DataError(
+                f"{len(missing):,} users are unknown to this model, such as '{missing[0]}'. It knows users with enough "
+                "history at the end of its data; see users.parquet."
+            )
+        return rows.to_numpy().astype(np.int64)
+
+
+ENOUGH = 20  # users who had a label, below which its index is chance
+
+
+def _sides(exact: Exact) -> list[tuple[str, Any]]:
+    return [("users", exact.users), ("interests", exact.labels)]
+
+
+def _texts(values: Any, what: str) -> list[str]:
+    """A text, or any column of texts."""
+    if isinstance(values, str):
+        return [values]
+    if hasattr(values, "to_list"):  # pandas and polars
+        values = values.to_list()
+    elif hasattr(values, "tolist"):  # numpy
+        values = values.tolist()
+    if not isinstance(values, Iterable):
+        raise DataError(f"Give {what} as a text or as a list of texts, not as {type(values).__name__}.")
+    found = [str(value) for value in values]
+    if not found:
+        raise DataError(f"The list of {what} is empty.")
+    return found

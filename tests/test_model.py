@@ -1,0 +1,266 @@
+"""One small run, asked in every way a person could, and in some they should not."""
+
+import shutil
+import sys
+from pathlib import Path
+from subprocess import run as call
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import merit
+from merit import artifacts, config
+from merit.cli import app
+from merit.data import planted
+from merit.errors import DamagedArtifact, DataError, MissingArtifact, PolicyError
+from merit.stages.labels import change_labels
+from merit.stages.run import RunConfig, run
+
+SMALL = {
+    "labels": {"encoder": "hashed"},
+    "backbone": {"width": 16, "layers": 1, "heads": 2, "vocabulary": 1400},
+    "stage_1": {"objective": "teacher-forcing", "steps": 3},
+    "stage_2": {"steps": 3},
+    "states": {"labels": 3},
+    "propensity": {
+        "model": {"labels": 2, "width": 16, "layers": 1, "heads": 2, "hidden": 24, "second": 8},
+        "fit": {"epochs": 3},
+    },
+    "predict": {"exposure": False, "union": False, "likelihood": False},
+    "evaluation": {"resamples": 100},
+    "rankings": {"resamples": 100},
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    place = tmp_path_factory.mktemp("run")
+    planted.write(planted.shop(planted.PlantedConfig(users=160), 3), place / "shop")
+    source = {"kind": "tables"} | {name: str(place / f"shop/{name}.parquet") for name in ("interactions", "items")}
+    values = SMALL | {"source": source, "out": str(place / "run"), "cache": str(place / "cache")}
+    run(config.build(RunConfig, values))
+    return place / "run"
+
+
+@pytest.fixture(scope="module")
+def model(made):
+    return merit.load(made)
+
+
+def test_both_directions_agree_with_the_score_of_the_pair(model):
+    users = model.users["user_id"].head(5)
+    lists = model.interests(users, k=4)
+    assert lists["user_id"].to_list() == [user for user in users for _ in range(4)]
+    for row in lists.iter_rows(named=True):
+        pair = model.score([row["user_id"]], [row["interest"]])["probability"][0]
+        assert pair == row["probability"]
+    label = lists["interest"][0]
+    everyone = model.audience(label, n=len(model.users))
+    assert everyone["rank"].to_list() == list(range(1, len(model.users) + 1))
+    assert (everyone["probability"].diff().drop_nulls() <= 0).all()
+    first = everyone.row(0, named=True)
+    assert model.score(first["user_id"], label)["probability"][0] == first["probability"]
+
+
+def test_lists_are_the_best_of_all_labels(model):
+    """The slow twin scores every label and sorts."""
+    user = model.users["user_id"][0]
+    live = model.labels.table.filter(pl.col("status") == "live")["text"].to_list()
+    every = model.score([user], live).sort("probability", descending=True, maintain_order=True)
+    best = model.interests(user, k=6)
+    np.testing.assert_array_equal(best["probability"], every["probability"].head(6))
+
+
+def test_a_spread_list_covers_more_regions(model):
+    users = model.users["user_id"].head(20)
+    cluster = dict(model.labels.table.select("text", "cluster").rows())
+    regions = [
+        model.interests(users, k=5, diverse_regions=how)
+        .group_by("user_id")
+        .agg(pl.col("interest").replace_strict(cluster).n_unique())["interest"]
+        .mean()
+        for how in (False, True)
+    ]
+    assert regions[1] >= regions[0]
+
+
+@pytest.mark.parametrize("kind", ["list", "numpy", "polars", "pandas"])
+def test_users_may_come_as_any_column(model, kind):
+    pandas = pytest.importorskip("pandas")
+    ids = model.users["user_id"].head(3).to_list()
+    given = {"list": ids, "numpy": np.array(ids), "polars": pl.Series(ids), "pandas": pandas.Series(ids)}[kind]
+    assert model.interests(given, k=1)["user_id"].to_list() == ids
+
+
+def test_a_phrase_is_scored_and_says_how_far_it_is(model, caplog):
+    near, far = model.labels.texts[0] + " sets", "qqq zzz www"
+    assert not model.interest(near).far
+    assert model.interest(near).nearest == model.labels.texts[0]
+    assert model.interest(far).far
+    assert len(model.audience(far, n=3)) == 3
+
+
+def test_an_audience_among_some_is_a_part_of_the_whole(model):
+    some = model.users["user_id"].head(30)
+    label = model.labels.texts[1]
+    ranked = model.audience(label, n=len(model.users))["user_id"].to_list()
+    part = model.audience(label, n=10, among=some)["user_id"].to_list()
+    assert part == [user for user in ranked if user in set(some)][:10]
+
+
+def test_evidence_is_what_is_lost_without_an_item(model):
+    user = model.users["user_id"][0]
+    label = model.interests(user, k=1)["interest"][0]
+    told = model.explain(user, label, k=5)
+    assert (told["effect"].diff().drop_nulls() <= 0).all()
+    whole = model.score(user, label)["probability"][0]
+    without = told.row(0, named=True)
+    log_odds = [np.log(p / (1 - p)) for p in (whole, without["probability"])]
+    assert np.sign(log_odds[0] - log_odds[1]) == np.sign(without["effect"]) or abs(without["effect"]) < 1e-3
+
+
+def test_verticals_add_up_the_probabilities_of_their_labels(model):
+    user = model.users["user_id"][0]
+    live = model.labels.table.filter(pl.col("status") == "live")["text"].to_list()
+    total = model.score([user], live)["probability"].sum()
+    assert abs(model.verticals(user)["expected"].sum() - total) < 1e-4
+
+
+def test_what_over_indexes_is_counted(model):
+    users = model.users["user_id"].head(40)
+    told = model.over_indexed(users, k=3)
+    for row in told.iter_rows(named=True):
+        number = int(model.labels.find([row["interest"]])[0])
+        had = model.users.with_columns(had=pl.col("history").list.contains(number))
+        assert abs(had.head(40)["had"].mean() - row["share"]) < 1e-9
+        assert abs(had["had"].mean() - row["base"]) < 1e-9
+
+
+# --- a vocabulary that changes ---------------------------------------------------------------------------------------
+
+
+def test_new_labels_are_scored_at_once_and_untouched_ones_to_the_same_bit(made, model, tmp_path):
+    old = artifacts.load(made / "labels", "labels")
+    texts = model.labels.texts
+    added = change_labels(old, tmp_path / "a", "add", ["left-handed garden gnomes"], reason="new", cache=tmp_path / "c")
+    retired = change_labels(added, tmp_path / "b", "retire", [texts[3]], reason="gone", cache=tmp_path / "c")
+    newer = merit.load(made, labels=tmp_path / "b")
+    users = model.users["user_id"].head(4)
+    untouched = [text for text in texts[:10] if text != texts[3]]
+    assert newer.score(users, untouched).equals(model.score(users, untouched))
+    assert len(newer.audience("left-handed garden gnomes", n=5)) == 5
+    assert retired.manifest.summary["version"] == 3
+    with pytest.raises(DataError, match="retired"):
+        newer.audience(texts[3])
+    assert texts[3] not in newer.interests(users, k=40)["interest"].to_list()
+
+
+def test_a_label_space_that_lost_labels_is_refused(made, tmp_path):
+    other = tmp_path / "other"
+    planted.write(planted.shop(planted.PlantedConfig(users=60), 9), tmp_path / "shop")
+    source = {"kind": "tables"} | {name: str(tmp_path / f"shop/{name}.parquet") for name in ("interactions", "items")}
+    values = SMALL | {"source": source, "out": str(other), "labels": {"encoder": "hashed", "min_count": 60}}
+    run(config.build(RunConfig, values), until="labels")
+    with pytest.raises(DataError, match="later version"):
+        merit.load(made, labels=other / "labels")
+
+
+# --- bad input -------------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_answered_is_told(model):
+    user, label = model.users["user_id"][0], model.labels.texts[0]
+    for ask, word in [
+        (lambda: model.interests("nobody"), "unknown"),
+        (lambda: model.interests([]), "empty"),
+        (lambda: model.interests(user, k=0), "1 or more"),
+        (lambda: model.interests(user, k=10_000), "no more"),
+        (lambda: model.audience(label, n=0), "1 or more"),
+        (lambda: model.audience(label, n=10**7), "no more"),
+        (lambda: model.audience("  "), "empty"),
+        (lambda: model.audience("x" * 5_000), "200 characters"),
+        (lambda: model.score([user], []), "empty"),
+        (lambda: model.score_pairs([user], [label, label]), "pairs"),
+        (lambda: model.interests(7), "list of texts"),
+    ]:
+        with pytest.raises(DataError, match=word):
+            ask()
+
+
+@pytest.mark.parametrize("phrase", ["handguns", "red wine", "a gun for beginners"])
+def test_blocked_interests_and_their_paraphrases_are_refused(model, phrase):
+    with pytest.raises(PolicyError, match="policy"):
+        model.audience(phrase)
+
+
+def test_nothing_is_served_from_a_damaged_folder(made, tmp_path):
+    place = tmp_path / "model"
+    shutil.copytree(made / "model", place)
+    file = place / "users" / "halves.npy"
+    content = file.read_bytes()
+    file.write_bytes(content[:-4])
+    with pytest.raises(DamagedArtifact, match=r"halves\.npy"):
+        merit.load(place)
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(DamagedArtifact, match=r"halves\.npy"):
+        merit.load(place)
+
+
+def test_a_folder_that_is_no_model_is_named(tmp_path):
+    with pytest.raises(MissingArtifact, match="merit run"):
+        merit.load(tmp_path / "nothing")
+
+
+def test_a_model_answers_for_known_labels_without_torch(made):
+    code = (
+        f"import sys, merit; m = merit.load({str(made)!r}); m.audience(m.labels.texts[0], 3); "
+        "m.interests(m.users['user_id'][0]); print([name for name in ('torch', 'sklearn') if name in sys.modules])"
+    )
+    done = call([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_moved_folder_still_answers(made, model, tmp_path):
+    shutil.copytree(made / "model", tmp_path / "elsewhere")
+    moved = merit.load(tmp_path / "elsewhere")
+    user = model.users["user_id"][0]
+    assert moved.interests(user).equals(model.interests(user))
+    assert len(moved.explain(user, model.labels.texts[0], k=2)) == 2
+
+
+def test_the_card_tells_data_figures_and_limits(model):
+    card = model.card()
+    for word in ("Interactions from", "Label space version 1", "calibration error", "## Not for"):
+        assert word in card
+
+
+# --- the command line ------------------------------------------------------------------------------------------------
+
+
+def test_the_same_on_the_command_line(made, model, tmp_path):
+    user, label = model.users["user_id"][0], model.labels.texts[0]
+    pairs = tmp_path / "pairs.jsonl"
+    pl.DataFrame({"user_id": [user], "interest": [label]}).write_ndjson(pairs)
+    told = CliRunner().invoke(app, ["model", "score", str(made), str(pairs)])
+    assert told.exit_code == 0
+    assert pl.read_ndjson(told.stdout.encode())["probability"][0] == model.score(user, label)["probability"][0]
+    asked = ["model", "interests", str(made), "--file", str(pairs), "-k", "2", "--jsonl"]
+    assert len(pl.read_ndjson(CliRunner().invoke(app, asked).stdout.encode())) == 2
+    assert label in CliRunner().invoke(app, ["model", "audience", str(made), label, "-n", "2"]).stdout
+    assert "Model card" in CliRunner().invoke(app, ["model", "card", str(made)]).stdout
+    assert CliRunner().invoke(app, ["model", "explain", str(made), user, label, "-k", "1"]).exit_code == 0
+
+
+def test_a_table_without_the_column_is_named(made, tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("who\n1\n", encoding="utf-8")
+    told = CliRunner().invoke(app, ["model", "interests", str(made), "--file", str(table)])
+    assert told.exit_code != 0
+    assert isinstance(told.exception, DataError)
+    assert "user_id" in str(told.exception)
+
+
+def test_paths_of_a_run_are_accepted_as_text(made):
+    assert merit.load(str(Path(made))).artifact.path.name == "model"
