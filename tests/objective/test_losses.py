@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
 from torch.nn import functional as F
 
 from merit.objective import losses
@@ -100,3 +104,52 @@ def test_large_logits_stay_finite() -> None:
     hidden, head, valid, weights = batch()
     total, _ = linear_set_loss((hidden * 1e4).float(), head.float(), valid, weights.float())
     assert torch.isfinite(total)
+
+
+# --- any fused cross-entropy would do (docs/decisions/0004-liger.md) --------------------------------------------------
+
+CrossEntropy = Callable[[Tensor, Tensor, Tensor], Tensor]  # hidden (N, D), head (V, D), tokens (N,) → (N,)
+
+
+def by_identity(
+    hidden: Tensor, head: Tensor, valid: Tensor, weights: Tensor, beta: float, cross_entropy: CrossEntropy
+) -> tuple[Tensor, Tensor]:
+    """The set loss from the cross-entropy of one right token, whichever, and the logits of the right tokens alone."""
+    picked = (head[valid.clamp(min=0)] @ hidden[:, :, None]).squeeze(-1)  # (N, K)
+    rows = cross_entropy(hidden, head, valid[:, 0]) + picked[:, 0] - losses._pooled(picked, valid < 0, beta)
+    return (rows * weights).sum(), rows.detach()
+
+
+def in_memory(hidden: Tensor, head: Tensor, tokens: Tensor) -> Tensor:
+    return F.cross_entropy(hidden @ head.T, tokens, reduction="none")
+
+
+def in_chunks(hidden: Tensor, head: Tensor, tokens: Tensor) -> Tensor:
+    """torch's own fused one, which like Liger's learns the weights of rows in backward and computes logits twice."""
+    options = torch.nn.LinearCrossEntropyOptions(batch_chunk_size=3)
+    return F.linear_cross_entropy(hidden, head, tokens, reduction="none", options=options)
+
+
+FUSED = [in_memory, *([in_chunks] if hasattr(F, "linear_cross_entropy") else [])]  # from torch 2.13 on
+
+
+@pytest.mark.parametrize("cross_entropy", FUSED)
+@settings(deadline=None, max_examples=40)
+@given(
+    rows=st.integers(1, 12),
+    vocabulary=st.integers(4, 40),
+    beta=st.just(0.0) | st.floats(0.01, 1),
+    seed=st.integers(0, 2**31),
+)
+def test_a_cross_entropy_of_one_right_token_gives_the_set_loss(
+    cross_entropy: CrossEntropy, rows: int, vocabulary: int, beta: float, seed: int
+) -> None:
+    hidden, head, valid, weights = batch(rows, vocabulary, seed=seed)
+    found = []
+    for loss in (linear_set_loss, lambda *given: by_identity(*given, cross_entropy)):
+        h, w = hidden.clone().requires_grad_(), head.clone().requires_grad_()
+        total, each = loss(h, w, valid, weights, beta)
+        total.backward()
+        found.append((total.detach(), each, h.grad, w.grad))
+    for ours, other in zip(*found, strict=True):
+        assert torch.allclose(ours, other, atol=1e-9)

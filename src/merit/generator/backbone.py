@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from merit import weights
 from merit.config import Frozen
 from merit.errors import ConfigError, MissingArtifact
 from merit.generator.tokenizer import Vocabulary
@@ -21,7 +24,8 @@ TINY = "tiny"
 
 class BackboneConfig(Frozen):
     name: str = TINY
-    """`tiny`, or the folder of a causal LM in the Hugging Face format."""
+    """`tiny`; `smollm2` once it is installed (`merit weights install smollm2`); or the folder of a causal LM in the
+    Hugging Face format. All but tiny come with a shape and a tokenizer of their own."""
     width: int = Field(128, ge=8)
     layers: int = Field(3, ge=1)
     heads: int = Field(4, ge=1)
@@ -33,14 +37,48 @@ class BackboneConfig(Frozen):
     """0 trains all weights. With a pretrained backbone, 16 is a good start."""
 
 
+def folder(name: str) -> Path:
+    """Where a pretrained backbone is: the weights we know by that name, or the folder itself."""
+    known = weights.KNOWN.get(name)
+    return weights.folder(name) if known and known.role == "backbone" else Path(name)
+
+
 def make(config: BackboneConfig, vocabulary: Vocabulary, seed: int) -> Any:
-    """A model ready to be trained: from scratch for `tiny`, from its folder otherwise."""
-    if config.name == TINY:
-        return _tiny(config, vocabulary, seed)
-    model = _pretrained(Path(config.name))
-    if len(vocabulary) > model.get_input_embeddings().num_embeddings:
-        model.resize_token_embeddings(len(vocabulary))
-    return _with_lora(model, config.lora_rank) if config.lora_rank else model
+    """The model before training: from scratch for `tiny`, from its folder otherwise."""
+    with _seeded(seed, "weights"):
+        if config.name == TINY:
+            return _tiny(config, vocabulary)
+        model = _pretrained(folder(config.name))
+        if len(vocabulary) > model.get_input_embeddings().num_embeddings:
+            model.resize_token_embeddings(len(vocabulary))
+        return model
+
+
+def adapt(model: Any, config: BackboneConfig, vocabulary: Vocabulary, seed: int) -> Any:
+    """What is trained of a model: all of it, or with a rank small matrices beside its own (LoRA).
+
+    The rows of our special tokens are trained in any case: no pretraining has ever seen them.
+    """
+    if config.name == TINY or not config.lora_rank:
+        return model
+    from peft import LoraConfig, get_peft_model
+
+    tables = (model.get_input_embeddings(), model.get_output_embeddings())
+    ours = {name: sorted(vocabulary.special_ids()) for name, part in model.named_modules() if part in tables}
+    rank = config.lora_rank
+    with _seeded(seed, "adapter"):
+        return get_peft_model(
+            model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", trainable_token_indices=ours)
+        )
+
+
+def save(model: Any, place: Path) -> None:
+    """Write the whole model in the Hugging Face format.
+
+    What was learnt beside the weights becomes part of them: a generator needs no other folder than its own.
+    """
+    whole = model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
+    whole.save_pretrained(place)
 
 
 def head(model: Any) -> Tensor:
@@ -69,7 +107,15 @@ def start_from_vectors(model: Any, rows: dict[int, int], vectors: Floats) -> Non
         table[list(rows), : placed.shape[1]] = torch.from_numpy(placed.astype(np.float32))
 
 
-def _tiny(config: BackboneConfig, vocabulary: Vocabulary, seed: int) -> Any:
+@contextmanager
+def _seeded(seed: int, name: str) -> Iterator[None]:
+    """New weights come from a stream of their own, and torch's global one is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(stream(seed, name).integers(2**63)))
+        yield
+
+
+def _tiny(config: BackboneConfig, vocabulary: Vocabulary) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     if config.width % config.heads:
@@ -86,28 +132,20 @@ def _tiny(config: BackboneConfig, vocabulary: Vocabulary, seed: int) -> Any:
         bos_token_id=None,
         eos_token_id=vocabulary.end,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(stream(seed, "weights").integers(2**63)))
-        return LlamaForCausalLM(shape)
+    return LlamaForCausalLM(shape)
 
 
-def _pretrained(folder: Path) -> Any:
+def _pretrained(place: Path) -> Any:
     from transformers import AutoModelForCausalLM
 
-    if not (folder / "config.json").exists():
+    if not (place / "config.json").exists():
         raise MissingArtifact(
-            f"{folder} is not a backbone: it has no config.json. Set backbone.name to `tiny` or to the folder of a "
-            "causal LM (`merit weights install smollm2` makes one)."
+            f"{place} is not a backbone: it has no config.json. Set backbone.name to `tiny`, to `smollm2` after "
+            "`merit weights install smollm2`, or to the folder of a causal LM."
         )
     try:
         return AutoModelForCausalLM.from_pretrained(
-            folder, local_files_only=True, use_safetensors=True, trust_remote_code=False, dtype=torch.float32
+            place, local_files_only=True, use_safetensors=True, trust_remote_code=False, dtype=torch.float32
         )
     except (OSError, ValueError) as error:
-        raise MissingArtifact(f"{folder} cannot be loaded as a causal LM: {str(error).splitlines()[0]}") from None
-
-
-def _with_lora(model: Any, rank: int) -> Any:
-    from peft import LoraConfig, get_peft_model
-
-    return get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear"))
+        raise MissingArtifact(f"{place} cannot be loaded as a causal LM: {str(error).splitlines()[0]}") from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from merit import console
+from merit import console, denormals
 from merit.config import digest
 from merit.errors import TrainingError
 from merit.generator import backbone, checkpoint
@@ -32,6 +32,8 @@ from merit.seeds import stream
 BEST = "best.safetensors"
 POOL = 50  # batches whose examples are sorted by length together: little padding, still a shuffle
 
+
+PARTS = ("loss", "classification", "completion", "history")  # of a step's loss, for the log
 
 Plan = Callable[[int], tuple[int, NDArray[np.int64]]]
 
@@ -94,15 +96,15 @@ def train(
     config: TrainConfig,
     seed: int,
     folder: Path,
-    evaluate: Callable[[Any], float] | None = None,
+    evaluate: Callable[[Any], Mapping[str, float]] | None = None,
     log: Log | None = None,
 ) -> Progress:
     """Train in place. Checkpoints go to `folder`; a later call with the same arguments goes on from the last.
 
-    With `evaluate` (a recall, on validation users) the best weights are kept and put back at the end.
+    With `evaluate` (figures of validation users) the weights of the best "recall" are kept and put back at the end;
+    the other figures are only told.
     """
     check_corpus(corpus, config)
-    torch.set_flush_denormal(True)  # Adam's moments of rare tokens decay into denormals, which halve the speed
     accelerator = Accelerator()
     optimizer = torch.optim.AdamW(_groups(model, config.weight_decay), lr=config.learning_rate, betas=(0.9, 0.98))
     model, optimizer = accelerator.prepare(model, optimizer)
@@ -110,7 +112,7 @@ def train(
     identity = f"{digest(config)}-{digest(objective)}-{seed}-{len(corpus)}"
     progress = _resume(run, identity)
     plan = _plan(corpus, config, seed)
-    with console.steps("training", config.steps, progress.step) as bar:
+    with denormals.flushed(), console.steps("training", config.steps, progress.step) as bar:
         while progress.step < config.steps and not progress.stopped:
             begin = time.perf_counter()
             told = _step(run, plan, progress)
@@ -178,7 +180,7 @@ def _step(run: _Run, plan: Plan, progress: Progress) -> dict[str, float]:
     run.accelerator.clip_grad_norm_(run.model.parameters(), config.clip)
     run.optimizer.step()
     progress.step += 1
-    means = {name: float(np.mean([part[name] for part in told])) for name in ("loss", "classification", "completion")}
+    means = {name: float(np.mean([part[name] for part in told])) for name in PARTS}
     means |= {"tokens": sum(part["tokens"] for part in told), "rate": rate}
     progress.tokens += int(means["tokens"])
     _tell(run, {f"train/{name}": value for name, value in means.items()}, progress.step)
@@ -204,10 +206,12 @@ def _backward(run: _Run, batch: Batch, step: int) -> dict[str, float]:
             raise _no_memory(batch) from error
         raise
     chosen = batch.classification
+    targets, histories = rows[: len(chosen)], rows[len(chosen) :]
     return {
         "loss": float(loss.detach()),
-        "classification": float(rows[chosen].mean()),
-        "completion": float(rows[~chosen].mean()),
+        "classification": float(targets[chosen].mean()),
+        "completion": float(targets[~chosen].mean()),
+        "history": float(histories.mean()) if len(histories) else 0.0,
         "tokens": float(batch.input_ids.numel()),
     }
 
@@ -247,9 +251,10 @@ def _resume(run: _Run, identity: str) -> Progress:
     return Progress(**{name: value for name, value in header.items() if name != "digest"})
 
 
-def _judge(run: _Run, recall: float, progress: Progress) -> None:
-    """Keep the best weights, and stop when they have not been beaten for long."""
-    _tell(run, {"validation/recall": recall}, progress.step)
+def _judge(run: _Run, figures: Mapping[str, float], progress: Progress) -> None:
+    """Keep the weights of the best recall, and stop when they have not been beaten for long."""
+    _tell(run, {f"validation/{name}": value for name, value in figures.items()}, progress.step)
+    recall = figures["recall"]
     if recall > progress.best:
         progress.best, progress.best_step, progress.stale = recall, progress.step, 0
         checkpoint.save(run.folder / BEST, run.model, None, {"step": progress.step, "recall": recall})

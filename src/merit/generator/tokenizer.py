@@ -1,7 +1,8 @@
 """Words for the generator: a small vocabulary in which the shop's own phrases are single tokens.
 
 A frequent label costs one token wherever it stands, in a title too, so that a year of history is short; everything
-else falls apart into pieces of bytes, so that no text is ever unknown.
+else falls apart into pieces of bytes, so that no text is ever unknown. A pretrained backbone keeps the words it was
+trained with.
 """
 
 from __future__ import annotations
@@ -71,8 +72,32 @@ def of(tokenizer: Tokenizer) -> Vocabulary:
     return Vocabulary(tokenizer, Controls(profile, recent, following, answer), pad, sep, end)
 
 
+def pretrained(folder: Path) -> Vocabulary:
+    """The tokenizer of a pretrained backbone, with our special tokens.
+
+    Labels follow each other without a space between them, so every text is made to begin with one where the tokenizer
+    does not see to that itself: the backbone has met most words behind a space.
+    """
+    tokenizer = _read(folder / "tokenizer.json")
+    if not _marks_first_words(tokenizer):
+        space = normalizers.Prepend(" ")
+        had = tokenizer.normalizer
+        tokenizer.normalizer = normalizers.Sequence([space, had]) if had else space
+    return of(tokenizer)
+
+
 def load(file: Path) -> Vocabulary:
+    return of(_read(file))
+
+
+def _read(file: Path) -> Tokenizer:
     try:
-        return of(Tokenizer.from_file(str(file)))
+        return Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises plain Exception for a missing and for a broken file alike
         raise MissingArtifact(f"{file} is not a tokenizer: {error}.") from None
+
+
+def _marks_first_words(tokenizer: Tokenizer) -> bool:
+    """Whether a word is the same tokens at the beginning of a text as behind a space."""
+    ids = tokenizer.encode("a a", add_special_tokens=False).ids
+    return bool(ids[: len(ids) // 2] == ids[len(ids) // 2 :])

@@ -20,7 +20,7 @@ from merit.artifacts import Artifact
 from merit.config import Frozen
 from merit.data.labelled import Labelled, joined, label_examples
 from merit.data.ragged import Ragged
-from merit.errors import DataError
+from merit.errors import ConfigError, DataError
 from merit.generator import backbone, corpus, tokenizer
 from merit.generator.backbone import BackboneConfig
 from merit.generator.corpus import Shop, TextConfig
@@ -29,11 +29,12 @@ from merit.generator.loop import TrainConfig, train
 from merit.labels import space
 from merit.labels.space import LabelSpace
 from merit.labels.trie import Trie
-from merit.mining import MiningConfig
+from merit.mining import MiningConfig, keep_mistakes
 from merit.objective.collate import OBJECTIVES, Corpus, Objective
 from merit.stages.labels import load_vectors
+from merit.stages.prefixes import after_prefixes
 from merit.stages.prepare import shards
-from merit.types import Split
+from merit.types import Floats, Split
 
 CHECKED_USERS = 200  # validation users decoded during training: enough to see a trend, few enough not to slow it
 CHECKED_BUDGET = 10
@@ -97,21 +98,28 @@ def sampling(config: MiningConfig) -> DecodeConfig:
 
 
 def train_generator(
-    examples: Artifact, labels: Artifact, mined: Artifact | None, out: Path, config: GeneratorConfig, seed: int
+    examples: Artifact,
+    labels: Artifact,
+    mined: Artifact | None,
+    out: Path,
+    config: GeneratorConfig,
+    seed: int,
+    start: Artifact | None = None,
 ) -> Artifact:
-    """Train and write a generator. A run that was stopped goes on from its last checkpoint."""
-    known = space.load(labels.path)
-    shop = _shop(examples, labels, known, config)
-    model = backbone.make(config.backbone, shop.vocabulary, seed)
-    if config.label_vectors:
-        backbone.start_from_vectors(model, _whole_labels(shop, known), load_vectors(labels))
-    trie = shop.trie(known.live_mask())
-    parents = {"examples": examples, "labels": labels} | ({"mined": mined} if mined else {})
+    """Train and write a generator. A run that was stopped goes on from its last checkpoint.
+
+    With `start` the weights are those of that generator; otherwise training begins from scratch, or from the backbone.
+    """
+    fresh = _untrained(examples, labels, config, seed) if start is None else load_generator(start, examples, labels)[0]
+    shop = fresh.shop
+    model = backbone.adapt(fresh.model, config.backbone, shop.vocabulary, seed)
+    given = {"mined": mined, "start": start}
+    parents = {"examples": examples, "labels": labels} | {name: each for name, each in given.items() if each}
     checkpoints = out.parent / f".{out.name}.checkpoints"
     with artifacts.writing(out, "generator", config=config, seed=seed, parents=parents) as draft:
         text = _corpus(_labelled(examples, "train", shop), mined, shop, config)
         held_out = _labelled(examples, "validation", shop)
-        checked = Generator(model, shop, known, trie), held_out, corpus.write_prompts(held_out, shop, config.text)
+        checked = fresh, held_out, corpus.write_prompts(held_out, shop, config.text)
         with SummaryWriter(str(draft.path / "log")) as log:
             progress = train(
                 model,
@@ -120,10 +128,10 @@ def train_generator(
                 config.train,
                 seed,
                 checkpoints,
-                evaluate=lambda _: _recall(*checked, seed),
+                evaluate=lambda _: _validate(*checked, load_vectors(labels), seed),
                 log=log,
             )
-        model.save_pretrained(draft.path)
+        backbone.save(model, draft.path)
         shop.vocabulary.tokenizer.save(str(draft.path / "tokenizer.json"))
         draft.summary |= {
             "objective": config.train.name,
@@ -156,6 +164,17 @@ def read_examples(
     return found, corpus.write_prompts(found, generator.shop, config.text)
 
 
+def _untrained(examples: Artifact, labels: Artifact, config: GeneratorConfig, seed: int) -> Generator:
+    known = space.load(labels.path)
+    shop = _shop(examples, labels, known, config)
+    model = backbone.make(config.backbone, shop.vocabulary, seed)
+    if config.label_vectors:
+        if config.backbone.name != backbone.TINY:
+            raise ConfigError("label_vectors would overwrite what a pretrained backbone knows. Leave it false.")
+        backbone.start_from_vectors(model, _whole_labels(shop, known), load_vectors(labels))
+    return Generator(model, shop, known, shop.trie(known.live_mask()))
+
+
 def _shop(
     examples: Artifact,
     labels: Artifact,
@@ -165,9 +184,15 @@ def _shop(
 ) -> Shop:
     items = pl.read_parquet(examples.file("items.parquet"))
     medoids = pl.read_parquet(labels.file("clusters.parquet"))["name"].to_list()
-    size, whole = config.backbone.vocabulary, config.backbone.whole_labels
-    words = vocabulary or corpus.learn_vocabulary(items, known, size, whole)
+    words = vocabulary or _vocabulary(items, known, config.backbone)
     return corpus.encode_shop(items, known, medoids, words, config.text)
+
+
+def _vocabulary(items: pl.DataFrame, known: LabelSpace, config: BackboneConfig) -> tokenizer.Vocabulary:
+    """A tiny backbone learns the words of the shop; a pretrained one brings its own."""
+    if config.name == backbone.TINY:
+        return corpus.learn_vocabulary(items, known, config.vocabulary, config.whole_labels)
+    return tokenizer.pretrained(backbone.folder(config.name))
 
 
 def _labelled(examples: Artifact, split: Split, shop: Shop) -> Labelled:
@@ -205,10 +230,21 @@ def _whole_labels(shop: Shop, known: LabelSpace) -> dict[int, int]:
     return {int(shop.paths.tokens[shop.paths.offsets[label]]): int(label) for label in single[::-1]}
 
 
-def _recall(generator: Generator, examples: Labelled, prompts: Ragged, seed: int) -> float:
-    """Exact recall at a fixed budget on some validation users."""
-    some = min(CHECKED_USERS, len(examples))
-    config = DecodeConfig(max_labels=CHECKED_BUDGET, fixed_budget=True)
-    said = generator.decode(prompts.part(0, some), config, seed)
-    found = [len(np.intersect1d(said[row], examples.gold[row])) for row in range(some)]
-    return sum(found) / max(1, int(examples.gold.lengths()[:some].sum()))
+def _validate(
+    generator: Generator, examples: Labelled, prompts: Ragged, vectors: Floats, seed: int
+) -> dict[str, float]:
+    """Figures of some validation users: recall at a fixed budget, and how much less is found after mistakes."""
+    some = np.arange(min(CHECKED_USERS, len(examples)))
+    asked, gold, later = (lists.gather(some) for lists in (prompts, examples.gold, examples.later))
+    said = generator.decode(asked, DecodeConfig(max_labels=CHECKED_BUDGET, fixed_budget=True), seed)
+    mining = MiningConfig()
+    mined = keep_mistakes(generator.decode(asked, sampling(mining), seed), gold, later, vectors, mining)
+    after_gold, after_mistakes, left = after_prefixes(generator, gold, asked, mined, seed)
+    bias = _recall(after_gold, left) - _recall(after_mistakes, left)
+    return {"recall": _recall(said, gold), "exposure_bias": bias}
+
+
+def _recall(said: Ragged, gold: Ragged) -> float:
+    """The share of all golds that were said word for word."""
+    found = [len(np.intersect1d(said[row], gold[row])) for row in range(len(gold))]
+    return sum(found) / max(1, len(gold.values))

@@ -8,6 +8,7 @@ mistakes, is its exposure bias.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,9 @@ from merit.evaluation import continuations
 from merit.evaluation.predictions import Predictions
 from merit.generator.decode import DecodeConfig
 from merit.mining import Mined
-from merit.stages.generator import Generator
+
+if TYPE_CHECKING:
+    from merit.stages.generator import Generator  # which is measured by this while it is trained
 
 WRITTEN = 2  # labels at most in the prefix; one gold label at least is left to be found
 BUDGET = 5
@@ -28,26 +31,34 @@ def write_continuations(
     folder: Path, trained: Generator, examples: Labelled, prompts: Ragged, mined: Mined, name: str, seed: int
 ) -> None:
     """Decode after both kinds of prefix and write the lists, with the golds that are left to be found."""
-    golds, mistakes, left = _prefixes(examples, mined)
+    *said, left = after_prefixes(trained, examples.gold, prompts, mined, seed)
+    after_gold, after_mistakes = (Predictions(name, seed, lists) for lists in said)
+    continuations.write(folder, after_gold, after_mistakes, left)
+
+
+def after_prefixes(
+    trained: Generator, gold: Ragged, prompts: Ragged, mined: Mined, seed: int
+) -> tuple[Ragged, Ragged, Ragged]:
+    """By example: what is said after gold labels, what after mistakes, and the golds that are left to be found."""
+    golds, mistakes, left = _prefixes(gold, mined)
     config = DecodeConfig(max_labels=BUDGET, fixed_budget=True)
     after_gold, after_mistakes = (
-        Predictions(name, seed, trained.decode(_continued(prompts, written, trained), config, seed))
-        for written in (golds, mistakes)
+        trained.decode(_continued(prompts, written, trained), config, seed) for written in (golds, mistakes)
     )
-    continuations.write(folder, after_gold, after_mistakes, Ragged.of(left))
+    return after_gold, after_mistakes, Ragged.of(left)
 
 
-def _prefixes(examples: Labelled, mined: Mined) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
+def _prefixes(gold: Ragged, mined: Mined) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
     """Of each example: gold prefix, prefix of as many mistakes (the most frequent first), golds left."""
     golds, mistakes, left = [], [], []
-    for row in range(len(examples)):
-        gold = examples.gold[row].tolist()
+    for row in range(len(gold)):
+        right = gold[row].tolist()
         start, stop = mined.labels.offsets[row : row + 2]
         wrong = mined.labels[row][np.argsort(-mined.counts[start:stop], kind="stable")].tolist()
-        size = min(WRITTEN, len(gold) - 1, len(wrong))
-        golds.append(gold[:size])
+        size = min(WRITTEN, len(right) - 1, len(wrong))
+        golds.append(right[:size])
         mistakes.append(wrong[:size])
-        left.append(gold[size:] if size else [])  # without a prefix there is nothing to compare
+        left.append(right[size:] if size else [])  # without a prefix there is nothing to compare
     return golds, mistakes, left
 
 
