@@ -1,0 +1,134 @@
+"""The score of a pair in float64, from the vectors themselves: what every answer is ranked by.
+
+    exact = Exact.of(mlp)
+    exact.scores(exact.users.halves(user_vectors), exact.labels.halves(label_vectors))
+
+A pair has one score, to the last bit, whichever call asks for it and whatever stands beside it. A BLAS does not promise
+that: it may add in another order where a matrix has another shape or more threads. So all products here are made by one
+thread and have one shape, a tile of rows of which the last may be partly unused, and a tile of equal rows is tried once
+to see that each of them gives the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merit.retrieval.mlp import Mlp
+from merit.retrieval.threads import one_blas_thread, spans
+from merit.seeds import stream
+from merit.types import Floats
+
+Doubles = NDArray[np.float64]
+TILE = 128  # rows: within 5 % of the rate of longer ones, and little is wasted on a short list
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One side's part of the first layer."""
+
+    weight: Doubles  # (D, H)
+    bias: Doubles  # (H,)
+    tile: int
+
+    @one_blas_thread()
+    def halves(self, vectors: Floats) -> Doubles:
+        """(n, H) of vectors (n, D)."""
+        made = np.empty((len(vectors), len(self.bias)))
+        wide, half = self.buffers()
+        for span in spans(len(vectors), self.tile):
+            self.fill(vectors[span.start : span.stop], wide, half)
+            made[span.start : span.stop] = half[: len(span)]
+        return made
+
+    def buffers(self) -> tuple[Doubles, Doubles]:
+        """For `fill`, made once for many tiles: memory fresh from the system costs more than the product itself."""
+        return np.zeros((self.tile, len(self.weight))), np.empty((self.tile, len(self.bias)))
+
+    def fill(self, vectors: Floats, wide: Doubles, half: Doubles) -> None:
+        """half (tile, H) of up to a tile of vectors; what is below them is of no meaning."""
+        wide[: len(vectors)] = vectors
+        np.matmul(wide, self.weight, out=half)
+        half += self.bias
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the weights: halves made with others are refused."""
+        return blake2b(self.weight.tobytes() + self.bias.tobytes(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
+class Exact:
+    users: Layer
+    labels: Layer
+    W2: Doubles  # (H, S)
+    d2: Doubles  # (S,)
+    w3: Doubles  # (S,)
+    d3: float
+    tile: int
+
+    @staticmethod
+    def of(mlp: Mlp) -> Exact:
+        made = _with_tile(mlp, TILE)
+        return made if _rows_alike(made) else _with_tile(mlp, 1)  # one row is always alike
+
+    @one_blas_thread()
+    def scores(self, user_halves: Doubles, label_halves: Doubles) -> Doubles:
+        """(n,) of (n, H) and (n, H), or of (n, H) and the one (H,) that all share."""
+        users, labels = np.broadcast_arrays(user_halves, label_halves)
+        made, first, second = np.empty(len(users)), np.zeros((self.tile, len(self.W2))), self._second()
+        for span in spans(len(users), self.tile):
+            some = slice(span.start, span.stop)
+            np.add(users[some], labels[some], out=first[: len(span)])
+            made[some] = self._tail(first, second)[: len(span)]
+        return made
+
+    @one_blas_thread()
+    def against(self, layer: Layer, vectors: Floats, half: Doubles) -> Doubles:
+        """(n,) of vectors (n, D) of one side with one half (H,) of the other: `scores` without keeping the halves."""
+        made, (wide, first), second = np.empty(len(vectors)), layer.buffers(), self._second()
+        for span in spans(len(vectors), self.tile):
+            layer.fill(vectors[span.start : span.stop], wide, first)
+            first += half
+            made[span.start : span.stop] = self._tail(first, second)[: len(span)]
+        return made
+
+    def _second(self) -> Doubles:
+        return np.empty((self.tile, len(self.w3)))
+
+    def _tail(self, first: Doubles, second: Doubles) -> Doubles:
+        """(tile,) of sums of halves (tile, H), which are overwritten."""
+        np.maximum(first, 0, out=first)
+        np.matmul(first, self.W2, out=second)
+        second += self.d2
+        np.maximum(second, 0, out=second)
+        second *= self.w3
+        total: Doubles = second.sum(axis=1)
+        return total + self.d3
+
+
+def _with_tile(mlp: Mlp, tile: int) -> Exact:
+    wide = {name: array.astype(np.float64) for name, array in mlp.arrays().items()}
+    return Exact(
+        users=Layer(np.ascontiguousarray(wide["W_u"].T), np.zeros_like(wide["d1"]), tile),
+        labels=Layer(np.ascontiguousarray(wide["W_e"].T), wide["d1"], tile),
+        W2=np.ascontiguousarray(wide["W2"].T),
+        d2=wide["d2"],
+        w3=wide["w3"],
+        d3=mlp.d3,
+        tile=tile,
+    )
+
+
+def _rows_alike(exact: Exact) -> bool:
+    """Whether equal rows of a tile get equal scores on this machine. Random numbers show any other order of adding."""
+    rng = stream(0, "retrieval", "tile")
+    users, labels = (
+        layer.halves(np.tile(rng.standard_normal(len(layer.weight), dtype=np.float32), (exact.tile, 1)))
+        for layer in (exact.users, exact.labels)
+    )
+    dense = replace(exact, d2=exact.d2 + 1e3)  # no unit of the second layer sleeps, so that all are compared
+    return all((found == found[0]).all() for found in (users, labels, dense.scores(users, labels)))

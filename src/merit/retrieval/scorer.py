@@ -1,0 +1,210 @@
+"""Users for a label, labels for a user, and the score of any pair.
+
+    scorer = Scorer.read(mlp, users_folder, labels_folder)
+    rows, scores = scorer.audience(label_vector, n=20_000)       # a listed label's vector, or that of any phrase
+    rows, scores = scorer.interests(user_vector, k=20)
+
+Every row is scored in float32 from the stored halves, block by block; those that can be among the best (see `topk`) are
+scored again in float64 from their vectors, and these scores rank and are returned. Answers are the same for any size
+of block, any number of threads and any form of stored halves. What stays in memory is a block, and 4 bytes per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merit.data.ragged import Ragged, offsets_of
+from merit.errors import DamagedArtifact, DataError
+from merit.retrieval import fast, store, topk
+from merit.retrieval.bound import Bound
+from merit.retrieval.exact import Doubles, Exact, Layer
+from merit.retrieval.mlp import Mlp
+from merit.retrieval.store import Side
+from merit.retrieval.threads import cores, each, spans
+from merit.retrieval.topk import Ranked
+from merit.types import Floats, Ints
+
+Mask = NDArray[np.bool_]
+PAIRS = 1_024  # scored exactly at a time, by one thread
+
+
+class Lists(NamedTuple):
+    """Ranked labels of several users: row i of `labels` belongs to users[i], and `scores` go along with its values."""
+
+    users: Ints
+    labels: Ragged
+    scores: Doubles
+
+
+class Scorer:
+    def __init__(
+        self, mlp: Mlp, users: Side, labels: Side, threads: int | None = None, block: int | None = None
+    ) -> None:
+        self.mlp = mlp
+        self.exact = Exact.of(mlp)
+        self.bound = Bound.of(mlp)
+        self.users, self.labels = users, labels
+        self.threads = threads or cores()
+        self.block = block or fast.block_rows(mlp)
+
+    @staticmethod
+    def read(mlp: Mlp, users: Path, labels: Path, threads: int | None = None) -> Scorer:
+        """Over two folders that `store.write` made."""
+        exact = Exact.of(mlp)
+        return Scorer(mlp, store.read(users, exact.users), store.read(labels, exact.labels), threads)
+
+    def audience(self, label: Floats, n: int, eligible: Mask | None = None) -> Ranked:
+        """The n users most likely to want what this label vector says, of all or of the eligible ones."""
+        topk.require_count(n, "users")
+        half = self.exact.labels.halves(_one_vector(label, self.exact.labels, "label"))[0]
+        return self._best(self.users, self.exact.users, half, n, eligible)
+
+    def interests(self, user: Floats, k: int, live: Mask | None = None) -> Ranked:
+        """The k labels that a user vector leans towards most, of all or of the live ones."""
+        topk.require_count(k, "labels")
+        half = self.exact.users.halves(_one_vector(user, self.exact.users, "user"))[0]
+        return self._best(self.labels, self.exact.labels, half, k, live)
+
+    def score(self, users: Ints, labels: Ints) -> Doubles:
+        """(n,): of pairs of rows."""
+        users, labels = _rows(users, self.users), _rows(labels, self.labels)
+        if len(users) != len(labels):
+            raise DataError(f"{len(users):,} users and {len(labels):,} labels are not pairs. Give as many of each.")
+        self.check()
+
+        def chunk(span: range) -> Doubles:
+            some = slice(span.start, span.stop)
+            ours = _spread(self.users, self.exact.users, users[some])
+            return self.exact.scores(ours, _spread(self.labels, self.exact.labels, labels[some]))
+
+        return np.concatenate([np.empty(0), *each(chunk, spans(len(users), PAIRS), self.threads)])
+
+    def grid(self, users: Ints, labels: Ints) -> Doubles:
+        """(users, labels): of every pair of these rows."""
+        users, labels = _rows(users, self.users), _rows(labels, self.labels)
+        self.check()
+        made = np.empty((len(users), len(labels)))
+        ours = self.exact.users.halves(self.users.vectors.take(users))
+
+        def columns(span: range) -> None:
+            theirs = self.exact.labels.halves(self.labels.vectors.take(labels[span.start : span.stop]))
+            for half, row in zip(ours, made, strict=True):
+                row[span.start : span.stop] = self.exact.scores(half, theirs)
+
+        share = max(1, min(PAIRS, -(-len(labels) // self.threads)))
+        each(columns, spans(len(labels), share), self.threads)
+        return made
+
+    def all_interests(
+        self, k: int, users: Ints | None = None, live: Mask | None = None, at_once: int = 32
+    ) -> Iterator[Lists]:
+        """The k best labels of all users, or of these, exactly: `at_once` users share every block of labels.
+
+        That is users × labels products. Where it is too much, `shortlist.interests` scores only candidates.
+        """
+        topk.require_count(k, "labels")
+        chosen = np.arange(len(self.users)) if users is None else _rows(users, self.users)
+        rows = allowed(live, self.labels)
+        return (self._lists(chosen[span.start : span.stop], rows, k) for span in spans(len(chosen), at_once))
+
+    def settle(self, users: Ints, owner: Ints, labels: Ints, rough: Floats, off: Doubles, k: int) -> Lists:
+        """Candidates ranked by exact scores: labels[i] for users[owner[i]], its `rough` score `off` by at most that."""
+        sure = self.score(users[owner], labels)
+        self._require_within(rough, sure, off[owner], "the users or the labels")
+        places, sizes = topk.order_within(owner, labels, sure, k, len(users))
+        return Lists(users, Ragged(offsets_of(sizes), labels[places].astype(np.int32)), sure[places])
+
+    def fixed_users(self, users: Ints) -> tuple[list[fast.Fixed], Doubles]:
+        """Users made ready for a pass over labels, and by how much (users,) their rough scores can be off."""
+        self.check()
+        return self._fix(self.exact.users.halves(self.users.vectors.take(_rows(users, self.users))), self.labels)
+
+    def _best(self, side: Side, layer: Layer, half: Doubles, n: int, mask: Mask | None) -> Ranked:
+        self.check()
+        rows = allowed(mask, side)
+        fixed, (off,) = self._fix(half[None], side)
+        rough = fast.scores(self.mlp, side.halves, fixed, rows, self.threads, self.block)[0]
+        require_numbers(rough, rows, side)
+        near = topk.candidates(rough, n, off)
+        found = near if rows is None else rows[near]
+
+        def chunk(span: range) -> Doubles:
+            some = found[span.start : span.stop]
+            made = self.exact.against(layer, side.vectors.take(some), half)
+            side.vectors.release(range(int(some[0]), int(some[-1]) + 1))  # they lie far apart, and the map reads around
+            return made
+
+        sure = np.concatenate([np.empty(0), *each(chunk, spans(len(found), PAIRS), self.threads)])
+        self._require_within(rough[near], sure, off, side.name)
+        order = topk.order(found, sure, n)
+        return Ranked(found[order], sure[order])
+
+    def _lists(self, users: Ints, rows: Ints | None, k: int) -> Lists:
+        fixed, off = self.fixed_users(users)
+        rough = fast.scores(self.mlp, self.labels.halves, fixed, rows, self.threads, self.block)
+        require_numbers(rough, rows, self.labels)
+        near = [topk.candidates(row, k, one) for row, one in zip(rough, off.tolist(), strict=True)]
+        owner = np.repeat(np.arange(len(users)), [len(places) for places in near])
+        places = np.concatenate(near)
+        return self.settle(users, owner, places if rows is None else rows[places], rough[owner, places], off, k)
+
+    def _fix(self, halves: Doubles, against: Side) -> tuple[list[fast.Fixed], Doubles]:
+        stored = halves.astype(np.float32)
+        norms, errors = (np.linalg.norm(rows, axis=1) for rows in (halves, halves - stored))
+        return fast.fix(self.mlp, stored), self.bound.most(against.norm, against.error, norms + errors, errors)
+
+    def check(self) -> None:
+        """That no file was cut short since it was opened: a map of such a file would end the process."""
+        self.users.check()
+        self.labels.check()
+
+    def _require_within(self, rough: Floats, sure: Doubles, off: Doubles | float, where: str) -> None:
+        """The bound is proven, so a larger error means that halves and vectors do not belong together."""
+        if (np.abs(rough - sure) > off).any():
+            raise DamagedArtifact(f"The halves of {where} do not fit their vectors. Make them again with `merit run`.")
+
+
+def require_numbers(rough: Floats, rows: Ints | None, side: Side) -> None:
+    if not (good := np.isfinite(np.atleast_2d(rough)).all(axis=0)).all():
+        place = int(np.argmin(good))
+        raise DamagedArtifact(
+            f"Row {place if rows is None else rows[place]:,} of {side.name} gives a score that is not a number: "
+            "its half is damaged. Make the folder again with `merit run`."
+        )
+
+
+def _one_vector(vector: Floats, layer: Layer, what: str) -> Floats:
+    """(1, D)"""
+    taken = np.asarray(vector, np.float32)
+    if taken.shape != layer.weight.shape[:1]:
+        raise DataError(f"A {what} vector has {len(layer.weight)} numbers; this one has the shape {taken.shape}.")
+    if not np.isfinite(taken).all():
+        raise DataError(f"The {what} vector holds values that are not numbers. Encode the {what} again.")
+    return taken[None]
+
+
+def _rows(rows: Ints, side: Side) -> Ints:
+    taken = np.asarray(rows, np.int64)
+    if len(wrong := taken[(taken < 0) | (taken >= len(side))]):
+        raise DataError(f"{side.name} has rows 0 to {len(side) - 1:,}, and no row {wrong[0]}.")
+    return taken
+
+
+def allowed(mask: Mask | None, side: Side) -> Ints | None:
+    """The rows a mask allows, ascending; None for all."""
+    if mask is None:
+        return None
+    if mask.shape != (len(side),) or mask.dtype != np.bool_:
+        raise DataError(f"A mask over {side.name} is {len(side):,} truth values; this is {mask.dtype} {mask.shape}.")
+    return None if mask.all() else np.flatnonzero(mask)
+
+
+def _spread(side: Side, layer: Layer, rows: Ints) -> Doubles:
+    """(n, H): exact halves of rows that may repeat, each computed once."""
+    distinct, place = np.unique(rows, return_inverse=True)
+    return layer.halves(side.vectors.take(distinct))[place]

@@ -1,0 +1,212 @@
+"""Every answer against the slow twin, whatever the blocks, threads, storage, ties and masks."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from threadpoolctl import threadpool_info
+
+from merit.errors import DamagedArtifact, DataError
+from merit.retrieval import exact as exact_module
+from merit.retrieval import store
+from merit.retrieval.exact import Exact
+from merit.retrieval.quantise import DTYPES
+from merit.retrieval.scorer import Lists, Scorer
+from merit.retrieval.topk import Ranked
+from tests.retrieval.worlds import KINDS, labels_of, naive_best, naive_scores, users_of, world
+
+worlds = st.builds(
+    world,
+    st.integers(0, 2**32),
+    users=st.integers(1, 40),
+    labels=st.integers(1, 40),
+    kind=st.sampled_from(KINDS),
+    form=st.sampled_from(sorted(DTYPES)),
+    threads=st.integers(1, 3),
+    block=st.integers(1, 50),
+)
+shares = st.sampled_from([0.0, 0.2, 0.7, 1.0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds, st.integers(1, 60), shares, st.integers(0, 2**32))
+def test_both_ways_against_one_pair_at_a_time(scorer: Scorer, n: int, share: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    user, label = users_of(scorer)[-1], labels_of(scorer)[-1]
+    eligible, live = (rng.random(len(side)) < share for side in (scorer.users, scorer.labels))
+    for found, vectors, mask in (
+        (scorer.audience(label, n), None, None),
+        (scorer.audience(label, n, eligible), None, eligible),
+        (scorer.interests(user, n), user, None),
+        (scorer.interests(user, n, live), user, live),
+    ):
+        if vectors is None:
+            slow = naive_scores(scorer, users_of(scorer), label[None])[:, 0]
+        else:
+            slow = naive_scores(scorer, user[None], labels_of(scorer))[0]
+        assert found.rows.tolist() == naive_best(slow, n, mask)
+        assert found.scores == pytest.approx(slow[found.rows], rel=1e-9, abs=1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(worlds, st.integers(1, 50), shares, st.integers(0, 2**32))
+def test_a_pair_has_one_score_to_the_last_bit(scorer: Scorer, k: int, share: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    live = rng.random(len(scorer.labels)) < share
+    everyone, everything = np.arange(len(scorer.users)), np.arange(len(scorer.labels))
+    grid = scorer.grid(everyone, everything)
+    assert grid == pytest.approx(naive_scores(scorer, users_of(scorer), labels_of(scorer)), rel=1e-9, abs=1e-9)
+    users, labels = (rng.integers(0, len(side), 70) for side in (scorer.users, scorer.labels))
+    assert (scorer.score(users, labels) == grid[users, labels]).all()
+    label = int(rng.integers(len(everything)))
+    audience = scorer.audience(labels_of(scorer)[label], k)
+    assert (audience.scores == grid[audience.rows, label]).all()
+    lists = joined(scorer, k, live)
+    for user in everyone:
+        own = scorer.interests(users_of(scorer)[user], k, live)
+        assert (own.scores == grid[user, own.rows]).all()
+        assert lists[user].rows.tolist() == own.rows.tolist()
+        assert (lists[user].scores == own.scores).all()
+
+
+def joined(scorer: Scorer, k: int, live: np.ndarray) -> list[Ranked]:
+    return [one for lists in scorer.all_interests(k, live=live, at_once=7) for one in ranked(lists)]
+
+
+def ranked(lists: Lists) -> list[Ranked]:
+    starts = lists.labels.offsets
+    return [
+        Ranked(lists.labels[row].astype(np.int64), lists.scores[starts[row] : starts[row + 1]])
+        for row in range(len(lists.users))
+    ]
+
+
+def test_the_same_for_any_block_number_of_threads_and_storage() -> None:
+    one = world(5, users=700, kind="close")
+    wanted = one.audience(labels_of(one)[0], 300)
+    for form in DTYPES:
+        for threads, block in ((1, 1), (2, 64), (3, 97), (2, 10_000)):
+            other = world(5, users=700, kind="close", form=form, threads=threads, block=block)
+            found = other.audience(labels_of(other)[0], 300)
+            assert (found.rows == wanted.rows).all()
+            assert (found.scores == wanted.scores).all()
+
+
+def test_float32_alone_would_get_the_order_wrong() -> None:
+    """So the exact pass is needed, and the tests above can fail."""
+    scorer = world(5, users=700, kind="close")
+    label = labels_of(scorer)[0]
+    slow = naive_scores(scorer, users_of(scorer), label[None])[:, 0]
+    assert naive_best(slow.astype(np.float32), 300) != naive_best(slow, 300)
+
+
+def test_a_model_that_never_wakes_ranks_by_row() -> None:
+    scorer = world(3)
+    asleep = Scorer(replace(scorer.mlp, d2=np.full_like(scorer.mlp.d2, -1e6)), scorer.users, scorer.labels)
+    rows, scores = asleep.audience(labels_of(scorer)[0], 9)
+    assert rows.tolist() == list(range(9))
+    assert (scores == scorer.mlp.d3).all()
+
+
+def test_labels_that_come_later_change_no_score() -> None:
+    scorer = world(11, labels=30)
+    later = np.random.default_rng(0).standard_normal((300, 7), dtype=np.float32) * 50
+    more = store.hold("labels", np.vstack([labels_of(scorer), later]), scorer.exact.labels)
+    wider = Scorer(scorer.mlp, scorer.users, more)
+    everyone = np.arange(40)
+    assert (wider.grid(everyone, np.arange(330))[:, :30] == scorer.grid(everyone, np.arange(30))).all()
+    live = np.arange(330) < 30
+    before, after = (one.interests(users_of(scorer)[3], 10, mask) for one, mask in ((scorer, None), (wider, live)))
+    assert before.rows.tolist() == after.rows.tolist()
+    assert (before.scores == after.scores).all()
+
+
+def test_where_a_blas_treats_rows_differently_each_row_stands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact_module, "_rows_alike", lambda _: False)
+    scorer = world(2)
+    assert scorer.exact.tile == scorer.exact.users.tile == 1
+    label = labels_of(scorer)[4]
+    assert scorer.audience(label, 7).rows.tolist() == naive_best(
+        naive_scores(scorer, users_of(scorer), label[None])[:, 0], 7
+    )
+
+
+def test_the_check_of_the_blas_sees_rows_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = world(2).mlp
+    plain = exact_module.Layer.fill
+
+    def uneven(layer: exact_module.Layer, vectors: np.ndarray, wide: np.ndarray, half: np.ndarray) -> None:
+        plain(layer, vectors, wide, half)
+        half[50:] = np.nextafter(half[50:], np.inf)
+
+    assert Exact.of(net).tile == exact_module.TILE
+    monkeypatch.setattr(exact_module.Layer, "fill", uneven)
+    assert Exact.of(net).tile == 1
+
+
+def test_callers_in_several_threads_get_the_same_and_leave_the_blas_as_it_was() -> None:
+    scorer = world(8, users=3_000, threads=2)
+    before = [library["num_threads"] for library in threadpool_info()]
+    label = labels_of(scorer)[0]
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: scorer.audience(label, 50), range(24)))
+    assert all((one.rows == answers[0].rows).all() and (one.scores == answers[0].scores).all() for one in answers)
+    assert [library["num_threads"] for library in threadpool_info()] == before
+
+
+def test_what_cannot_be_answered_says_why() -> None:
+    scorer = world(1)
+    label, user = labels_of(scorer)[0], users_of(scorer)[0]
+    with pytest.raises(DataError, match="0 users cannot be ranked"):
+        scorer.audience(label, 0)
+    with pytest.raises(DataError, match="-1 labels cannot be ranked"):
+        scorer.interests(user, -1)
+    with pytest.raises(DataError, match="0 labels"):
+        scorer.all_interests(0)
+    with pytest.raises(DataError, match=r"7 numbers; this one has the shape \(5,\)"):
+        scorer.audience(user, 3)
+    with pytest.raises(DataError, match="Encode the label again"):
+        scorer.audience(np.full(7, np.nan, np.float32), 3)
+    with pytest.raises(DataError, match="mask over users is 40 truth values"):
+        scorer.audience(label, 3, np.ones(39, bool))
+    with pytest.raises(DataError, match="int64"):
+        scorer.audience(label, 3, np.arange(40))
+    with pytest.raises(DataError, match="no row 40"):
+        scorer.score(np.array([0, 40]), np.array([0, 1]))
+    with pytest.raises(DataError, match="no row -1"):
+        scorer.grid(np.array([0]), np.array([-1]))
+    with pytest.raises(DataError, match="not pairs"):
+        scorer.score(np.array([0, 1]), np.array([0]))
+
+
+def test_nothing_is_ranked_where_nobody_is_eligible() -> None:
+    scorer = world(1)
+    rows, scores = scorer.audience(labels_of(scorer)[0], 5, np.zeros(40, bool))
+    assert len(rows) == len(scores) == 0
+    nothing = np.empty(0, np.int64)
+    assert scorer.score(nothing, nothing).shape == (0,)
+    assert scorer.grid(nothing, np.arange(3)).shape == (0, 3)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_halves_that_are_not_numbers_are_named(bad: float) -> None:
+    scorer = world(1)
+    scorer.users.halves.codes[17, 3] = bad
+    with pytest.raises(DamagedArtifact, match=r"Row 17 of users .* Make the folder again"):
+        scorer.audience(labels_of(scorer)[0], 5)
+    scorer.labels.halves.codes[9] = bad
+    with pytest.raises(DamagedArtifact, match="Row 9 of labels"):
+        next(scorer.all_interests(5))
+
+
+def test_halves_of_other_vectors_are_noticed() -> None:
+    scorer = world(1)
+    mixed = replace(scorer.users, halves=store.Rows(scorer.users.halves.codes[::-1].copy()))
+    with pytest.raises(DamagedArtifact, match="users do not fit their vectors"):
+        Scorer(scorer.mlp, mixed, scorer.labels).audience(labels_of(scorer)[0], 5)

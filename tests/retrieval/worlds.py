@@ -1,0 +1,91 @@
+"""Small scorers to test on, and the slow twin of them all: one pair at a time, in float64, nothing split or stored."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merit.retrieval import mlp, store
+from merit.retrieval.exact import Doubles, Exact
+from merit.retrieval.mlp import Mlp
+from merit.retrieval.quantise import Form
+from merit.retrieval.scorer import Scorer
+from merit.types import Floats
+
+Kind = Literal["any", "whole", "close"]
+KINDS: tuple[Kind, ...] = ("any", "whole", "close")
+
+
+def numbers(rng: np.random.Generator, shape: tuple[int, ...], kind: Kind) -> Floats:
+    """Any numbers; or small whole ones, where float64 is exact and many pairs have equal scores; or rows that differ in
+    their last bits only, which float32 scores put into a wrong order."""
+    if kind == "whole":
+        return rng.integers(-2, 3, shape).astype(np.float32)
+    if kind == "close" and len(shape) == 2:
+        same = rng.standard_normal(shape[1:], dtype=np.float32)
+        return same * (1 + rng.integers(-4, 5, shape) * np.float32(2**-23))
+    return rng.standard_normal(shape, dtype=np.float32)
+
+
+def weights(rng: np.random.Generator, user: int, label: int, half: int, second: int, kind: Kind = "any") -> Mlp:
+    shapes: dict[str, tuple[int, ...]] = {
+        "W_u": (half, user),
+        "W_e": (half, label),
+        "d1": (half,),
+        "W2": (second, half),
+        "d2": (second,),
+        "w3": (second,),
+        "d3": (1,),
+    }
+    return mlp.load(
+        {name: numbers(rng, shape, "whole" if kind == "whole" else "any") for name, shape in shapes.items()}
+    )
+
+
+def world(
+    seed: int,
+    users: int = 40,
+    labels: int = 30,
+    kind: Kind = "any",
+    form: Form = "float32",
+    threads: int = 1,
+    block: int | None = None,
+) -> Scorer:
+    """A third of the users and of the labels are copies of others; `form` is how the halves are stored."""
+    rng = np.random.default_rng(seed)
+    net = weights(rng, 5, 7, 16, 6, kind)
+    exact = Exact.of(net)
+    sides = []
+    for name, count, layer in (("users", users, exact.users), ("labels", labels, exact.labels)):
+        vectors = numbers(rng, (count, len(layer.weight)), kind)
+        copies = rng.random(count) < 1 / 3
+        vectors[copies] = vectors[rng.integers(0, count, count)][copies]
+        sides.append(store.hold(name, vectors, layer, halves_form=form))
+    return Scorer(net, *sides, threads=threads, block=block)
+
+
+def naive_score(net: Mlp, user: Floats, label: Floats) -> float:
+    wide = {name: array.astype(np.float64) for name, array in net.arrays().items()}
+    first = np.hstack([wide["W_u"], wide["W_e"]]) @ np.concatenate([user, label]).astype(np.float64) + wide["d1"]
+    second = wide["W2"] @ np.maximum(first, 0) + wide["d2"]
+    return float(wide["w3"] @ np.maximum(second, 0) + net.d3)
+
+
+def naive_scores(scorer: Scorer, users: Floats, labels: Floats) -> Doubles:
+    """(users, labels)"""
+    return np.array([[naive_score(scorer.mlp, user, label) for label in labels] for user in users])
+
+
+def naive_best(scores: Doubles, n: int, mask: NDArray[np.bool_] | None = None) -> list[int]:
+    allowed = [row for row in range(len(scores)) if mask is None or mask[row]]
+    return sorted(allowed, key=lambda row: (-scores[row], row))[:n]
+
+
+def users_of(scorer: Scorer) -> Floats:
+    return scorer.users.vectors.take(slice(None))
+
+
+def labels_of(scorer: Scorer) -> Floats:
+    return scorer.labels.vectors.take(slice(None))
