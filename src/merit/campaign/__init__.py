@@ -1,0 +1,1 @@
+"""Who gets a campaign, and what it brought. No torch."""
