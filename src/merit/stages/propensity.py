@@ -22,10 +22,9 @@ from safetensors.torch import load_file, save_file
 from merit import artifacts, console
 from merit.artifacts import Artifact
 from merit.config import Frozen
-from merit.data.ragged import Ragged, column_lists
+from merit.data.ragged import column_lists
 from merit.errors import DamagedArtifact, DataError
 from merit.evaluation import reliability
-from merit.evaluation.predictions import select
 from merit.evaluation.reliability import Bins
 from merit.labels import space
 from merit.propensity.calibrate import Calibration, Tally, calibrate
@@ -49,8 +48,6 @@ class PropensityRun(Frozen):
     fit: FitConfig = FitConfig()
     calibration_pairs: int = Field(20_000_000, ge=1)
     """Pairs of user and label that calibration and its check look at, at most; whole users are left out beyond."""
-    withheld: float = Field(0.0, ge=0, lt=1)
-    """Share of labels, drawn by lot, that training never sees: how well does a label do from its text alone?"""
 
 
 @dataclass(frozen=True)
@@ -91,9 +88,9 @@ def train_propensity(
     """Train on train users, calibrate on validation users, check on test users."""
     known, vectors = space.load(labels.path), load_vectors(labels)
     people, kept = read_states(states, "train")
-    live, withheld = known.live_mask(), withheld_labels(len(known), config.withheld, seed)
-    sampler = _sampler(people, mined, live & ~withheld, withheld, vectors, config)
-    model = make_model(config.model, kept.values.shape[2], vectors.shape[1], ~withheld, seed)
+    live = known.live_mask()
+    sampler = _sampler(people, mined, live, vectors, config)
+    model = make_model(config.model, kept.values.shape[2], vectors.shape[1], live, seed)
     verticals = known.table["vertical"].fill_null("unknown")
     parents = {"states": states, "mined": mined, "labels": labels}
     with artifacts.writing(out, "propensity", config=config, seed=seed, parents=parents) as draft:
@@ -111,8 +108,7 @@ def train_propensity(
             "ece": overall.ece,
             "brier": overall.brier,
             "state_width": kept.values.shape[2],
-            "withheld": int(withheld.sum()),
-        } | _false_negatives(people, mined)
+        } | _false_negatives(mined)
     return artifacts.load(out, "propensity")
 
 
@@ -144,10 +140,6 @@ def make_model(
         return Propensity(config, state_width, vector_width, torch.from_numpy(trained))
 
 
-def withheld_labels(n_labels: int, share: float, seed: int) -> NDArray[np.bool_]:
-    return stream(seed, "withheld").random(n_labels) < share
-
-
 def _scorer(
     model: Propensity,
     config: PropensityRun,
@@ -161,28 +153,17 @@ def _scorer(
 
 
 def _sampler(
-    people: pl.DataFrame,
-    mined: Artifact,
-    drawn: NDArray[np.bool_],
-    withheld: NDArray[np.bool_],
-    vectors: Floats,
-    config: PropensityRun,
+    people: pl.DataFrame, mined: Artifact, live: NDArray[np.bool_], vectors: Floats, config: PropensityRun
 ) -> Sampler:
-    """Withheld labels are neither gold nor wrong."""
     table = pl.read_parquet(mined.file("mined.parquet"))
     if len(table) != len(people):
         raise DataError(f"{mined.path} has {len(table)} examples, the states have {len(people)}. Mine again.")
-    gold, hits = _without(column_lists(people["gold"]), column_lists(table["hits"]), withheld)
-    wrong, counts = _without(column_lists(table["labels"]), column_lists(table["counts"]), withheld)
-    return make_sampler(gold, hits, wrong, counts, drawn, vectors, config.negatives)
+    gold, wrong = column_lists(people["gold"]), column_lists(table["labels"])
+    hits, counts = (column_lists(table[name]).values for name in ("hits", "counts"))
+    return make_sampler(gold, hits, wrong, counts, live, vectors, config.negatives)
 
 
-def _without(lists: Ragged, beside: Ragged, dropped: NDArray[np.bool_]) -> tuple[Ragged, NDArray[np.int32]]:
-    kept = ~dropped[lists.values]
-    return select(lists, kept), beside.values[kept]
-
-
-def _false_negatives(people: pl.DataFrame, mined: Artifact) -> dict[str, float]:
+def _false_negatives(mined: Artifact) -> dict[str, float]:
     """How many of the mined labels the same user bought later: early, not wrong."""
     report = mined.manifest.summary
     return {"mined": report["mined"], "later_bought_share": report["later_bought_share"]}

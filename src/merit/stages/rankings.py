@@ -19,9 +19,11 @@ from merit.config import Frozen
 from merit.data.ragged import Ragged
 from merit.evaluation import audiences, predictions, tables
 from merit.evaluation.audiences import Scores
+from merit.evaluation.classification import Metrics
 from merit.evaluation.predictions import Predictions, Truth, head, owners
 from merit.generator import backbone
 from merit.labels import space
+from merit.propensity.states import States
 from merit.stages.evaluate import AUDIENCES, HISTORY, training_popularity, truth_of_test_users
 from merit.stages.generator import Generator, load_generator
 from merit.stages.labels import load_vectors
@@ -63,26 +65,26 @@ def rank(
     name = f"{settings.train.name}, {NAME}"
     methods: dict[str, Scores] = {
         HISTORY: frequency_scores(truth),
-        f"{settings.train.name}, {LIKELIHOOD}": likelihood_scores(
-            trained, kept.first(1).take(np.arange(len(kept)))[0][:, 0], training_popularity(known)
-        ),
+        f"{settings.train.name}, {LIKELIHOOD}": likelihood_scores(trained, kept, training_popularity(known)),
         name: propensity_scores(scorer, users),
     }
     with artifacts.writing(out, "predictions", config=config, seed=seed, parents=parents) as draft:
         with console.spinner(f"ranking {len(users):,} users for {len(known):,} labels"):
             ranked = top_labels(scorer, users, config.budget)
             shares, _ = vertical_shares(examples, known)
-            nothing = Ragged(np.zeros(len(truth) + 1, dtype=np.int64), np.zeros(0, dtype=np.int32))
-            judged = [
-                (Predictions(method, seed, nothing), audiences.measure(score, truth, shares))
-                for method, score in methods.items()
-            ]
+            judged = [judge(method, seed, score, truth, shares) for method, score in methods.items()]
             figures = tables.compare(judged, truth.users, seed, HISTORY, config.resamples)
         predictions.write(draft.path / "predictions-0.parquet", Predictions(name, seed, head(ranked, FREE), ranked))
         figures.write_parquet(draft.path / AUDIENCES)
         shutil.copyfile(propensity.file("reliability.parquet"), draft.path / "reliability.parquet")
         draft.summary |= {"examples": len(ranked), "methods": [name]}
     return artifacts.load(out, "predictions")
+
+
+def judge(method: str, seed: int, score: Scores, truth: Truth, shares: Floats) -> tuple[Predictions, Metrics]:
+    """The figures of a method that ranks users, in the form that `tables.compare` takes."""
+    nothing = Ragged(np.zeros(len(truth) + 1, dtype=np.int64), np.zeros(0, dtype=np.int32))
+    return Predictions(method, seed, nothing), audiences.measure(score, truth, shares)
 
 
 def top_labels(scorer: Scorer, users: torch.Tensor, budget: int) -> Ragged:
@@ -128,7 +130,7 @@ def frequency_scores(truth: Truth) -> Scores:
     return score
 
 
-def likelihood_scores(trained: Generator, states: Floats, popularity: Ints) -> Scores:
+def likelihood_scores(trained: Generator, kept: States, popularity: Ints) -> Scores:
     """The generator's own probability of a label as the first one it says.
 
     Of its first token, exactly; labels that share a first token share its probability by their popularity.
@@ -141,7 +143,8 @@ def likelihood_scores(trained: Generator, states: Floats, popularity: Ints) -> S
     share = weight / np.maximum(np.bincount(place, weights=weight)[place], 1)
     with torch.inference_mode():
         rows = backbone.head(trained.model)[torch.from_numpy(roots.astype(np.int64))]
-        logits = torch.from_numpy(states) @ rows.T
+        states, _ = kept.first(1).take(np.arange(len(kept)))
+        logits = torch.from_numpy(states[:, 0]) @ rows.T
         dead = torch.from_numpy(np.bincount(place, weights=weight) == 0)
         chances = logits.masked_fill(dead, -torch.inf).softmax(1).numpy()
     return lambda labels: (chances[:, place[labels]] * share[labels]).astype(np.float32)

@@ -1,0 +1,251 @@
+"""Users for an interest and interests for a user: the propensity model against what one would use instead.
+
+    python -m benchmarks.propensity --data FOLDER [--tags brand] [--seeds 1 2 3] [--steps 600] [--out runs/propensity]
+
+FOLDER holds interactions.parquet and items.parquet; without it, the Complete Journey data is used. Every seed trains
+both generators and takes them through all stages; then come the sweep over k_g and, with --withheld, all of it once
+more without a tenth of the labels. Every step is an artifact: a stopped run goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from benchmarks import harness
+from benchmarks.objectives import kept, settings
+from merit import console
+from merit.artifacts import Artifact
+from merit.baselines import als
+from merit.data.ragged import Ragged, column_lists
+from merit.evaluation import reliability, tables
+from merit.evaluation.audiences import MEAN, SHARES, Scores, hit
+from merit.evaluation.classification import Metrics
+from merit.evaluation.predictions import Predictions, Truth
+from merit.labels import space
+from merit.seeds import stream
+from merit.stages.evaluate import evaluate, show_results, training_popularity, truth_of_test_users
+from merit.stages.generator import load_generator, train_generator
+from merit.stages.labels import change_labels, load_vectors
+from merit.stages.mine import mine
+from merit.stages.model import vertical_shares
+from merit.stages.predict import predict
+from merit.stages.propensity import PropensityRun, load_scorer, train_propensity
+from merit.stages.rankings import frequency_scores, judge, likelihood_scores, propensity_scores, rank
+from merit.stages.run import RunConfig, run
+from merit.stages.states import read_states, write_states
+
+KGS = (1, 3, 5, 7, 10)
+WITHHELD = 0.1
+LIFT_AT = 0.05  # of the users: what an audience for a rare label may be
+Judged = list[tuple[Predictions, Metrics]]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """All artifacts of one seed over one label space."""
+
+    generators: dict[str, Artifact]
+    mined: dict[str, Artifact]
+    states: dict[str, Artifact]
+    propensity: dict[str, Artifact]
+
+
+def chain(config: RunConfig, examples: Artifact, labels: Artifact, folder: Path, seed: int) -> Chain:
+    """Teacher forcing, its mistakes, self-correction, and a propensity model on the states of each."""
+    shop = (examples, labels)
+    first = kept(folder / "stage-1", "generator") or train_generator(
+        *shop, None, folder / "stage-1", config.generator(config.stage_1), seed
+    )
+    wrong = kept(folder / "mined-1", "mined") or mine(first, *shop, folder / "mined-1", config.mining, seed)
+    second = kept(folder / "stage-2", "generator") or train_generator(
+        *shop, wrong, folder / "stage-2", config.generator(config.stage_2), seed
+    )
+    still = kept(folder / "mined-2", "mined") or mine(second, *shop, folder / "mined-2", config.mining, seed)
+    generators, mined = {"1": first, "2": second}, {"1": wrong, "2": still}
+    states = {
+        name: kept(folder / f"states-{name}", "states")
+        or write_states(generator, *shop, folder / f"states-{name}", config.states, seed)
+        for name, generator in generators.items()
+    }
+    fitted = {
+        name: fitted_propensity(config.propensity, states[name], mined[name], labels, folder, name, seed)
+        for name in generators
+    }
+    console.tell(f"{folder}: done")
+    return Chain(generators, mined, states, fitted)
+
+
+def fitted_propensity(
+    config: PropensityRun, states: Artifact, mined: Artifact, labels: Artifact, folder: Path, name: str, seed: int
+) -> Artifact:
+    place = folder / f"propensity-{name}"
+    return kept(place, "propensity") or train_propensity(states, mined, labels, place, config, seed)
+
+
+def user_rankings(made: Chain, examples: Artifact, labels: Artifact, truth: Truth, seed: int) -> Judged:
+    """Every way to rank users for an interest, with one seed."""
+    known = space.load(labels.path)
+    shares, _ = vertical_shares(examples, known)
+    _, test = read_states(made.states["2"], "test")
+    second, how = load_generator(made.generators["2"], examples, labels)
+    first = load_generator(made.generators["1"], examples, labels)[1].train.name
+    methods: dict[str, Scores] = {
+        "history frequency": frequency_scores(truth),
+        "ALS": als_scores(made.states["2"], len(known), seed),
+        f"{how.train.name}, likelihood": likelihood_scores(second, test, training_popularity(known)),
+    }
+    for name, trained in (("1", first), ("2", how.train.name)):
+        scorer = load_scorer(made.propensity[name], labels)
+        users = scorer.users(read_states(made.states[name], "test")[1])
+        methods[f"{trained}, propensity"] = propensity_scores(scorer, users)
+    return [judge(method, seed, score, truth, shares) for method, score in methods.items()]
+
+
+def als_scores(states: Artifact, n_labels: int, seed: int) -> Scores:
+    train, test = (read_states(states, split)[0] for split in ("train", "test"))
+
+    def histories(table: pl.DataFrame) -> tuple[Ragged, Any]:
+        return column_lists(table["history"]), column_lists(table["counts"]).values
+
+    found = als.scores(histories(train), column_lists(train["gold"]), histories(test), n_labels, als.AlsConfig(), seed)
+    return lambda labels: found[:, labels]
+
+
+def sweep(config: RunConfig, made: Chain, examples: Artifact, labels: Artifact, truth: Truth, seed: int) -> Judged:
+    """The number of labels whose states make a user, all else equal."""
+    shares, _ = vertical_shares(examples, space.load(labels.path))
+    folder, test = made.propensity["2"].path.parent, read_states(made.states["2"], "test")[1]
+    found = []
+    for k in KGS:
+        model = config.propensity.model.model_copy(update={"labels": k})
+        run_config = config.propensity.model_copy(update={"model": model})
+        fitted = fitted_propensity(run_config, made.states["2"], made.mined["2"], labels, folder, f"k{k}", seed)
+        scorer = load_scorer(fitted, labels)
+        found.append(judge(f"k_g = {k}", seed, propensity_scores(scorer, scorer.users(test)), truth, shares))
+    return found
+
+
+def interest_lists(
+    config: RunConfig, made: Chain, examples: Artifact, labels: Artifact, folder: Path, seed: int
+) -> dict[str, Artifact]:
+    """The generator's own order and the propensity model's, as predictions."""
+    shop = (examples, labels)
+    said = kept(folder / "predictions-2", "predictions") or predict(
+        made.generators["2"], *shop, folder / "predictions-2", config.predict, seed
+    )
+    ranked = kept(folder / "rankings", "predictions") or rank(
+        made.propensity["2"], made.states["2"], made.generators["2"], *shop, folder / "rankings", config.rankings, seed
+    )
+    return {f"generator-{seed}": said, f"propensity-{seed}": ranked}
+
+
+def lift_from_text_alone(
+    config: RunConfig, full: Chain, examples: Artifact, labels: Artifact, truth: Truth, folder: Path, seed: int
+) -> dict[str, float]:
+    """Audiences for labels that nothing was trained on, and for the same labels when all was."""
+    known = space.load(labels.path)
+    lots = stream(seed, "withheld").random(len(known)) < WITHHELD
+    hidden = np.flatnonzero(lots & known.live_mask())
+    texts = [known.texts[label] for label in hidden.tolist()]
+    without = kept(folder / "labels", "labels") or change_labels(
+        labels, folder / "labels", "retire", texts, reason="withheld from training", cache=config.cache
+    )
+    blind = chain(config, examples, without, folder, seed)
+    lifts = {}
+    for name, made in (("trained", full), ("text alone", blind)):
+        scorer = load_scorer(made.propensity["2"], labels)  # the whole label space, withheld labels live again
+        users = scorer.users(_same_users(made.states["2"], truth))
+        lifts[name] = _lift(propensity_scores(scorer, users), truth, hidden)
+    return lifts | {"ratio": lifts["text alone"] / lifts["trained"], "labels": len(hidden)}
+
+
+def _same_users(states: Artifact, truth: Truth) -> Any:
+    """The states of the truth's test users. One whose every gold label is withheld has none in the blind chain."""
+    people, kept_states = read_states(states, "test")
+    names = [truth.user_ids[user] for user in truth.user.tolist()]
+    missing = set(names) - set(people["user_id"])
+    if missing:
+        raise SystemExit(f"{len(missing)} test users have no states in {states.path}; use targets of a whole order")
+    rows = pl.DataFrame({"user_id": names}).join(people.with_row_index("row"), on="user_id", maintain_order="left")
+    return type(kept_states)(*(each[rows["row"].to_numpy()] for each in (kept_states.values, kept_states.counts)))
+
+
+def _lift(score: Scores, truth: Truth, labels: np.ndarray[Any, Any]) -> float:
+    """How many times more often the first 5 % of users wanted a label than all users, over pairs of these labels."""
+    k = max(1, int(LIFT_AT * len(truth)))
+    owner = np.repeat(np.arange(len(truth)), truth.gold.lengths())
+    found = wanted = 0
+    for label in labels.tolist():
+        positive = owner[truth.gold.values == label]
+        if len(positive):
+            first = np.argsort(-score(np.array([label]))[:, 0], kind="stable")[:k]
+            found, wanted = found + len(np.intersect1d(first, positive)), wanted + len(positive)
+    return found / max(1, wanted) / (k / len(truth))
+
+
+def main() -> None:
+    parser = harness.parser(__doc__)
+    parser.add_argument("--tags", nargs="*", default=[])
+    parser.add_argument("--seeds", nargs="*", type=int, default=[1, 2, 3])
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--out", type=Path, default=Path("runs/propensity"))
+    parser.add_argument("--withheld", action="store_true", help="also train without a tenth of the labels")
+    parser.add_argument("--set", action="append", default=[], help="override a setting")
+    arguments = parser.parse_args()
+    console.set_up_logging()
+    seeds, steps = ([1], 20) if arguments.quick else (arguments.seeds, arguments.steps)
+    config = settings(arguments.data, arguments.tags, steps, arguments.out, arguments.set)
+    made = dict(run(config, until="labels"))
+    shop = (made["examples"], made["labels"])
+    truth = truth_of_test_users(made["examples"], space.load(made["labels"].path), load_vectors(made["labels"]))
+    ranked: Judged = []
+    swept: Judged = []
+    lists: dict[str, Artifact] = {}
+    told: dict[str, Any] = {}
+    for seed in seeds:
+        folder = arguments.out / f"seed-{seed}"
+        full = chain(config, *shop, folder, seed)
+        ranked += user_rankings(full, *shop, truth, seed)
+        swept += sweep(config, full, *shop, truth, seed)
+        lists |= interest_lists(config, full, *shop, folder, seed)
+        found = reliability.summary(pl.read_parquet(full.propensity["2"].file("reliability.parquet")))
+        told |= {f"ece seed {seed}": found.ece, f"ece of 1 % and more seed {seed}": found.ece_likely}
+        if arguments.withheld:
+            lifts = lift_from_text_alone(config, full, *shop, truth, folder / "withheld", seed)
+            told |= {f"lift {name} seed {seed}": round(value, 3) for name, value in lifts.items()}
+    show("Users for an interest, in points", ranked, truth, "history frequency")
+    show("k_g", swept, truth, f"k_g = {KGS[0]}")
+    results = evaluate(lists, *shop, arguments.out / "results", config.evaluation, 7)
+    show_results(results)
+    print(json.dumps(told | figures(ranked, truth) | {"commit": harness.commit()}))
+
+
+COLUMNS: tables.Columns = {
+    **{f"{share:.0%}": hit(share, MEAN) for share in SHARES},
+    **{f"labels {share:.0%}": hit(share) for share in (0.01, 0.05)},
+}
+
+
+def show(title: str, judged: Judged, truth: Truth, against: str) -> None:
+    found = tables.compare(judged, truth.users, 7, against)
+    table = tables.headline(found, COLUMNS, tuple(COLUMNS)).drop("commit", "command")
+    print(f"\n## {title}; Δ against {against}\n\n{tables.markdown(table, tables.leaders(found, COLUMNS))}")
+
+
+def figures(judged: Judged, truth: Truth) -> dict[str, float]:
+    found = tables.compare(judged, truth.users, 7, "history frequency")
+    return {
+        f"{method} {name}": round(100 * value, 1)
+        for name, key in COLUMNS.items()
+        for method, value in tables.pick(found, key).select("method", "value").iter_rows()
+    }
+
+
+if __name__ == "__main__":
+    harness.run(main)
