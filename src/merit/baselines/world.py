@@ -1,0 +1,87 @@
+"""What a method may see, and what it gives back. A method is a function from a world to an answer.
+
+    answer = method(world, seed)                 # world: train and validation users, and test users without their gold
+    answer.predictions("ALS", seed)              # lists, for the evaluator
+    answer.scores(labels)                        # (test users, labels), where users can be ranked for an interest
+
+Every method gets the same users, labels, tokens and time. The gold of test users is not in the world, so no method can
+look at it by mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from merit.data.labelled import Labelled
+from merit.data.ragged import Ragged
+from merit.evaluation.audiences import Scores
+from merit.evaluation.predictions import Predictions, head
+from merit.labels.space import LabelSpace
+from merit.types import Floats, Ints
+
+BUDGET = 20  # labels ranked for each user: the largest of the equal budgets
+FREE = 5  # labels at free length of a method that does not stop by itself, as the paper cuts the dual encoders
+
+
+@dataclass(frozen=True)
+class World:
+    train: Labelled
+    validation: Labelled
+    test: Labelled
+    """Without gold and without what came later."""
+    labels: LabelSpace
+    vectors: Floats
+    """By label: its text vector."""
+    popularity: Ints
+    """By label: events of training users; zero for labels that may not be said."""
+    seconds: float
+    """For training, on this machine. A method that is not done by then stops."""
+    text: Text | None = None
+    """Tokens, for methods that read and write them."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """The world in tokens, for methods that share the generator's backbone."""
+
+    shop: Any  # merit.generator.corpus.Shop; not imported here, so that light methods stay light
+    backbone: Any  # merit.generator.backbone.BackboneConfig
+    train: Ragged
+    """Prompts, a row for each example."""
+    validation: Ragged
+    test: Ragged
+
+
+@dataclass(frozen=True)
+class Answer:
+    ranked: Ragged
+    """At least BUDGET labels of each test user, best first (all live ones, where there are fewer)."""
+    free: Ragged | None = None
+    """What the method chose to say, where it stops by itself; otherwise the first FREE are taken."""
+    scores: Scores | None = None
+    """Comparable across users, where the method can rank users for a label."""
+    told: dict[str, float] = field(default_factory=dict)
+    """Parameters, training and inference seconds, and whatever else is worth a line in the table of costs."""
+
+    def predictions(self, method: str, seed: int) -> Predictions:
+        return Predictions(method, seed, head(self.ranked, FREE) if self.free is None else self.free, self.ranked)
+
+
+Method = Callable[[World, int], Answer]
+
+
+def without_gold(examples: Labelled) -> Labelled:
+    """The same users, of whom nothing is known but their history."""
+    nothing = Ragged(np.zeros(len(examples) + 1, dtype=np.int64), np.zeros(0, dtype=np.int32))
+    return replace(examples, gold=nothing, later=nothing)
+
+
+def top(scores: Floats, live: Ints, k: int = BUDGET) -> Ragged:
+    """The k live labels with the highest scores of each row, best first; of equal ones the lower number."""
+    size = min(k, len(live))
+    order = np.argsort(-scores[:, live], axis=1, kind="stable")[:, :size]
+    return Ragged(np.arange(0, order.size + 1, size, dtype=np.int64), live[order].ravel().astype(np.int32))
