@@ -73,3 +73,4 @@ def test_wrong_predictions_are_refused(lists: list[list[int]], told: str) -> Non
 
 def test_head() -> None:
     assert rows(head(Ragged.of([[1, 2, 3], [], [4]]), 2)) == [[1, 2], [], [4]]
+    assert rows(head(Ragged.of([[1, 2, 3], [], [4, 5]]), np.array([1, 3, 0]))) == [[1], [], []]

@@ -103,9 +103,9 @@ def select(lists: Ragged, keep: NDArray[np.bool_]) -> Ragged:
     return Ragged(offsets_of(sizes), lists.values[keep])
 
 
-def head(lists: Ragged, length: int) -> Ragged:
-    """At most the first `length` values of each row."""
-    return select(lists, ranks(lists) < length)
+def head(lists: Ragged, length: int | Ints) -> Ragged:
+    """At most the first `length` values of each row; one length for all rows, or one for each."""
+    return select(lists, ranks(lists) < (length if isinstance(length, int) else length[owners(lists)]))
 
 
 def _keys(lists: Ragged, labels: int) -> Ints:

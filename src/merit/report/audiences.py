@@ -44,7 +44,16 @@ def reliability_section(table: pl.DataFrame) -> Section:
     shown = bins.filter(pl.col("pairs") >= SMALLEST_CELL).select(
         promised=pl.col("promised") / pl.col("pairs"), true=pl.col("true") / pl.col("pairs")
     )
-    verticals = reliability.by_vertical(table).sort("pairs", descending=True)
+    verticals = (
+        reliability.by_vertical(table)
+        .sort("pairs", descending=True)
+        .select(
+            "vertical",
+            pl.col("ece").alias("error"),
+            pl.col("ece_likely").alias("1 % and more"),
+            pl.col("prevalence").alias("come true"),
+        )
+    )
     return Section(
         "Do probabilities keep their word?",
         (
@@ -62,7 +71,7 @@ def reliability_section(table: pl.DataFrame) -> Section:
             Table(
                 "By vertical of the label",
                 verticals,
-                {"ece": "number", "ece_likely": "number", "brier": "number", "prevalence": "percent"},
+                {"error": "number", "1 % and more": "number", "come true": "percent"},
             ),
         ),
     )

@@ -131,7 +131,9 @@ def length_matched(runs: Sequence[Predictions]) -> list[Predictions]:
     size = max(1, round(float(np.mean(lengths))))
     forced = [run for run in runs if run.method == CONTROLLED and run.ranked is not None]
     return [
-        replace(run, method=f"{CONTROLLED}, {size} labels", free=head(run.ranked, size)) for run in forced if run.ranked
+        replace(run, method=f"{CONTROLLED}, {size} label{'s' * (size > 1)}", free=head(run.ranked, size))
+        for run in forced
+        if run.ranked
     ]
 
 

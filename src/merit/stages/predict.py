@@ -69,7 +69,8 @@ def _all(
     if config.likelihood:
         beams = DecodeConfig(mode="beam", beams=config.budget, max_labels=1, fixed_budget=True)
         likely = trained.decode(prompts, beams, seed)
-        found.append(Predictions(f"{name}, by likelihood", seed, predictions.head(likely, 5), likely))
+        own_length = predictions.head(likely, free.lengths())  # as many as it chose to say, in another order
+        found.append(Predictions(f"{name}, by likelihood", seed, own_length, likely))
     if config.union:
         found.append(Predictions(f"{name}, union of {config.sampling.samples} samples", seed, _by_votes(sampled)))
     return found
