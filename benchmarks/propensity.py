@@ -28,6 +28,7 @@ from merit.evaluation.audiences import MEAN, SHARES, Scores, hit
 from merit.evaluation.classification import Metrics
 from merit.evaluation.predictions import Predictions, Truth
 from merit.labels import space
+from merit.propensity.states import Known
 from merit.seeds import stream
 from merit.stages.evaluate import evaluate, show_results, training_popularity, truth_of_test_users
 from merit.stages.generator import load_generator, train_generator
@@ -165,15 +166,15 @@ def lift_from_text_alone(
     return lifts | {"ratio": lifts["text alone"] / lifts["trained"], "labels": len(hidden)}
 
 
-def _same_users(states: Artifact, truth: Truth) -> Any:
+def _same_users(states: Artifact, truth: Truth) -> Known:
     """The states of the truth's test users. One whose every gold label is withheld has none in the blind chain."""
-    people, kept_states = read_states(states, "test")
+    people, found = read_states(states, "test")
     names = [truth.user_ids[user] for user in truth.user.tolist()]
     missing = set(names) - set(people["user_id"])
     if missing:
         raise SystemExit(f"{len(missing)} test users have no states in {states.path}; use targets of a whole order")
     rows = pl.DataFrame({"user_id": names}).join(people.with_row_index("row"), on="user_id", maintain_order="left")
-    return type(kept_states)(*(each[rows["row"].to_numpy()] for each in (kept_states.values, kept_states.counts)))
+    return found.gather(rows["row"].to_numpy())
 
 
 def _lift(score: Scores, truth: Truth, labels: np.ndarray[Any, Any]) -> float:

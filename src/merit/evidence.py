@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from merit import artifacts
 from merit.artifacts import Artifact
 from merit.data.prompt import choose, tokens
+from merit.data.ragged import Ragged
 from merit.generator.decode import DecodeConfig, decode
-from merit.propensity.states import States
+from merit.propensity.states import Known, States
 from merit.stages.generator import load_generator
 from merit.stages.propensity import load_scorer
 from merit.types import Floats, Ints
@@ -20,8 +21,13 @@ from merit.types import Floats, Ints
 MOST = 200  # different items, the newest ones: older ones hardly ever reach the prompt
 
 
-def leave_one_out(model: Artifact, labels: Artifact, items: NDArray[np.int32]) -> tuple[Floats, Ints]:
-    """(1 + items, width): the user's vector, then without each of the different items, newest first; and those."""
+def leave_one_out(
+    model: Artifact, labels: Artifact, items: NDArray[np.int32], label: int
+) -> tuple[Floats, Ints, NDArray[np.float64]]:
+    """(1 + items, width): the user's vector, then without each of the different items, newest first.
+
+    Also those items, and how often the label is in each of these histories.
+    """
     newest_first = items[::-1]
     _, first = np.unique(newest_first, return_index=True)
     distinct = newest_first[np.sort(first)][:MOST].astype(np.int64)
@@ -34,4 +40,8 @@ def leave_one_out(model: Artifact, labels: Artifact, items: NDArray[np.int32]) -
     words = shop.vocabulary
     said = decode(generator.model, prompts, generator.trie, words.sep, words.end, how, states=scorer.labels)
     states = States(said.states[:, 0].astype(np.float16), said.counts[:, 0])
-    return scorer.vectors(states).numpy(), distinct
+    own = [np.unique(shop.item_labels.take(each)[0], return_counts=True) for each in histories]
+    times = np.concatenate([counts for _, counts in own]).astype(np.int32)
+    known = Known(states, Ragged.of([found.tolist() for found, _ in own]), times)
+    often = np.array([counts[found == label].sum() for found, counts in own], dtype=np.float64)
+    return scorer.vectors(known).numpy(), distinct, often

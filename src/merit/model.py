@@ -13,7 +13,7 @@ pandas or polars columns. Nothing here trains; torch is loaded only for a phrase
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,18 +21,20 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from merit import artifacts, console
 from merit.artifacts import Artifact
-from merit.data.ragged import column_lists
+from merit.data.ragged import Ragged, column_lists
 from merit.errors import DataError, MissingArtifact, PolicyError
+from merit.evaluation.predictions import select
 from merit.labels import encoders, policy, space
 from merit.labels.space import LabelSpace
 from merit.propensity.calibrate import Calibration
-from merit.retrieval import diverse, mlp, store, verticals
+from merit.retrieval import additions, diverse, mlp, store, verticals
 from merit.retrieval.exact import Doubles, Exact
-from merit.retrieval.scorer import Scorer
+from merit.retrieval.scorer import Lists, Scorer
 from merit.retrieval.store import Side
 from merit.retrieval.topk import Ranked
 from merit.seeds import stream
@@ -84,7 +86,10 @@ class Model:
         self.labels: LabelSpace = space.load(self._labels.path)
         self.users: pl.DataFrame = pl.read_parquet(artifact.file("users.parquet"))
         self._row = pl.Series(self.users["user_id"]).to_frame().with_row_index("row")
-        weights = mlp.load(load_file(artifact.file("mlp.safetensors")))
+        arrays = load_file(artifact.file("mlp.safetensors"))
+        self._repeats = arrays["repeat"].astype(np.float64).tolist()
+        self._had, self._times = column_lists(self.users["history"]), column_lists(self.users["counts"]).values
+        weights = mlp.load(arrays)
         exact = Exact.of(weights)
         people, interests = (store.read(artifact.file(name), layer) for name, layer in _sides(exact))
         self._scorer = Scorer(weights, people, self._grown(interests, exact) if newer else interests)
@@ -102,7 +107,7 @@ class Model:
         if k > live.sum():
             raise DataError(f"There are {live.sum():,} live interests; ask for no more than that (k = {k:,}).")
         found = []
-        for lists in self._scorer.all_interests(min(k * AHEAD, int(live.sum())) if diverse_regions else k, rows, live):
+        for lists in self._lists(rows, min(k * AHEAD, int(live.sum())) if diverse_regions else k, live):
             for at in range(len(lists.users)):
                 part = slice(lists.labels.offsets[at], lists.labels.offsets[at + 1])
                 ranked = Ranked(lists.labels.values[part].astype(np.int64), lists.scores[part])
@@ -130,7 +135,7 @@ class Model:
             eligible[self._rows(among)] = True
         if n > len(self.users):
             raise DataError(f"There are {len(self.users):,} users; ask for no more than that (n = {n:,}).")
-        found = self._scorer.audience(wanted.vector, n, eligible)
+        found = self._best_users(wanted, n, eligible)
         return pl.DataFrame(
             {
                 "user_id": self.users["user_id"].gather(found.rows),
@@ -178,7 +183,13 @@ class Model:
         live = np.flatnonzero(self.labels.live_mask())
         shares = load_file(self.artifact.file("verticals.safetensors"))["shares"]
         known = live[live < len(shares)]  # where the items of a label added later are is not known yet
-        likely = self._calibration.probability(self._scorer.grid(rows, known))
+        scores = self._scorer.grid(rows, known)
+        had, added = self._had.gather(rows), self._added(rows)
+        place = np.full(len(self.labels), -1)
+        place[known] = np.arange(len(known))
+        owner, column = np.repeat(np.arange(len(rows)), had.lengths()), place[had.values]
+        scores[owner[column >= 0], column[column >= 0]] += added[column >= 0]
+        likely = self._calibration.probability(scores)
         totals = verticals.roll_up(likely, shares[known].astype(np.float64))
         names = json.loads(self.artifact.file("verticals.json").read_text(encoding="utf-8"))
         return pl.DataFrame(
@@ -192,9 +203,8 @@ class Model:
     def over_indexed(self, users: Any, k: int = 20) -> pl.DataFrame:
         """What these users had more often than all users: the share who had a label here, there, and the ratio."""
         rows = self._rows(users)
-        had = column_lists(self.users["history"])
-        here = np.bincount(had.take(rows)[0], minlength=len(self.labels)) / max(1, len(rows))
-        base = np.bincount(had.values, minlength=len(self.labels)) / len(self.users)
+        here = np.bincount(self._had.take(rows)[0], minlength=len(self.labels)) / max(1, len(rows))
+        base = np.bincount(self._had.values, minlength=len(self.labels)) / len(self.users)
         enough = self.labels.live_mask() & (base * len(self.users) >= ENOUGH)
         index = np.where(enough, here / np.maximum(base, 1e-12), 0)
         best = np.lexsort((np.arange(len(index)), -index))[:k]
@@ -212,9 +222,9 @@ class Model:
         row = int(self._rows([user])[0])
         wanted = self.interest(interest)
         items = column_lists(self.users["items"])[row]
-        vectors, distinct = leave_one_out(self.artifact, self._labels, items)
+        vectors, distinct, times = leave_one_out(self.artifact, self._labels, items, wanted.label)
         halves = self._scorer.exact.users.halves(vectors)
-        scores = self._scorer.exact.scores(halves, self._label_half(wanted))
+        scores = self._scorer.exact.scores(halves, self._label_half(wanted)) + self._repeat(times)
         names = pl.read_parquet(self.artifact.file("items.parquet"), columns=["item_id", "title"])
         table = pl.DataFrame(
             {
@@ -296,8 +306,49 @@ class Model:
         return np.concatenate([vector, np.zeros(own, np.float32)])
 
     def _against(self, rows: Ints, wanted: Interest) -> Doubles:
+        """The scores of some users for one interest."""
         halves = self._scorer.exact.users.halves(self._scorer.users.vectors.take(rows))
-        return self._scorer.exact.scores(halves, self._label_half(wanted))
+        times = np.zeros(len(self.users))
+        had, often = self._users_with(wanted)
+        times[had] = often
+        return self._scorer.exact.scores(halves, self._label_half(wanted)) + self._repeat(times[rows])
+
+    def _best_users(self, wanted: Interest, n: int, eligible: NDArray[np.bool_] | None) -> Ranked:
+        had, often = self._users_with(wanted)
+        if eligible is not None:
+            had, often = had[eligible[had]], often[eligible[had]]
+        added = self._repeat(often)
+        dense = self._scorer.audience(wanted.vector, min(n + additions.ahead(added), len(self.users)), eligible)
+        halves = self._scorer.exact.users.halves(self._scorer.users.vectors.take(had))
+        own = self._scorer.exact.scores(halves, self._label_half(wanted))
+        return additions.merged(dense, had, own, added, n)
+
+    def _lists(self, rows: Ints, k: int, live: NDArray[np.bool_]) -> Iterator[Lists]:
+        most = int(live.sum())
+        more = additions.ahead(self._added(rows)) and int(self._had.lengths()[rows].max())
+        for dense in self._scorer.all_interests(min(k + more, most), rows, live):
+            had, added = self._had.gather(dense.users), self._added(dense.users)
+            alive = live[had.values]
+            kept = select(had, alive)
+            pairs = np.repeat(dense.users, kept.lengths()), kept.values.astype(np.int64)
+            scores = self._scorer.score(*pairs)
+            yield additions.merged_lists(dense, kept, scores, added[alive], k, len(self.labels))
+
+    def _users_with(self, wanted: Interest) -> tuple[Ints, Doubles]:
+        """The rows of users who had this label, and how often. A phrase that is no label nobody had."""
+        places = np.flatnonzero(self._had.values == wanted.label) if wanted.label >= 0 else np.zeros(0, np.int64)
+        rows = np.searchsorted(self._had.offsets, places, side="right") - 1
+        return rows, self._times[places].astype(np.float64)
+
+    def _added(self, rows: Ints) -> Doubles:
+        """Beside the labels of these users' histories: what having had them adds."""
+        times, _ = Ragged(self._had.offsets, self._times).take(rows)
+        return self._repeat(times.astype(np.float64))
+
+    def _repeat(self, times: Doubles) -> Doubles:
+        """What a label in the user's own history adds to the log-odds, by how often it is there."""
+        first, more = self._repeats
+        return np.where(times > 0, first + more * np.log1p(times), 0.0)
 
     def _label_half(self, wanted: Interest) -> Doubles:
         half: Doubles = self._scorer.exact.labels.halves(wanted.vector[None])[0]

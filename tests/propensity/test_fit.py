@@ -1,15 +1,17 @@
 """A shop whose probabilities are known: does training on sampled negatives find them?"""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from merit.data.ragged import Ragged
 from merit.errors import TrainingError
-from merit.propensity.fit import FitConfig, fit
+from merit.propensity.fit import FitConfig, fit, user_vectors
 from merit.propensity.model import Propensity, PropensityConfig
 from merit.propensity.negatives import NegativesConfig, make_sampler
-from merit.propensity.states import States
+from merit.propensity.states import Known, States
 
 USERS, LABELS = 3000, 30
 
@@ -24,7 +26,8 @@ def _shop(seed=0):
     states[:, :, 0] += np.where(kind == 0, 1.0, -1.0)[:, None]
     wanted = rng.random((USERS, LABELS)) < truth[kind]
     gold = Ragged.of([np.flatnonzero(row).tolist() for row in wanted])
-    kept = States(states.astype(np.float16), np.full(USERS, 2, np.int32))
+    nothing = Ragged(np.zeros(USERS + 1, np.int64), np.zeros(0, np.int32))
+    kept = Known(States(states.astype(np.float16), np.full(USERS, 2, np.int32)), nothing, np.zeros(0, np.int32))
     return kept, kind, gold, truth
 
 
@@ -42,8 +45,7 @@ def _fitted(negatives, epochs=12):
     model = Propensity(config, 4, LABELS, torch.ones(LABELS, dtype=torch.bool))
     losses = fit(model, kept, sampler, vectors, FitConfig(epochs=epochs, learning_rate=5e-3, batch_size=128), 1)
     with torch.inference_mode():
-        states = torch.from_numpy(kept.values.astype(np.float32))
-        users = model.user_halves(model.users(states, torch.full((USERS,), 2)))
+        users = model.user_halves(user_vectors(model, kept.take(np.arange(USERS)), vectors))
         scores = model.score(users[:, None], model.label_halves(model.labels(torch.eye(LABELS), torch.arange(LABELS))))
     probability = torch.sigmoid(scores).numpy()
     return np.stack([probability[kind == 0].mean(0), probability[kind == 1].mean(0)]), truth, losses
@@ -64,7 +66,7 @@ def test_scores_are_log_odds_at_natural_prevalence_whatever_the_shares(negatives
 def test_a_loss_that_is_not_a_number_stops_the_training():
     with pytest.raises(TrainingError, match="learning_rate"):
         kept, _, gold, _ = _shop()
-        broken = States(np.full_like(kept.values, np.nan), kept.counts)
+        broken = replace(kept, states=States(np.full_like(kept.states.values, np.nan), kept.states.counts))
         vectors = np.eye(LABELS, dtype=np.float32)
         nothing = Ragged(np.zeros(USERS + 1, np.int64), np.zeros(0, np.int32))
         hits, counts = np.zeros(len(gold.values), np.int32), np.zeros(0, np.int32)

@@ -1,7 +1,10 @@
 import numpy as np
 import torch
 
+from merit.data.ragged import Ragged
+from merit.propensity.fit import user_vectors
 from merit.propensity.model import Propensity, PropensityConfig
+from merit.propensity.states import Known, States
 
 CONFIG = PropensityConfig(labels=3, width=16, layers=2, heads=2, hidden=24, second=8, own=4)
 
@@ -31,12 +34,12 @@ def test_what_stands_behind_the_last_label_changes_nothing():
     states = torch.randn(2, 3, 10)
     other = states.clone()
     other[:, 2] = 99.0
-    counts = torch.tensor([2, 2])
-    torch.testing.assert_close(model.users(states, counts), model.users(other, counts))
+    counts, histories = torch.tensor([2, 2]), torch.randn(2, 10)
+    torch.testing.assert_close(model.users(states, counts, histories), model.users(other, counts, histories))
 
 
 def test_a_user_without_labels_still_has_a_vector():
-    vector = _model().users(torch.zeros(1, 3, 10), torch.tensor([0]))
+    vector = _model().users(torch.zeros(1, 3, 10), torch.tensor([0]), torch.zeros(1, 10))
     assert torch.isfinite(vector).all()
 
 
@@ -49,6 +52,24 @@ def test_only_labels_that_were_trained_on_have_numbers_of_their_own():
 
 def test_the_vectors_of_one_user_do_not_depend_on_the_company():
     model = _model()
-    states, counts = torch.randn(7, 3, 10), torch.tensor([3, 3, 2, 1, 3, 2, 3])
-    alone = torch.cat([model.users(states[row : row + 1], counts[row : row + 1]) for row in range(7)])
-    np.testing.assert_allclose(model.users(states, counts).detach(), alone.detach(), atol=1e-5)
+    inputs = torch.randn(7, 3, 10), torch.tensor([3, 3, 2, 1, 3, 2, 3]), torch.randn(7, 10)
+    alone = torch.cat([model.users(*(each[row : row + 1] for each in inputs)) for row in range(7)])
+    np.testing.assert_allclose(model.users(*inputs).detach(), alone.detach(), atol=1e-5)
+
+
+def test_a_history_is_the_mean_of_its_label_vectors_by_how_often_they_occur():
+    """The slow twin adds them up one by one."""
+    model = _model()
+    history = Ragged.of([[0, 2], [], [1, 2, 3]])
+    times = np.array([1, 5, 2, 2, 9], np.int32)
+    states = States(np.random.default_rng(0).normal(size=(3, 3, 10)).astype(np.float16), np.array([3, 1, 2], np.int32))
+    texts = np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32)
+    rows = np.array([2, 0, 1])
+    found = user_vectors(model, Known(states, history, times).take(rows), texts)
+    table = model.labels(torch.from_numpy(texts), torch.arange(4))
+    for place, row in enumerate(rows.tolist()):
+        own = np.log1p(times[history.offsets[row] : history.offsets[row + 1]])
+        mean = sum((w / own.sum() * table[label] for w, label in zip(own, history[row], strict=True)), torch.zeros(10))
+        values = torch.from_numpy(states.values[row].astype(np.float32))
+        slow = model.users(values[None], torch.tensor([int(states.counts[row])]), mean[None].float())
+        torch.testing.assert_close(found[place], slow[0], rtol=1e-4, atol=1e-5)

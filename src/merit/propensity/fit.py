@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.functional import binary_cross_entropy_with_logits, embedding_bag
 
 from merit import console, denormals
 from merit.config import Frozen
 from merit.errors import TrainingError
 from merit.propensity.model import Propensity
 from merit.propensity.negatives import Pairs, Sampler
-from merit.propensity.states import States
+from merit.propensity.states import Inputs, Known
 from merit.seeds import stream
 from merit.types import Floats, Ints
 
@@ -26,15 +28,16 @@ class FitConfig(Frozen):
 
 
 def fit(
-    model: Propensity, states: States, sampler: Sampler, vectors: Floats, config: FitConfig, seed: int
+    model: Propensity, known: Known, sampler: Sampler, vectors: Floats, config: FitConfig, seed: int
 ) -> list[float]:
     """Train in place; the mean loss of every epoch."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
-    per_epoch = -(-len(states) // config.batch_size)
+    per_epoch = -(-len(known) // config.batch_size)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, config.learning_rate, total_steps=config.epochs * per_epoch, pct_start=0.1
     )
     losses: list[float] = []
+    _start_at_prevalence(model, sampler)
     model.train()
     with (
         denormals.flushed(),
@@ -44,11 +47,11 @@ def fit(
         torch.manual_seed(int(stream(seed, "propensity").integers(2**63)))
         for epoch in range(config.epochs):
             told = []
-            order = stream(seed, "propensity-order", epoch).permutation(len(states))
+            order = stream(seed, "propensity-order", epoch).permutation(len(known))
             for at in range(0, len(order), config.batch_size):
                 rows = np.sort(order[at : at + config.batch_size])
                 rng = stream(seed, "negatives", epoch, at)
-                loss = batch_loss(model, states, sampler, vectors, rows, rng)
+                loss = batch_loss(model, known, sampler, vectors, rows, rng)
                 if not torch.isfinite(loss):
                     raise TrainingError(
                         f"The propensity model's loss is not a number in epoch {epoch + 1}. Halve fit.learning_rate."
@@ -65,9 +68,17 @@ def fit(
     return losses
 
 
+def _start_at_prevalence(model: Propensity, sampler: Sampler) -> None:
+    """Before training every pair is as likely as the average one: epochs would be spent on finding that out."""
+    share = len(sampler.gold.values) / (len(sampler.gold) * len(sampler.live))
+    with torch.no_grad():
+        model.last.weight.mul_(0.1)
+        model.last.bias.fill_(math.log(share / (1 - share)))
+
+
 def batch_loss(
     model: Propensity,
-    states: States,
+    known: Known,
     sampler: Sampler,
     vectors: Floats,
     rows: Ints,
@@ -76,12 +87,27 @@ def batch_loss(
     """The mean over pairs. A label's half is computed once, however many users meet it."""
     right, wrong = sampler.positives(rows), sampler.negatives(rows, rng)
     labels = np.concatenate([right.labels, wrong.labels], axis=1)
-    known, place = np.unique(labels, return_inverse=True)  # -1, the padding, is the first of them if it is there
-    halves = model.label_halves(model.labels(torch.from_numpy(vectors[known]), torch.from_numpy(known)))
-    values, counts = states.take(rows)
-    users = model.user_halves(model.users(torch.from_numpy(values), torch.from_numpy(counts)))
+    met, place = np.unique(labels, return_inverse=True)  # -1, the padding, is the first of them if it is there
+    halves = model.label_halves(model.labels(torch.from_numpy(vectors[met]), torch.from_numpy(met)))
+    users = model.user_halves(user_vectors(model, known.take(rows), vectors))
     scores = model.score(users[:, None], halves[torch.from_numpy(place.reshape(labels.shape))])
+    scores = scores + model.repeats(torch.from_numpy(known.times_of(rows, labels, len(vectors))))
     return _cross_entropy(scores, right, wrong)
+
+
+def user_vectors(model: Propensity, known: Inputs, vectors: Floats) -> Tensor:
+    """(B, width). `vectors` are the text vectors of all labels; only those in these histories are looked at."""
+    labels, place = np.unique(known.labels, return_inverse=True)
+    table = model.labels(torch.from_numpy(vectors[labels]), torch.from_numpy(labels))
+    histories = embedding_bag(
+        torch.from_numpy(place),
+        table,
+        torch.from_numpy(known.offsets),
+        mode="sum",
+        per_sample_weights=torch.from_numpy(known.shares),
+        include_last_offset=True,
+    )
+    return model.users(torch.from_numpy(known.states), torch.from_numpy(known.counts), histories)
 
 
 def _cross_entropy(scores: Tensor, right: Pairs, wrong: Pairs) -> Tensor:

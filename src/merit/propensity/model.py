@@ -1,4 +1,7 @@
-"""score(user, label): a transformer over a user's states, and an MLP over [user; label vector].
+"""score(user, label): a transformer over a user's states and history, and an MLP over [user; label vector].
+
+The generator's states are one token each; the labels of the history, a mean of their vectors by how often they occur,
+are one more: what a linear model knows, this one should know too.
 
 The MLP's first layer is split, W [u; e] = W_u u + W_e e: each half is computed once per user and once per label, and
 a pair costs the remaining two layers only. Behind its text vector a label has a few numbers of its own, learnt (what
@@ -42,7 +45,8 @@ class Propensity(nn.Module):
         self.own_dropout = config.own_dropout
         self.scale = nn.LayerNorm(state_width)
         self.enter = nn.Linear(state_width, config.width)
-        self.place = nn.Parameter(0.02 * torch.randn(config.labels, config.width))
+        self.enter_history = nn.Linear(vector_width + config.own, config.width)
+        self.place = nn.Parameter(0.02 * torch.randn(1 + config.labels, config.width))
         layer = nn.TransformerEncoderLayer(
             config.width, config.heads, 4 * config.width, config.dropout, "gelu", batch_first=True, norm_first=True
         )
@@ -52,13 +56,19 @@ class Propensity(nn.Module):
         self.of_user = nn.Linear(config.width, config.hidden)
         self.own = nn.Parameter(0.1 * torch.randn(len(trained), config.own))
         self.of_label = nn.Linear(vector_width + config.own, config.hidden, bias=False)
+        self.repeat = nn.Parameter(torch.zeros(2))
         self.second = nn.Linear(config.hidden, config.second)
         self.last = nn.Linear(config.second, 1)
 
-    def users(self, states: Tensor, counts: Tensor) -> Tensor:
-        """(B, width): the vector of each user, from (B, k, state width) and the number of labels that are there."""
-        entered = self.enter(self.scale(states)) + self.place
-        missing = torch.arange(states.shape[1], device=states.device) >= counts.clamp(min=1)[:, None]
+    def users(self, states: Tensor, counts: Tensor, histories: Tensor) -> Tensor:
+        """(B, width): the vector of each user.
+
+        From states (B, k, state width), the number of them that are there (B,), and the mean label vector of each
+        history (B, text + own).
+        """
+        history = self.enter_history(histories)[:, None]
+        entered = torch.cat([history, self.enter(self.scale(states))], dim=1) + self.place
+        missing = torch.arange(entered.shape[1], device=states.device) > counts[:, None]
         read = self.encoder(entered, src_key_padding_mask=missing)
         kept = (~missing).to(read.dtype)[..., None]
         vectors: Tensor = (read * kept).sum(1) / kept.sum(1)
@@ -88,3 +98,7 @@ class Propensity(nn.Module):
         first = torch.relu(user_halves + label_halves)
         scores: Tensor = self.last(torch.relu(self.second(first)))[..., 0]
         return scores
+
+    def repeats(self, times: Tensor) -> Tensor:
+        """What a label in the user's own history adds to the log-odds, by how often it is there."""
+        return (self.repeat[0] + self.repeat[1] * times.log1p()) * (times > 0)

@@ -1,4 +1,4 @@
-"""States of a generator at classification positions, in a file: what the propensity model knows of a user.
+"""What the propensity model knows of a user: a generator's states at classification positions, and label counts.
 
 The array is (users, labels, width): the state that predicts the first token of a user's first, second, … label. A
 user with fewer labels has zeros behind them. A model of the first k labels reads the first k and nothing else, so one
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from merit.data.ragged import Ragged, offsets_of
 from merit.errors import DamagedArtifact, DataError
 
 
@@ -34,6 +35,70 @@ class States:
     def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
         """States and counts of some users, as numbers to compute with."""
         return self.values[rows].astype(np.float32), self.counts[rows]
+
+
+@dataclass(frozen=True)
+class Known:
+    """Users: their states, and how often each label is in their history."""
+
+    states: States
+    history: Ragged
+    times: NDArray[np.int32]  # beside history.values
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def first(self, k: int) -> Known:
+        return Known(self.states.first(k), self.history, self.times)
+
+    def part(self, start: int, stop: int) -> Known:
+        """Users from start to stop, without copying."""
+        states = States(self.states.values[start:stop], self.states.counts[start:stop])
+        return Known(states, self.history.part(start, min(stop, len(self))), self.times)
+
+    def gather(self, rows: NDArray[np.int64]) -> Known:
+        """These users, in this order."""
+        times, _ = Ragged(self.history.offsets, self.times).take(rows)
+        states = States(self.states.values[rows], self.states.counts[rows])
+        return Known(states, self.history.gather(rows), times)
+
+    def times_of(self, rows: NDArray[np.int64], labels: NDArray[np.int64], n_labels: int) -> NDArray[np.float32]:
+        """(B, M): how often each of the labels (B, M) is in the history of its user."""
+        own, sizes = self.history.take(rows)
+        times, _ = Ragged(self.history.offsets, self.times).take(rows)
+        keys = np.repeat(np.arange(len(rows)), sizes) * n_labels + own
+        order = np.argsort(keys, kind="stable")
+        wanted = np.arange(len(rows))[:, None] * n_labels + labels
+        if not len(keys):
+            return np.zeros(labels.shape, np.float32)
+        place = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
+        found = np.where(keys[order][place] == wanted, times[order][place], 0)
+        return found.astype(np.float32)
+
+    def take(self, rows: NDArray[np.int64]) -> Inputs:
+        values, counts = self.states.take(rows)
+        labels, sizes = self.history.take(rows)
+        times, _ = Ragged(self.history.offsets, self.times).take(rows)
+        return Inputs(values, counts, labels.astype(np.int64), offsets_of(sizes), shares_of(times, sizes))
+
+
+class Inputs(NamedTuple):
+    """Some users, as numbers to compute with."""
+
+    states: NDArray[np.float32]  # (B, k, width)
+    counts: NDArray[np.int32]  # (B,)
+    labels: NDArray[np.int64]  # of the histories, one after the other
+    offsets: NDArray[np.int64]  # (B + 1,)
+    shares: NDArray[np.float32]  # beside labels: of the user's history, by the logarithm of how often
+
+
+def shares_of(times: NDArray[np.int32], sizes: NDArray[np.int64]) -> NDArray[np.float32]:
+    """The tenth event with a label says less than the first, and busy users weigh no more than others."""
+    weight = np.log1p(times.astype(np.float32))
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    total = np.bincount(owner, weights=weight, minlength=len(sizes))
+    shares: NDArray[np.float32] = (weight / np.maximum(total[owner], 1e-9)).astype(np.float32)
+    return shares
 
 
 def create(folder: Path, name: str, users: int, labels: int, width: int) -> States:

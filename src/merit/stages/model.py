@@ -26,7 +26,7 @@ from merit.evaluation import reliability
 from merit.labels import space
 from merit.labels.space import LabelSpace
 from merit.propensity.model import Propensity
-from merit.propensity.states import States
+from merit.propensity.states import Known
 from merit.report import card
 from merit.retrieval import mlp, store
 from merit.retrieval.exact import Exact
@@ -70,7 +70,8 @@ def write_model(
             shutil.copytree(artifact.path, draft.path / name)
         shutil.copyfile(examples.file("items.parquet"), draft.path / "items.parquet")
         people.select("user_id", "history", "counts", "items").write_parquet(draft.path / "users.parquet")
-        (draft.path / "mlp.safetensors").write_bytes(save(weights.arrays()))
+        repeat = {"repeat": scorer.model.repeat.detach().numpy()}
+        (draft.path / "mlp.safetensors").write_bytes(save(weights.arrays() | repeat))
         shares, names = vertical_shares(examples, known)
         (draft.path / "verticals.safetensors").write_bytes(save({"shares": shares}))
         (draft.path / "verticals.json").write_text(json.dumps(names, ensure_ascii=False), encoding="utf-8")
@@ -130,9 +131,9 @@ def verticals_of(known: LabelSpace) -> list[str]:
     return known.table["vertical"].fill_null(UNKNOWN).unique().sort().to_list()
 
 
-def _users(scorer: Scorer, kept: States) -> Iterator[Floats]:
+def _users(scorer: Scorer, kept: Known) -> Iterator[Floats]:
     for at in range(0, len(kept), BLOCK):
-        yield scorer.vectors(States(kept.values[at : at + BLOCK], kept.counts[at : at + BLOCK])).numpy()
+        yield scorer.vectors(kept.part(at, at + BLOCK)).numpy()
 
 
 def _card(propensity: Artifact, examples: Artifact, labels: Artifact, results: Artifact, known: LabelSpace) -> str:

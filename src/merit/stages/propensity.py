@@ -28,10 +28,10 @@ from merit.evaluation import reliability
 from merit.evaluation.reliability import Bins
 from merit.labels import space
 from merit.propensity.calibrate import Calibration, Tally, calibrate
-from merit.propensity.fit import FitConfig, fit
+from merit.propensity.fit import FitConfig, fit, user_vectors
 from merit.propensity.model import Propensity, PropensityConfig
 from merit.propensity.negatives import NegativesConfig, Sampler, make_sampler
-from merit.propensity.states import States
+from merit.propensity.states import Known
 from merit.seeds import stream
 from merit.stages.labels import load_vectors
 from merit.stages.states import read_states
@@ -57,29 +57,51 @@ class Scorer:
     model: Propensity
     labels: int
     """k_g: states that make a user."""
+    texts: Floats
+    """By label: its text vector."""
     halves: torch.Tensor  # (C, hidden)
     live: NDArray[np.bool_]
     calibration: Calibration | None
 
-    def vectors(self, states: States) -> torch.Tensor:
+    def vectors(self, known: Known) -> torch.Tensor:
         """(B, width): the vectors of users."""
-        values, counts = states.first(self.labels).take(np.arange(len(states)))
         with torch.inference_mode():
-            return self.model.users(torch.from_numpy(values), torch.from_numpy(counts))
+            return user_vectors(self.model, known.first(self.labels).take(np.arange(len(known))), self.texts)
 
-    def users(self, states: States) -> torch.Tensor:
-        """(B, hidden): the halves of users."""
+    def users(self, known: Known) -> Users:
+        """Users ready to be scored."""
         with torch.inference_mode():
-            return self.model.user_halves(self.vectors(states))
+            return Users(self.model.user_halves(self.vectors(known)), known)
 
-    def grid(self, users: torch.Tensor, labels: slice | Ints = slice(None)) -> Floats:
+    def grid(self, users: Users, labels: Ints) -> Floats:
         """(B, labels): all pairs."""
-        chosen = self.halves[labels]
+        chosen = self.halves[torch.from_numpy(labels)]
+        step = max(1, GRID // max(1, chosen.numel()))
         with torch.inference_mode():
-            step = max(1, GRID // max(1, chosen.numel()))
-            blocks = [self.model.score(users[at : at + step, None], chosen) for at in range(0, len(users), step)]
+            blocks = [
+                self.model.score(users.halves[at : at + step, None], chosen)
+                + self.model.repeats(torch.from_numpy(users.times(at, at + step, labels, len(self.live))))
+                for at in range(0, len(users), step)
+            ]
             scores: Floats = torch.cat(blocks).numpy()
         return scores
+
+
+@dataclass(frozen=True)
+class Users:
+    halves: torch.Tensor  # (B, hidden)
+    known: Known
+
+    def __len__(self) -> int:
+        return len(self.halves)
+
+    def part(self, start: int, stop: int) -> Users:
+        return Users(self.halves[start:stop], self.known.part(start, stop))
+
+    def times(self, start: int, stop: int, labels: Ints, n_labels: int) -> Floats:
+        """(users, labels): how often a label is in the history of a user, for users from start to stop."""
+        rows = np.arange(start, min(stop, len(self)))
+        return self.known.times_of(rows, np.broadcast_to(labels, (len(rows), len(labels))), n_labels)
 
 
 def train_propensity(
@@ -90,7 +112,7 @@ def train_propensity(
     people, kept = read_states(states, "train")
     live = known.live_mask()
     sampler = _sampler(people, mined, live, vectors, config)
-    model = make_model(config.model, kept.values.shape[2], vectors.shape[1], live, seed)
+    model = make_model(config.model, kept.states.values.shape[2], vectors.shape[1], live, seed)
     verticals = known.table["vertical"].fill_null("unknown")
     parents = {"states": states, "mined": mined, "labels": labels}
     with artifacts.writing(out, "propensity", config=config, seed=seed, parents=parents) as draft:
@@ -107,7 +129,7 @@ def train_propensity(
             "losses": [round(loss, 4) for loss in losses],
             "ece": overall.ece,
             "brier": overall.brier,
-            "state_width": kept.values.shape[2],
+            "state_width": kept.states.values.shape[2],
         } | _false_negatives(mined)
     return artifacts.load(out, "propensity")
 
@@ -149,7 +171,7 @@ def _scorer(
 ) -> Scorer:
     with torch.inference_mode():
         halves = model.label_halves(model.labels(torch.from_numpy(vectors), torch.arange(len(vectors))))
-    return Scorer(model, config.model.labels, halves, live, curve)
+    return Scorer(model, config.model.labels, vectors, halves, live, curve)
 
 
 def _sampler(
@@ -178,7 +200,7 @@ def _grids(scorer: Scorer, states: Artifact, split: str, pairs: int) -> Iterator
     block = max(1, GRID // len(live))
     starts = range(0, users, block)
     for at in console.track(starts, f"scoring {split} users", total=len(starts)):
-        part = States(kept.values[at : at + block], kept.counts[at : at + block])
+        part = kept.part(at, at + block)
         truth = np.zeros((len(part), len(scorer.live)), dtype=bool)
         labels, sizes = gold.take(np.arange(at, at + len(part)))
         truth[np.repeat(np.arange(len(part)), sizes), labels] = True

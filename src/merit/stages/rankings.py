@@ -23,12 +23,12 @@ from merit.evaluation.classification import Metrics
 from merit.evaluation.predictions import Predictions, Truth, head, owners
 from merit.generator import backbone
 from merit.labels import space
-from merit.propensity.states import States
+from merit.propensity.states import Known
 from merit.stages.evaluate import AUDIENCES, HISTORY, training_popularity, truth_of_test_users
 from merit.stages.generator import Generator, load_generator
 from merit.stages.labels import load_vectors
 from merit.stages.model import vertical_shares
-from merit.stages.propensity import Scorer, load_scorer
+from merit.stages.propensity import Scorer, Users, load_scorer
 from merit.stages.states import read_states
 from merit.types import Floats, Ints
 
@@ -87,21 +87,21 @@ def judge(method: str, seed: int, score: Scores, truth: Truth, shares: Floats) -
     return Predictions(method, seed, nothing), audiences.measure(score, truth, shares)
 
 
-def top_labels(scorer: Scorer, users: torch.Tensor, budget: int) -> Ragged:
+def top_labels(scorer: Scorer, users: Users, budget: int) -> Ragged:
     """The labels with the highest scores of each user, best first; of equal ones the lower number."""
     live = np.flatnonzero(scorer.live)
     size = min(budget, len(live))
     rows = []
     step = max(1, (1 << 24) // len(live))
     for at in range(0, len(users), step):
-        scores = scorer.grid(users[at : at + step], live)
+        scores = scorer.grid(users.part(at, at + step), live)
         order = np.argsort(-scores, axis=1, kind="stable")[:, :size]
         rows.append(live[order])
     flat = np.concatenate(rows).astype(np.int32)
     return Ragged(np.arange(0, flat.size + 1, size, dtype=np.int64), flat.ravel())
 
 
-def propensity_scores(scorer: Scorer, users: torch.Tensor) -> Scores:
+def propensity_scores(scorer: Scorer, users: Users) -> Scores:
     """Calibrated probabilities."""
     curve = scorer.calibration
     assert curve is not None
@@ -130,7 +130,7 @@ def frequency_scores(truth: Truth) -> Scores:
     return score
 
 
-def likelihood_scores(trained: Generator, kept: States, popularity: Ints) -> Scores:
+def likelihood_scores(trained: Generator, kept: Known, popularity: Ints) -> Scores:
     """The generator's own probability of a label as the first one it says.
 
     Of its first token, exactly; labels that share a first token share its probability by their popularity.
@@ -143,7 +143,7 @@ def likelihood_scores(trained: Generator, kept: States, popularity: Ints) -> Sco
     share = weight / np.maximum(np.bincount(place, weights=weight)[place], 1)
     with torch.inference_mode():
         rows = backbone.head(trained.model)[torch.from_numpy(roots.astype(np.int64))]
-        states, _ = kept.first(1).take(np.arange(len(kept)))
+        states, _ = kept.states.first(1).take(np.arange(len(kept)))
         logits = torch.from_numpy(states[:, 0]) @ rows.T
         dead = torch.from_numpy(np.bincount(place, weights=weight) == 0)
         chances = logits.masked_fill(dead, -torch.inf).softmax(1).numpy()

@@ -18,12 +18,12 @@ from merit.artifacts import Artifact
 from merit.config import Frozen
 from merit.data.examples import current_histories
 from merit.data.labelled import Labelled, joined, label_histories
-from merit.data.ragged import Ragged, list_column
+from merit.data.ragged import Ragged, column_lists, list_column
 from merit.errors import DataError
 from merit.generator.corpus import write_prompts
 from merit.generator.decode import DecodeConfig, decode
 from merit.propensity import states
-from merit.propensity.states import States
+from merit.propensity.states import Known
 from merit.stages.generator import Generator, GeneratorConfig, load_generator, read_examples
 from merit.stages.prepare import PrepareRun, shards
 from merit.types import Split
@@ -53,12 +53,12 @@ def write_states(
     return artifacts.load(out, "states")
 
 
-def read_states(artifact: Artifact, split: str) -> tuple[pl.DataFrame, States]:
-    """Who the rows are, and their states."""
+def read_states(artifact: Artifact, split: str) -> tuple[pl.DataFrame, Known]:
+    """Who the rows are, and what is known of them."""
     table, found = pl.read_parquet(artifact.file(f"{split}.parquet")), states.read(artifact.path, split)
     if len(table) != len(found):
         raise DataError(f"{artifact.path} has {len(table)} users but {len(found)} states in {split}. Make it again.")
-    return table, found
+    return table, Known(found, column_lists(table["history"]), column_lists(table["counts"]).values)
 
 
 def _splits(
