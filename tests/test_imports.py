@@ -29,6 +29,7 @@ LAYERS = [
     {"campaign"},
     {"evaluation"},
     {"baselines"},
+    {"methods"},
     {"report"},
     {"stages"},
     {"evidence"},
@@ -43,8 +44,10 @@ LIGHT = [
     "labels.space",
     "retrieval.scorer",
     "campaign.lift",
+    "stages.audience",
     "report.page",
     "stages.evaluate",
+    "methods",
     "model",
     "cli",
 ]

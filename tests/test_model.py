@@ -13,40 +13,10 @@ from typer.testing import CliRunner
 import merit
 from merit import artifacts, config
 from merit.cli import app
-from merit.data import planted
 from merit.errors import DamagedArtifact, DataError, MissingArtifact, PolicyError
 from merit.stages.labels import change_labels
 from merit.stages.run import RunConfig, run
-
-SMALL = {
-    "labels": {"encoder": "hashed"},
-    "backbone": {"width": 16, "layers": 1, "heads": 2, "vocabulary": 1400},
-    "stage_1": {"objective": "teacher-forcing", "steps": 3},
-    "stage_2": {"steps": 3},
-    "states": {"labels": 3},
-    "propensity": {
-        "model": {"labels": 2, "width": 16, "layers": 1, "heads": 2, "hidden": 24, "second": 8},
-        "fit": {"epochs": 3},
-    },
-    "predict": {"exposure": False, "union": False, "likelihood": False},
-    "evaluation": {"resamples": 100},
-    "rankings": {"resamples": 100},
-}
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    place = tmp_path_factory.mktemp("run")
-    planted.write(planted.shop(planted.PlantedConfig(users=160), 3), place / "shop")
-    source = {"kind": "tables"} | {name: str(place / f"shop/{name}.parquet") for name in ("interactions", "items")}
-    values = SMALL | {"source": source, "out": str(place / "run"), "cache": str(place / "cache")}
-    run(config.build(RunConfig, values))
-    return place / "run"
-
-
-@pytest.fixture(scope="module")
-def model(made):
-    return merit.load(made)
+from tests.small_run import SMALL, shop
 
 
 def test_both_directions_agree_with_the_score_of_the_pair(model):
@@ -159,8 +129,7 @@ def test_new_labels_are_scored_at_once_and_untouched_ones_to_the_same_bit(made, 
 
 def test_a_label_space_that_lost_labels_is_refused(made, tmp_path):
     other = tmp_path / "other"
-    planted.write(planted.shop(planted.PlantedConfig(users=60), 9), tmp_path / "shop")
-    source = {"kind": "tables"} | {name: str(tmp_path / f"shop/{name}.parquet") for name in ("interactions", "items")}
+    source = shop(tmp_path, 60, 9)
     values = SMALL | {"source": source, "out": str(other), "labels": {"encoder": "hashed", "min_count": 60}}
     run(config.build(RunConfig, values), until="labels")
     with pytest.raises(DataError, match="later version"):

@@ -13,17 +13,24 @@ from rich.markup import escape
 
 import merit
 from merit import __version__, artifacts, config, console, doctor, weights
+from merit.campaign import overlap as overlaps
+from merit.campaign import request
 from merit.campaign.design import ExperimentDesign
+from merit.campaign.export import Form
 from merit.data import check, planted, sources
 from merit.data.sources import files
 from merit.errors import ConfigError, MeritError
+from merit.report import page, preview
+from merit.stages import audience as audiences
 from merit.stages import experiment
 from merit.stages.evaluate import show_results
 from merit.stages.labels import change_labels
+from merit.storage import storage_errors
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from merit.campaign.audience import Figures
     from merit.stages.run import RunConfig
 
 app = typer.Typer(
@@ -50,6 +57,11 @@ experiment_app = typer.Typer(
 )
 app.add_typer(experiment_app, name="experiment")
 
+audience_app = typer.Typer(
+    help="Audiences that can be sent: preview one, build it, export it, compare several.", no_args_is_help=True
+)
+app.add_typer(audience_app, name="audience")
+
 ConfigFile = Annotated[Path, typer.Argument(help="a TOML file, such as configs/demo.toml")]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="A.B=C", help="override a setting; may be repeated")
@@ -64,6 +76,10 @@ Design = Annotated[Path, typer.Argument(help="a folder that `merit experiment de
 ModelFolder = Annotated[Path, typer.Argument(help="a model, or the folder of a run that has one")]
 NewerLabels = Annotated[Path | None, typer.Option(help="a later version of the model's label space")]
 AsLines = Annotated[bool, typer.Option("--jsonl/--table", help="print JSON lines, one for each row")]
+Asked = Annotated[list[str] | None, typer.Argument(help="interests; or write them into --request")]
+RequestFile = Annotated[
+    Path | None, typer.Option("--request", help="a TOML, JSON or YAML file, as in docs/audiences.md")
+]
 DEFAULT_CACHE = Path(".cache/merit")
 
 
@@ -364,6 +380,87 @@ def explain(folder: ModelFolder, user: str, interest: str, k: Annotated[int, typ
 def card(folder: ModelFolder) -> None:
     """What a model was made from, how good it is, and what not to use it for."""
     console.stdout.print(merit.load(folder).card(), markup=False)
+
+
+@audience_app.command(name="preview")
+def preview_audience(
+    folder: ModelFolder,
+    interests: Asked = None,
+    file: RequestFile = None,
+    override: Overrides = None,
+    labels: NewerLabels = None,
+    html: Annotated[Path | None, typer.Option("--page", help="write the page there")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell how many users an audience has, how it comes about, and what to expect. No user is named or written."""
+    asked = request.read(file, override or [], interests or [])
+    told = audiences.preview(merit.load(folder, labels), asked).figures
+    if html:
+        with storage_errors(html):
+            html.write_text(page.render(preview.audience_page(told)), encoding="utf-8")
+    _show_audience(told, as_json)
+
+
+@audience_app.command(name="build")
+def build_audience(
+    folder: ModelFolder,
+    out: Out,
+    interests: Asked = None,
+    file: RequestFile = None,
+    override: Overrides = None,
+    labels: NewerLabels = None,
+    as_json: AsJson = False,
+) -> None:
+    """Choose the users, draw holdout and control, and write them down with a page."""
+    asked = request.read(file, override or [], interests or [])
+    made = audiences.build(merit.load(folder, labels), asked, out)
+    if as_json:
+        console.show_json(_described(made))
+        return
+    _show_audience(audiences.figures_of(made), as_json=False)
+    console.stdout.print(f"hash {made.manifest.hash}")
+    console.stdout.print(f"Open {made.file('index.html').resolve().as_uri()} in a browser.")
+
+
+@audience_app.command(name="export")
+def export_audience(
+    audience_folder: Annotated[Path, typer.Argument(help="a folder that `merit audience build` wrote")],
+    out: Out,
+    form: Annotated[Form, typer.Option("--format", help="csv is safe to open in a spreadsheet")] = "parquet",
+    arm: Annotated[str, typer.Option(help="treatment, control, holdout, or all")] = "treatment",
+    model: Annotated[Path | None, typer.Option(help="the model that judges; by default the audience's own")] = None,
+    labels: NewerLabels = None,
+) -> None:
+    """Write the users to be contacted to a file, with a manifest of rows and hash."""
+    members = audiences.opened(audience_folder)
+    judge = merit.load(audiences.model_folder(members, model), labels)
+    _show(audiences.export(members, judge, form, out, arm))
+
+
+@audience_app.command(name="overlap")
+def overlap_audiences(
+    folders: Annotated[list[Path], typer.Argument(help="folders that `merit audience build` wrote")],
+    as_json: AsJson = False,
+) -> None:
+    """Tell whom audiences share, two by two."""
+    told = overlaps.lines(audiences.overlaps(folders))
+    if as_json:
+        console.show_json(told.to_dicts())
+    else:
+        console.show_table("Overlap", told.columns, told.rows())
+
+
+def _show_audience(told: Figures, as_json: bool) -> None:
+    shown = preview.audience_page(told)
+    if as_json:
+        console.show_json(preview.told_figures(told))
+        return
+    console.stdout.print(escape(shown.subtitle))
+    steps = preview.waterfall_table(told)
+    console.show_table(told.request.name, steps.columns, steps.rows())
+    console.show_table("", ["figure", "value", ""], [(tile.label, tile.value, tile.note) for tile in shown.tiles])
+    for note in told.notes:
+        console.stdout.print(f"note: {escape(note)}")
 
 
 @app.command()

@@ -126,7 +126,7 @@ class Model:
             }
         )
 
-    def audience(self, interest: str, n: int = 100, among: Any = None) -> pl.DataFrame:
+    def audience(self, interest: str | Interest, n: int = 100, among: Any = None) -> pl.DataFrame:
         """The n users most likely to want an interest, of all or `among` some."""
         wanted = self.interest(interest)
         eligible = None
@@ -237,8 +237,10 @@ class Model:
         )
         return table.sort("effect", "item_id", descending=[True, False]).head(k)
 
-    def interest(self, text: str) -> Interest:
+    def interest(self, text: str | Interest) -> Interest:
         """What a text means to this model. Blocked interests, and paraphrases of them, are refused."""
+        if isinstance(text, Interest):
+            return text
         if not isinstance(text, str) or not text.strip():
             raise DataError("An interest is a label or a phrase of a few words; this one is empty.")
         if len(text) > LONGEST:

@@ -1,0 +1,273 @@
+"""audience: a model and a request → who is addressed, in which arm, and what to expect; then a file to send.
+
+    model = merit.load("runs/demo")
+    asked = request.read(Path("spring.toml"))
+    preview(model, asked).figures                 # nothing is written
+    build(model, asked, Path("runs/spring/audience"))
+    export(opened(Path("runs/spring/audience")), model, "csv", Path("runs/spring/send"))
+
+The artifact: members.parquet, audience.json (figures), request.json (give it to `build` again), index.html.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import polars as pl
+from safetensors.numpy import load_file
+
+from merit import artifacts
+from merit.artifacts import Artifact
+from merit.campaign import export as exports
+from merit.campaign import lookalike, overlap, tables
+from merit.campaign.audience import ARMS, Audience, Figures, Meant, Origin, Scored, compose, require_enough
+from merit.campaign.combine import Combined, Reals, combined
+from merit.campaign.eligibility import Mask, waterfall
+from merit.campaign.export import Form
+from merit.campaign.forecast import Kept
+from merit.campaign.overlap import TREATED, Overlap
+from merit.campaign.request import SMALLEST, AudienceRequest
+from merit.campaign.rules import Attribute
+from merit.config import Frozen
+from merit.data.ragged import column_lists
+from merit.data.sources import files
+from merit.errors import ConfigError, DataError, MissingArtifact, PolicyError
+from merit.evaluation import reliability
+from merit.labels import policy
+from merit.labels.space import LabelSpace
+from merit.report import page
+from merit.report.preview import audience_page
+from merit.retrieval import mlp, store
+from merit.retrieval.exact import Exact
+from merit.types import Floats
+
+AUDIENCE, EXPORT = "audience", "audience-export"
+EVERYONE = "all"
+BLOCK = 65_536  # user vectors at a time
+
+
+class Model(Protocol):
+    """What is asked of a `merit.Model`. It stands behind the stages, so they cannot import it."""
+
+    artifact: Artifact
+    users: pl.DataFrame
+    labels: LabelSpace
+
+    def interest(self, text: str) -> Any: ...
+
+    def audience(self, interest: Any, n: int = 100) -> pl.DataFrame: ...
+
+
+def preview(model: Model, request: AudienceRequest) -> Audience:
+    """Everything about an audience, and nothing written. Refused where `build` would refuse."""
+    _require_harmless(model, request)
+    users = model.users["user_id"]
+    scored = _looked_alike(model, request) if request.lookalike else _wanted(model, request)
+    eligible, steps = waterfall(request.rules, users, lambda texts: _had(model, texts), request.as_of)
+    if request.lookalike and scored.seeds is not None and not request.lookalike.with_seeds:
+        eligible = eligible & ~scored.seeds
+    origin = Origin(
+        model=model.artifact.manifest.hash,
+        label_version=model.labels.version,
+        users=len(users),
+        tables={str(place): _hashes(place) for place in _tables(request)},
+    )
+    return compose(request, users, scored, eligible, steps, origin)
+
+
+def build(model: Model, request: AudienceRequest, out: Path) -> Artifact:
+    """The audience as an artifact. The same model, tables and request give the same bytes."""
+    made = preview(model, request)
+    with artifacts.writing(
+        out,
+        AUDIENCE,
+        config=request,
+        parents={"model": model.artifact},
+        inputs={str(place): files.fingerprint(tables.find(place, "table ="), place) for place in _tables(request)},
+    ) as draft:
+        made.members.write_parquet(draft.path / "members.parquet")
+        for name, values in (("audience", made.figures), ("request", request)):
+            (draft.path / f"{name}.json").write_text(values.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        (draft.path / "index.html").write_text(page.render(audience_page(made.figures)), encoding="utf-8")
+        draft.summary |= {"members": made.figures.members, **made.figures.arms}
+    return artifacts.load(out, AUDIENCE)
+
+
+def opened(folder: Path) -> Artifact:
+    """A finished audience, or the command that makes one."""
+    if not (folder / artifacts.MANIFEST).exists():
+        raise MissingArtifact(
+            f"{folder} holds no finished audience. Make one with `merit audience build MODEL --request FILE --out …`."
+        )
+    return artifacts.load(folder, AUDIENCE)
+
+
+def figures_of(audience: Artifact) -> Figures:
+    return Figures.model_validate_json(audience.file("audience.json").read_text(encoding="utf-8"))
+
+
+def model_folder(audience: Artifact, given: Path | None) -> Path:
+    """The model to judge an export by: the one given, or the one the audience was made with, if it is still there."""
+    parent = audience.manifest.parents["model"]
+    place = given or audience.path.parent / parent.path
+    if given is None and not (place / artifacts.MANIFEST).exists():
+        raise MissingArtifact(f"The model of {audience.path} is no longer at {place}. Name one with --model FOLDER.")
+    return place
+
+
+def export(audience: Artifact, model: Model, form: Form, out: Path, arm: str = TREATED) -> Artifact:
+    """Members as a file with a manifest: those to be contacted, or another arm, or "all" of them.
+
+    Interests are judged once more, by this model's label space: what was blocked since is not sent.
+    """
+    figures = figures_of(audience)
+    _require_harmless(model, figures.request)
+    for each in figures.interests:
+        model.interest(each.text)
+    if arm not in (*ARMS, EVERYONE):
+        raise ConfigError(f"There is no arm '{arm}'. Choose one of {', '.join((*ARMS, EVERYONE))}.")
+    members = pl.scan_parquet(audience.file("members.parquet"))
+    chosen = members if arm == EVERYONE else members.filter(pl.col("arm") == arm)
+    rows = int(chosen.select(pl.len()).collect(engine="streaming").item())
+    require_enough(rows, ())
+    config = ExportConfig(form=form, arm=arm)
+    with artifacts.writing(out, EXPORT, config=config, parents={"audience": audience}) as draft:
+        exports.WRITERS[form](chosen, draft.path / f"audience.{form}")
+        draft.summary |= {"rows": rows, "arm": arm}
+        if form == "csv":
+            draft.summary["ids marked against formulas"] = exports.marked(chosen)
+    return artifacts.load(out, EXPORT)
+
+
+class ExportConfig(Frozen):
+    form: Form
+    arm: str
+
+
+def overlaps(folders: Sequence[Path]) -> list[Overlap]:
+    """Audiences two by two."""
+    found = {str(folder): opened(folder) for folder in folders}
+    if len(found) < 2:
+        raise ConfigError("An overlap needs at least two audiences, each named once.")
+    return overlap.overlaps(
+        {
+            name: pl.read_parquet(each.file("members.parquet"), columns=["user_id", "arm"])
+            for name, each in found.items()
+        }
+    )
+
+
+# --- scores ----------------------------------------------------------------------------------------------------------
+
+
+def _wanted(model: Model, request: AudienceRequest) -> Scored:
+    meant = [model.interest(each.text) for each in request.interests]
+    weights = [each.weight for each in request.interests]
+    texts = [each.text for each in meant]
+    if len(set(texts)) < len(texts):
+        twice = next(text for text in texts if texts.count(text) > 1)
+        raise ConfigError(f"Two of the interests are names of '{twice}'. Name it once.")
+    told = [
+        Meant(
+            text=each.text,
+            label=each.label,
+            nearest=each.nearest,
+            similarity=round(each.similarity, 4),
+            far=each.far,
+            weight=weight,
+        )
+        for each, weight in zip(meant, weights, strict=True)
+    ]
+    found = combined(
+        ((_everybody(model, each), weight) for each, weight in zip(meant, weights, strict=True)), request.combine
+    )
+    return Scored(found, tuple(told), _kept(model))
+
+
+def _everybody(model: Model, interest: Any) -> Reals:
+    """The probability of all users, in their order."""
+    ranked = model.audience(interest, len(model.users))
+    return model.users.select("user_id").join(ranked, on="user_id", maintain_order="left")["probability"].to_numpy()
+
+
+def _kept(model: Model) -> Kept:
+    """How the model's probabilities did among test users."""
+    bins = reliability.by_bin(pl.read_parquet(model.artifact.file("propensity") / "reliability.parquet"))
+    return Kept(*(bins[name].to_numpy() for name in ("low", "promised", "true")))
+
+
+def _looked_alike(model: Model, request: AudienceRequest) -> Scored:
+    asked = request.lookalike
+    assert asked is not None
+    place = tables.find(asked.table, "lookalike.table =")
+    with files.reading(place):
+        frames = [
+            (frame, tables.column_in(frame, asked.user, file)) for frame, file in tables.scans(place, asked.table)
+        ]
+        ids = pl.concat([frame.select(pl.col(asked.user).cast(pl.String)) for frame, _ in frames])
+        given = ids.unique().collect(engine="streaming").to_series()
+    seeds = model.users["user_id"].is_in(given.implode()).to_numpy()
+    if seeds.sum() < SMALLEST:
+        raise PolicyError(
+            f"Fewer than {SMALLEST} users of {asked.table} are known to the model: users like so few are a description "
+            "of them. Give more seeds, with ids as in the model."
+        )
+    vectors = store.read(model.artifact.file("users"), _layers(model).users).vectors
+
+    def blocks() -> Iterator[Floats]:
+        vectors.check()
+        return (vectors.take(slice(start, start + BLOCK)) for start in range(0, len(seeds), BLOCK))
+
+    scores = lookalike.likeness(blocks, seeds)
+    return Scored(Combined(scores, scores, scores), seeds=seeds, separation=lookalike.separation(blocks, seeds))
+
+
+def _ids(frame: pl.LazyFrame, user: str, file: str) -> pl.LazyFrame:
+    tables.column_in(frame, user, file)
+    return frame.select(pl.col(user).cast(pl.String))
+
+
+def _layers(model: Model) -> Exact:
+    return Exact.of(mlp.load(load_file(model.artifact.file("mlp.safetensors"))))
+
+
+# --- eligibility -----------------------------------------------------------------------------------------------------
+
+
+def _had(model: Model, texts: Sequence[str]) -> Mask:
+    numbers = model.labels.find(list(texts))
+    if unknown := [text for text, number in zip(texts, numbers.tolist(), strict=True) if number < 0]:
+        raise DataError(f"The history knows labels, and '{unknown[0]}' is none. Name a label of the model.")
+    had = column_lists(model.users["history"])
+    owner = np.repeat(np.arange(len(had)), had.lengths())
+    return np.bincount(owner[np.isin(had.values, numbers)], minlength=len(had)) > 0
+
+
+def _require_harmless(model: Model, request: AudienceRequest) -> None:
+    """Attributes, seeds and labels that were had before can give away what an interest may not."""
+    rules = [rule for rule in request.rules if isinstance(rule, Attribute)]
+    texts = [text for rule in rules for text in (rule.column.replace("_", " "), *rule.among, *rule.not_among)]
+    texts += [request.lookalike.about] if request.lookalike else []
+    texts += [text for rule in request.rules for text in getattr(rule, "interests", ())]
+    known = policy.load(model.artifact.file("labels") / "policy.toml")
+    for text, verdict in zip(texts, policy.by_words(texts, known), strict=True):
+        if verdict:
+            raise PolicyError(
+                f"'{text}' is blocked by the sensitive-interest policy: {verdict.category}, by the word "
+                f"'{verdict.matched}'. People are not chosen by it (docs/policy.md)."
+            )
+
+
+def _tables(request: AudienceRequest) -> list[Path]:
+    """Every table the request names, once."""
+    named = [getattr(rule, "table", None) for rule in request.rules]
+    named += [request.lookalike.table] if request.lookalike else []
+    return sorted({place for place in named if place})
+
+
+def _hashes(place: Path) -> dict[str, str]:
+    root = place if place.is_dir() else place.parent
+    return {file.relative_to(root).as_posix(): artifacts.hash_file(file) for file in tables.find(place, "table =")}
