@@ -23,7 +23,7 @@ from merit.types import Floats, Ints
 class FitConfig(Frozen):
     epochs: int = Field(6, ge=1)
     batch_size: int = Field(256, ge=1)
-    learning_rate: float = Field(1e-3, gt=0)
+    learning_rate: float = Field(2e-3, gt=0)
     weight_decay: float = Field(0.01, ge=0)
 
 

@@ -24,9 +24,9 @@ BLOCK = 4096  # rows whose similarities are computed together
 class NegativesConfig(Frozen):
     mined: int = Field(8, ge=0)
     """Of an example's mined labels, drawn in proportion to how often each was said."""
-    popular: int = Field(16, ge=0)
+    popular: int = Field(32, ge=0)
     """Drawn by frequency to the power 3/4."""
-    random: int = Field(16, ge=1)
+    random: int = Field(64, ge=1)
     """Drawn evenly among live labels: every label must be met."""
     max_similarity: float = Field(0.6, gt=0, le=1)
     """Labels closer than this to a gold label are not called wrong."""
