@@ -98,23 +98,13 @@ def sampling(config: MiningConfig) -> DecodeConfig:
 
 
 def train_generator(
-    examples: Artifact,
-    labels: Artifact,
-    mined: Artifact | None,
-    out: Path,
-    config: GeneratorConfig,
-    seed: int,
-    start: Artifact | None = None,
+    examples: Artifact, labels: Artifact, mined: Artifact | None, out: Path, config: GeneratorConfig, seed: int
 ) -> Artifact:
-    """Train and write a generator. A run that was stopped goes on from its last checkpoint.
-
-    With `start` the weights are those of that generator; otherwise training begins from scratch, or from the backbone.
-    """
-    fresh = _untrained(examples, labels, config, seed) if start is None else load_generator(start, examples, labels)[0]
+    """Train and write a generator. A run that was stopped goes on from its last checkpoint."""
+    fresh = _untrained(examples, labels, config, seed)
     shop = fresh.shop
     model = backbone.adapt(fresh.model, config.backbone, shop.vocabulary, seed)
-    given = {"mined": mined, "start": start}
-    parents = {"examples": examples, "labels": labels} | {name: each for name, each in given.items() if each}
+    parents = {"examples": examples, "labels": labels} | ({"mined": mined} if mined else {})
     checkpoints = out.parent / f".{out.name}.checkpoints"
     with artifacts.writing(out, "generator", config=config, seed=seed, parents=parents) as draft:
         text = _corpus(_labelled(examples, "train", shop), mined, shop, config)
