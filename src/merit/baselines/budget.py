@@ -1,0 +1,24 @@
+"""The time a method may train for. All methods look at the same clock, and a test may put another one in its place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+clock: Callable[[], float] = time.perf_counter
+
+
+class Budget:
+    """Seconds, counted from the moment it is made."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._begin = clock()
+
+    def used(self) -> float:
+        """Seconds so far."""
+        return clock() - self._begin
+
+    def spent(self) -> float:
+        """The part of the budget that is gone; 1 or more when it is time to stop."""
+        return self.used() / max(self.seconds, 1e-9)

@@ -1,0 +1,44 @@
+"""What needs no model, as methods: popularity, the history's frequencies, and the paper's Trivial.
+
+One formula serves all three: a user's events with a label, plus one event that everybody shares out by popularity.
+Shares of it are comparable across users, however busy they are, and rank as count, then popularity, then number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merit.baselines import dense
+from merit.baselines.budget import Budget
+from merit.baselines.world import FREE, Answer, World
+from merit.evaluation.predictions import head, owners, select
+
+
+def popularity(world: World, seed: int) -> Answer:
+    """The same labels for everyone."""
+    return _shares(world, np.zeros_like(world.test.counts))
+
+
+def history_frequency(world: World, seed: int) -> Answer:
+    """The labels most frequent in the history, then the most popular ones."""
+    return _shares(world, world.test.counts)
+
+
+def trivial(world: World, seed: int) -> Answer:
+    """The paper's: the five most frequently purchased labels. At free length, nothing bought is nothing said."""
+    answer = _shares(world, world.test.purchases)
+    bought = dense.matrix(world.test.history, world.test.purchases, len(world.labels)).toarray()
+    first = head(answer.ranked, FREE)
+    return replace(answer, free=select(first, bought[owners(first), first.values] > 0))
+
+
+def _shares(world: World, events: NDArray[np.int32]) -> Answer:
+    clock = Budget(world.seconds)
+    everybody = world.popularity / max(1, int(world.popularity.sum()) + 1)  # the sum stays under one event
+    own = dense.matrix(world.test.history, events, len(world.labels)).toarray().astype(np.float64)
+    scores = (own + everybody) / (own.sum(axis=1, keepdims=True) + 1)
+    told = {"parameters": 0.0, "train_seconds": 0.0, "predict_seconds": clock.used()}
+    return dense.answer(scores, world, told)

@@ -1,0 +1,152 @@
+"""A next-label transformer in the manner of SASRec (Kang & McAuley 2018): self-attention over the sequence of events.
+
+An event is the mean of its item's label embeddings, since our items are what their labels say. At every position the
+labels of the next event are right, and at the last one the gold labels. The published loss draws one negative; with a
+few thousand labels the whole softmax is affordable and better, and all labels are ranked, never a sample.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from merit.baselines import dense, validation
+from merit.baselines.budget import Budget
+from merit.baselines.fitting import FitConfig, fit
+from merit.baselines.world import Answer, World
+from merit.config import Frozen
+from merit.data.labelled import Labelled
+from merit.data.ragged import Ragged
+from merit.errors import ConfigError
+from merit.evaluation.predictions import owners, ranks
+from merit.objective.losses import linear_set_loss
+from merit.seeds import stream
+from merit.types import Floats, Ints
+
+CHECKED = 500  # validation users asked while training
+BLOCK = 512  # users scored at a time
+
+
+class SasrecConfig(Frozen):
+    width: int = Field(50, ge=2)
+    blocks: int = Field(2, ge=1)
+    heads: int = Field(1, ge=1)
+    dropout: float = Field(0.2, ge=0, lt=1)
+    events: int = Field(50, ge=1)
+    """The newest ones that are read."""
+    fit: FitConfig = FitConfig(batch_size=128, learning_rate=1e-3)
+
+
+class Sasrec(nn.Module):
+    def __init__(self, n_labels: int, config: SasrecConfig) -> None:
+        super().__init__()
+        self.labels = nn.Embedding(n_labels, config.width)
+        nn.init.normal_(self.labels.weight, std=config.width**-0.5)
+        self.place = nn.Parameter(0.02 * torch.randn(config.events, config.width))
+        self.dropout = nn.Dropout(config.dropout)
+        block = nn.TransformerEncoderLayer(
+            config.width, config.heads, config.width, config.dropout, batch_first=True, norm_first=True
+        )
+        self.blocks = nn.TransformerEncoder(
+            block, config.blocks, norm=nn.LayerNorm(config.width), enable_nested_tensor=False
+        )
+
+    def forward(self, labels: Tensor, starts: Tensor, rows: Tensor, shape: tuple[int, int]) -> Tensor:
+        """(B, L, width). Event i is the bag labels[starts[i] : starts[i + 1]] at the place rows[i] of (B · L,)."""
+        means = nn.functional.embedding_bag(labels, self.labels.weight, starts, mode="mean")
+        entered = means.new_zeros(shape[0] * shape[1], means.shape[1]).index_copy(0, rows, means)
+        hidden = entered.view(*shape, -1) * means.shape[1] ** 0.5 + self.place[: shape[1]]
+        causal = nn.Transformer.generate_square_subsequent_mask(shape[1], device=hidden.device)
+        states: Tensor = self.blocks(self.dropout(hidden), mask=causal, is_causal=True)
+        return states
+
+
+def sasrec(world: World, seed: int, config: SasrecConfig | None = None) -> Answer:
+    """Scores are the probabilities of the last position."""
+    config = config or SasrecConfig()
+    budget = Budget(world.seconds)
+    if world.text is None:
+        raise ConfigError("SASRec reads events in order and needs the labels of items: give the world its text.")
+    bags: Ragged = world.text.shop.item_labels
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(stream(seed, "sasrec").integers(2**63)))
+        model = Sasrec(len(world.labels), config)
+    train = world.train
+    newest = _newest(train, config.events)
+    checked = np.arange(min(CHECKED, len(world.validation)))
+    told = fit(
+        model,
+        lambda rows, _: _loss(model, newest.gather(rows), train.gold.gather(rows), bags),
+        newest.lengths(),
+        config.fit,
+        seed,
+        budget,
+        lambda: validation.recall_of_scores(
+            _chances(model, _newest(world.validation, config.events).gather(checked), bags), world
+        ),
+    )
+    scores = _chances(model, _newest(world.test, config.events), bags)
+    return dense.answer(scores, world, told | {"predict_seconds": budget.used() - told["train_seconds"]})
+
+
+def _newest(examples: Labelled, most: int) -> Ragged:
+    """The newest items of each history, newest last. A history without items is one event without labels: item -1."""
+    rows = [examples.items[row][-most:] for row in range(len(examples))]
+    return Ragged.of([row.tolist() or [-1] for row in rows])
+
+
+def _loss(model: Sasrec, items: Ragged, gold: Ragged, bags: Ragged) -> Tensor:
+    """The mean over an example's next events, plus that of its gold labels, which are what is asked for."""
+    rows, right, weights = targets(items, gold, bags)
+    chosen = _states(model, items, bags).flatten(0, 1)[torch.from_numpy(rows)]
+    return linear_set_loss(chosen, model.labels.weight, _padded(right), torch.from_numpy(weights), beta=0.0)[0]
+
+
+def targets(items: Ragged, gold: Ragged, bags: Ragged) -> tuple[Ints, Ragged, Floats]:
+    """Positions of (B · L,), the labels that are right at each, and what each weighs.
+
+    First every event but the last of its row, where the next event has labels; then the last of every row.
+    """
+    line, place, width = owners(items), ranks(items), int(items.lengths().max())
+    following = np.flatnonzero(place > 0)
+    following = following[bags.lengths()[items.values[following]] > 0]
+    counts = np.bincount(line[following], minlength=len(items))
+    rows = np.concatenate([(line * width + place)[following] - 1, np.arange(len(items)) * width + items.lengths() - 1])
+    weights = np.concatenate([1 / counts[line[following]], np.ones(len(items))]) / len(items)
+    return rows, dense.stacked(bags.gather(items.values[following]), gold), weights.astype(np.float32)
+
+
+def _padded(lists: Ragged) -> Tensor:
+    """(rows, longest), -1 beyond the end of a row."""
+    padded = np.full((len(lists), int(lists.lengths().max())), -1, dtype=np.int64)
+    padded[owners(lists), ranks(lists)] = lists.values
+    return torch.from_numpy(padded)
+
+
+def _states(model: Sasrec, items: Ragged, bags: Ragged) -> Tensor:
+    """(B, L, width), padded on the right: causal attention never looks there."""
+    sizes = items.lengths()
+    shape = (len(items), int(sizes.max()))
+    places = np.arange(len(items.values)) + np.repeat(np.arange(len(items)) * shape[1] - items.offsets[:-1], sizes)
+    known = items.values >= 0
+    labels, counts = bags.take(items.values[known].astype(np.int64))
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]]) if len(counts) else np.zeros(0, np.int64)
+    states: Tensor = model(
+        torch.from_numpy(labels.astype(np.int64)), torch.from_numpy(starts), torch.from_numpy(places[known]), shape
+    )
+    return states
+
+
+def _chances(model: Sasrec, items: Ragged, bags: Ragged) -> Floats:
+    """(examples, labels)"""
+    model.eval()
+    found = []
+    with torch.inference_mode():
+        for at in range(0, len(items), BLOCK):
+            part = items.gather(np.arange(at, min(at + BLOCK, len(items))))
+            last = torch.from_numpy(part.lengths() - 1)
+            hidden = _states(model, part, bags)[torch.arange(len(part)), last]
+            found.append((hidden @ model.labels.weight.T).softmax(1).numpy())
+    return np.concatenate(found)

@@ -1,0 +1,31 @@
+"""The world of a comparison, from artifacts: what every method sees, with the test users' gold taken out."""
+
+from __future__ import annotations
+
+from merit.artifacts import Artifact
+from merit.baselines.world import Text, World, without_gold
+from merit.generator.backbone import BackboneConfig
+from merit.generator.corpus import TextConfig, write_prompts
+from merit.labels import space
+from merit.stages.evaluate import training_popularity
+from merit.stages.generator import GeneratorConfig, _labelled, _shop
+from merit.stages.labels import load_vectors
+
+
+def make_world(
+    examples: Artifact, labels: Artifact, backbone: BackboneConfig, text: TextConfig, seconds: float
+) -> World:
+    """`seconds` is what a method may spend on training, on this machine."""
+    known = space.load(labels.path)
+    shop = _shop(examples, labels, known, GeneratorConfig(backbone=backbone, text=text))
+    train, validation, test = (_labelled(examples, split, shop) for split in ("train", "validation", "test"))
+    return World(
+        train=train,
+        validation=validation,
+        test=without_gold(test),
+        labels=known,
+        vectors=load_vectors(labels),
+        popularity=training_popularity(known),
+        seconds=seconds,
+        text=Text(shop, backbone, *(write_prompts(part, shop, text) for part in (train, validation, test))),
+    )

@@ -1,0 +1,79 @@
+"""Every method meets the same small planted world and keeps the same promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from merit.baselines import budget, validation
+from merit.baselines.world import BUDGET, Answer, World
+from merit.data.ragged import Ragged
+from merit.evaluation.predictions import head
+from merit.methods import METHODS
+from tests.baselines.small import make_small, ticking
+
+Small = tuple[World, Ragged]
+
+QUICK = {"trivial", "popularity", "history frequency", "linear", "ALS", "label tree"}
+NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in METHODS]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
+    return make_small(tmp_path_factory.mktemp("shop"))
+
+
+def answered(name: str, world: World, monkeypatch: pytest.MonkeyPatch) -> Answer:
+    monkeypatch.setattr(budget, "clock", ticking())
+    return METHODS[name](world, 7)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_method_keeps_its_promises(name: str, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, gold = small
+    answer = answered(name, world, monkeypatch)
+    live = world.labels.live_mask()
+    for said in (answer.ranked, *([answer.free] if answer.free else [])):
+        assert len(said) == len(world.test)
+        assert live[said.values].all()
+        assert all(len(set(said[row].tolist())) == len(said[row]) for row in range(len(said)))
+    assert answer.ranked.lengths().min() >= min(BUDGET, int(live.sum()))
+    assert {"parameters", "train_seconds", "predict_seconds"} <= answer.told.keys()
+    in_order(answer, world)
+    better_than_chance(answer, world, gold)
+    same(answer, answered(name, world, monkeypatch), len(world.labels))
+
+
+def in_order(answer: Answer, world: World) -> None:
+    """Scores are finite, zero for what may not be said, and fall along the ranked list."""
+    if answer.scores is None:
+        return
+    scores = answer.scores(np.arange(len(world.labels)))
+    assert scores.shape == (len(world.test), len(world.labels))
+    assert np.isfinite(scores).all()
+    assert not scores[:, ~world.labels.live_mask()].any()
+    for row in range(len(scores)):
+        assert (np.diff(scores[row, answer.ranked[row]]) <= 0).all()
+
+
+def better_than_chance(answer: Answer, world: World, gold: Ragged) -> None:
+    """By three standard errors: a random ranking finds a gold as often as any label is in the list."""
+    chance = BUDGET / int(world.labels.live_mask().sum())
+    error = np.sqrt(chance * (1 - chance) / len(gold.values))
+    assert validation.recall(head(answer.ranked, BUDGET), gold) > chance + 3 * error
+
+
+def same(one: Answer, other: Answer, n_labels: int) -> None:
+    assert np.array_equal(one.ranked.values, other.ranked.values)
+    assert (one.free is None) == (other.free is None)
+    if one.free is not None and other.free is not None:
+        assert np.array_equal(one.free.values, other.free.values)
+    if one.scores is not None and other.scores is not None:
+        assert np.array_equal(one.scores(np.arange(n_labels)), other.scores(np.arange(n_labels)))
+
+
+def test_the_world_does_not_know_what_test_users_bought(small: Small) -> None:
+    world, gold = small
+    assert len(gold.values)
+    assert not len(world.test.gold.values)
+    assert not len(world.test.later.values)

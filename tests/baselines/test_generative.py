@@ -1,0 +1,156 @@
+"""The parts of the methods that write labels: beams that are summed, own prefixes, clusters behind the text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from merit.baselines.generative import corpus_of, label_corpus, speaker
+from merit.baselines.groov import GroovConfig, _Reader, _spellings, _written, beam_sums, filled
+from merit.baselines.ocd import OcdConfig, batch_of, sampled
+from merit.baselines.sasrec import Sasrec, SasrecConfig, _states, targets
+from merit.baselines.world import World
+from merit.baselines.xlgen import _Guide, _likely, _means, frequent_first, label_clusters
+from merit.data.ragged import Ragged
+from tests.baselines.small import make_small
+
+SEP, END = 98, 99
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return make_small(Path(tmp_path_factory.mktemp("shop")))[0]
+
+
+def rows(lists: Ragged) -> list[list[int]]:
+    return [lists[row].tolist() for row in range(len(lists))]
+
+
+# --- GROOV -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_label_has_the_probability_of_all_beams_it_is_in() -> None:
+    said = [[[1, 2], [2, 3], [4]], [[5], [], [6]]]
+    labels, masses = beam_sums(said, np.array([[0.3, 0.25, 0.1], [0.2, 0.1, 0.2]], np.float32))
+    assert rows(labels) == [[2, 1, 3, 4], [5, 6]]
+    assert masses.tolist() == pytest.approx([0.55, 0.3, 0.25, 0.1, 0.2, 0.2])
+
+
+def test_short_lists_are_filled_with_other_labels() -> None:
+    assert rows(filled(Ragged.of([[2, 1], []]), Ragged.of([[1, 7, 8], [4, 5, 6]]), budget=3)) == [[2, 1, 7], [4, 5, 6]]
+
+
+def test_only_terminated_spellings_count() -> None:
+    assert _spellings([1, 2, SEP, SEP, 3, END, 4, SEP], SEP, END) == [(1, 2), (3,)]
+    assert _spellings([1, SEP, 2], SEP, END) == [(1,)]
+
+
+def test_a_label_is_known_by_its_text_in_other_tokens_too(world: World) -> None:
+    read = _Reader(world)
+    assert world.text is not None
+    words, paths = world.text.shop.vocabulary, world.text.shop.paths
+    label = next(row for row, text in enumerate(world.labels.texts) if len(text.split()) == 2)
+    first, second = words.encode(world.labels.texts[label].split())
+    own = list(paths.path(label))
+    assert own != [*first, *second]
+    assert read.labels([*own, words.sep, *first, *second, words.sep, *first, *first, words.end]) == [label]
+    assert (read.spelt, read.invented) == (3, 1)
+
+
+def test_an_open_beam_has_the_probability_the_model_gives_it(world: World) -> None:
+    pupil = speaker(world, 7)
+    assert world.text is not None
+    prompts = [world.text.test[0], world.text.test[1][:9]]  # of different length: one is padded
+    written, logs = _written(pupil, prompts, GroovConfig(beams=3, max_tokens=5))
+    for prompt, beams, own in zip(prompts, written, logs, strict=True):
+        for tokens, log in zip(beams, own, strict=True):
+            said = tokens[: tokens.index(pupil.words.end) + 1] if pupil.words.end in tokens else tokens
+            with torch.inference_mode():
+                read = torch.tensor([[*prompt.tolist(), *said]])
+                chances = pupil.model(input_ids=read).logits.log_softmax(-1)[0, len(prompt) - 1 : -1]
+            assert float(chances[range(len(said)), said].sum()) == pytest.approx(float(log), abs=1e-3)
+
+
+# --- OCD -------------------------------------------------------------------------------------------------------------
+
+
+def test_on_its_own_prefix_all_missing_golds_are_right() -> None:
+    paths = Ragged.of([[10], [11], [12], [13]])
+    words: Any = SimpleNamespace(sep=SEP, end=END)
+    corpus = corpus_of(Ragged.of([[50, 51], [52]]), Ragged.of([[0, 1], [2]]), paths, words)
+    own = Ragged.of([[3, 0], [2, 3]])  # a mistake and then a gold; a gold and then a mistake
+    pupil: Any = SimpleNamespace(words=words)
+    batch = batch_of(own, np.array([0, 1]), corpus, pupil)
+    right = [sorted(set(row) - {-1}) for row in batch.valid_ids.tolist()]
+    assert batch.input_ids.tolist() == [[50, 51, 13, SEP, 10], [52, 12, SEP, 13, 0]]
+    first = [[10, 11], [SEP], [10, 11], [SEP]]  # 11 is still missing at the end: it must not stop there
+    second = [[12], [END], [END], [END]]
+    assert right == first + second
+
+
+def test_samples_are_live_labels_and_their_own(world: World) -> None:
+    pupil, corpus = speaker(world, 7), label_corpus(world)
+    prompts = corpus.prompts.gather(np.arange(8))
+    one, other = (sampled(pupil, prompts, OcdConfig(max_labels=3), seed) for seed in (1, 2))
+    assert world.labels.live_mask()[one.values].all()
+    assert 1 <= one.lengths().min() <= one.lengths().max() <= 3
+    assert rows(one) != rows(other)
+
+
+# --- XLGen -----------------------------------------------------------------------------------------------------------
+
+
+def test_labels_are_ordered_by_frequency() -> None:
+    popularity = np.array([5, 9, 9, 1])
+    assert rows(frequent_first(Ragged.of([[0, 3, 2, 1], [3, 0]]), popularity)) == [[1, 2, 0, 3], [0, 3]]
+
+
+def test_clusters_stand_behind_the_text() -> None:
+    guide = _Guide(cluster=np.array([1, 0, 1, 2]), number=3, first=100)
+    clusters = guide.of(Ragged.of([[0, 2, 3], [1]]))
+    assert rows(clusters) == [[1, 2], [0]]
+    assert rows(guide.behind(Ragged.of([[7, 8], [9]]), clusters, guide.to_labels)) == [
+        [7, 8, 101, 102, 104],
+        [9, 100, 104],
+    ]
+
+
+def test_the_mean_state_leaves_out_what_is_behind_the_text() -> None:
+    hidden = torch.arange(12, dtype=torch.float32).reshape(2, 3, 2)
+    assert _means(hidden, np.array([2, 1])).tolist() == [[1, 2], [6, 7]]
+
+
+def test_at_least_one_cluster_is_named() -> None:
+    assert _likely(np.array([-1.0, 2.0, 3.0], np.float32)) == [2, 1]
+    assert _likely(np.array([-2.0, -1.0], np.float32)) == [1]
+
+
+def test_labels_of_the_same_users_share_a_cluster(world: World) -> None:
+    cluster = label_clusters(world, 6, seed=7)
+    assert cluster.shape == (len(world.labels),)
+    assert len(np.unique(cluster)) == 6
+
+
+# --- SASRec ----------------------------------------------------------------------------------------------------------
+
+BAGS = Ragged.of([[0, 1], [2], [], [3]])
+
+
+def test_the_next_event_is_right_and_at_the_end_the_gold() -> None:
+    where, right, weights = targets(Ragged.of([[0, 2, 1, 3], [1]]), Ragged.of([[5], [4, 6]]), BAGS)
+    assert where.tolist() == [1, 2, 3, 4]  # the event without labels is no target; two rows of four positions
+    assert rows(right) == [[2], [3], [5], [4, 6]]
+    assert weights.tolist() == pytest.approx([0.25, 0.25, 0.5, 0.5])
+
+
+def test_what_comes_later_changes_nothing_before() -> None:
+    model = Sasrec(7, SasrecConfig(width=8, events=5)).eval()
+    with torch.inference_mode():
+        one, other = (_states(model, Ragged.of([items]), BAGS) for items in ([0, 1, 3], [0, 1, 0]))
+    assert torch.allclose(one[:, :2], other[:, :2], atol=1e-6)
+    assert not torch.allclose(one[:, 2], other[:, 2], atol=1e-3)
