@@ -107,8 +107,8 @@ def train_generator(
     parents = {"examples": examples, "labels": labels} | ({"mined": mined} if mined else {})
     checkpoints = out.parent / f".{out.name}.checkpoints"
     with artifacts.writing(out, "generator", config=config, seed=seed, parents=parents) as draft:
-        text = _corpus(_labelled(examples, "train", shop), mined, shop, config)
-        held_out = _labelled(examples, "validation", shop)
+        text = _corpus(read_labelled(examples, "train", shop), mined, shop, config)
+        held_out = read_labelled(examples, "validation", shop)
         checked = fresh, held_out, corpus.write_prompts(held_out, shop, config.text)
         with SummaryWriter(str(draft.path / "log")) as log:
             progress = train(
@@ -141,7 +141,7 @@ def load_generator(generator: Artifact, examples: Artifact, labels: Artifact) ->
     config = GeneratorConfig.model_validate(generator.manifest.config)
     known = space.load(labels.path)
     vocabulary = tokenizer.load(generator.file("tokenizer.json"))
-    shop = _shop(examples, labels, known, config, vocabulary)
+    shop = read_shop(examples, labels, known, config, vocabulary)
     model = backbone.make(config.backbone.model_copy(update={"name": str(generator.path)}), vocabulary, seed=0)
     return Generator(model, shop, known, shop.trie(known.live_mask())), config
 
@@ -150,13 +150,13 @@ def read_examples(
     examples: Artifact, split: Split, generator: Generator, config: GeneratorConfig
 ) -> tuple[Labelled, Ragged]:
     """The examples of a split and their prompts."""
-    found = _labelled(examples, split, generator.shop)
+    found = read_labelled(examples, split, generator.shop)
     return found, corpus.write_prompts(found, generator.shop, config.text)
 
 
 def _untrained(examples: Artifact, labels: Artifact, config: GeneratorConfig, seed: int) -> Generator:
     known = space.load(labels.path)
-    shop = _shop(examples, labels, known, config)
+    shop = read_shop(examples, labels, known, config)
     model = backbone.make(config.backbone, shop.vocabulary, seed)
     if config.label_vectors:
         if config.backbone.name != backbone.TINY:
@@ -165,13 +165,14 @@ def _untrained(examples: Artifact, labels: Artifact, config: GeneratorConfig, se
     return Generator(model, shop, known, shop.trie(known.live_mask()))
 
 
-def _shop(
+def read_shop(
     examples: Artifact,
     labels: Artifact,
     known: LabelSpace,
     config: GeneratorConfig,
     vocabulary: tokenizer.Vocabulary | None = None,
 ) -> Shop:
+    """The shop in tokens, in a given vocabulary or in the backbone's own."""
     items = pl.read_parquet(examples.file("items.parquet"))
     medoids = pl.read_parquet(labels.file("clusters.parquet"))["name"].to_list()
     words = vocabulary or _vocabulary(items, known, config.backbone)
@@ -185,7 +186,8 @@ def _vocabulary(items: pl.DataFrame, known: LabelSpace, config: BackboneConfig) 
     return tokenizer.pretrained(backbone.folder(config.name))
 
 
-def _labelled(examples: Artifact, split: Split, shop: Shop) -> Labelled:
+def read_labelled(examples: Artifact, split: Split, shop: Shop) -> Labelled:
+    """The examples of a split, in labels."""
     with console.spinner(f"reading the {split} examples"):
         return joined(
             label_examples(part.users, part.events, part.examples, split, shop.item_labels) for part in shards(examples)

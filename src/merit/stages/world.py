@@ -8,7 +8,7 @@ from merit.generator.backbone import BackboneConfig
 from merit.generator.corpus import TextConfig, write_prompts
 from merit.labels import space
 from merit.stages.evaluate import training_popularity
-from merit.stages.generator import GeneratorConfig, _labelled, _shop
+from merit.stages.generator import GeneratorConfig, read_labelled, read_shop
 from merit.stages.labels import load_vectors
 
 
@@ -17,8 +17,8 @@ def make_world(
 ) -> World:
     """`seconds` is what a method may spend on training, on this machine."""
     known = space.load(labels.path)
-    shop = _shop(examples, labels, known, GeneratorConfig(backbone=backbone, text=text))
-    train, validation, test = (_labelled(examples, split, shop) for split in ("train", "validation", "test"))
+    shop = read_shop(examples, labels, known, GeneratorConfig(backbone=backbone, text=text))
+    train, validation, test = (read_labelled(examples, split, shop) for split in ("train", "validation", "test"))
     return World(
         train=train,
         validation=validation,
