@@ -125,16 +125,21 @@ def training_popularity(known: LabelSpace) -> Ints:
 
 def length_matched(runs: Sequence[Predictions]) -> list[Predictions]:
     """Teacher forcing made as long as self-correction: END suppressed, cut at the other's mean length."""
-    lengths = [run.free.lengths().mean() for run in runs if run.method == CORRECTED]
+    lengths = [run.free.lengths().mean() for run in runs if _trained_by(run, CORRECTED)]
     if not lengths:
         return []
     size = max(1, round(float(np.mean(lengths))))
-    forced = [run for run in runs if run.method == CONTROLLED and run.ranked is not None]
+    forced = [run for run in runs if _trained_by(run, CONTROLLED) and run.ranked is not None]
     return [
         replace(run, method=f"{CONTROLLED}, {size} label{'s' * (size > 1)}", free=head(run.ranked, size))
         for run in forced
         if run.ranked
     ]
+
+
+def _trained_by(run: Predictions, objective: str) -> bool:
+    """Whether these are the lists a generator of that objective itself wrote, whatever its temper."""
+    return run.method.split(" (")[0] == objective and "," not in run.method
 
 
 def _truth(examples: Labelled, known: LabelSpace, vectors: Floats) -> Truth:
@@ -158,11 +163,11 @@ def _truth(examples: Labelled, known: LabelSpace, vectors: Floats) -> Truth:
 
 def _pictures(runs: Sequence[Predictions], truth: Truth, known: LabelSpace, seed: int) -> list[results.Picture]:
     """Lists of both kinds of training side by side, where both are there."""
-    by_name = {run.method: run for run in runs}
-    if CONTROLLED not in by_name or CORRECTED not in by_name:
+    both = [next((run for run in runs if _trained_by(run, objective)), None) for objective in (CONTROLLED, CORRECTED)]
+    if both[0] is None or both[1] is None:
         return []
     had = np.bincount(truth.history.values, minlength=truth.labels)
-    return results.pictures(by_name[CONTROLLED], by_name[CORRECTED], truth, known.texts, had, seed)
+    return results.pictures(both[0], both[1], truth, known.texts, had, seed)
 
 
 def _markdown(figures: pl.DataFrame) -> str:

@@ -57,7 +57,7 @@ class ObjectiveConfig(TrainConfig):
     @property
     def name(self) -> str:
         """What tables call a generator trained like this."""
-        return self.objective if self.beta is None else f"{self.objective}, β = {self.beta:g}"
+        return self.objective if self.beta is None else f"{self.objective} (β = {self.beta:g})"
 
     def resolved(self) -> Objective:
         chosen = OBJECTIVES[self.objective]

@@ -73,7 +73,8 @@ class RunConfig(Frozen):
     """Whether tokens that are whole labels start from their label vectors."""
     stage_1: ObjectiveConfig = ObjectiveConfig(objective="teacher-forcing")
     mining: MiningConfig = MiningConfig()
-    stage_2: ObjectiveConfig = ObjectiveConfig(objective="self-correction")
+    stage_2: ObjectiveConfig = ObjectiveConfig(objective="self-correction", beta=0.0)
+    """The uniform temper ranks far better than the paper's pooling: docs/decisions/0006-uniform-temper.md."""
     predict: PredictConfig = PredictConfig()
     states: StatesConfig = StatesConfig()
     propensity: PropensityRun = PropensityRun()
