@@ -23,10 +23,10 @@ MOST = 200  # different items, the newest ones: older ones hardly ever reach the
 
 def leave_one_out(
     model: Artifact, labels: Artifact, items: NDArray[np.int32], label: int
-) -> tuple[Floats, Ints, NDArray[np.float64]]:
+) -> tuple[Floats, Ints, NDArray[np.float64], NDArray[np.float64]]:
     """(1 + items, width): the user's vector, then without each of the different items, newest first.
 
-    Also those items, and how often the label is in each of these histories.
+    Also those items, how often the label is in each of these histories, and how many labels are in all.
     """
     newest_first = items[::-1]
     _, first = np.unique(newest_first, return_index=True)
@@ -44,4 +44,5 @@ def leave_one_out(
     times = np.concatenate([counts for _, counts in own]).astype(np.int32)
     known = Known(states, Ragged.of([found.tolist() for found, _ in own]), times)
     often = np.array([counts[found == label].sum() for found, counts in own], dtype=np.float64)
-    return scorer.vectors(known).numpy(), distinct, often
+    totals = np.array([counts.sum() for _, counts in own], dtype=np.float64)
+    return scorer.vectors(known).numpy(), distinct, often, totals

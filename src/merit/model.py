@@ -26,7 +26,7 @@ from safetensors.numpy import load_file
 
 from merit import artifacts, console
 from merit.artifacts import Artifact
-from merit.data.ragged import Ragged, column_lists
+from merit.data.ragged import column_lists, ranges
 from merit.errors import DataError, MissingArtifact, PolicyError
 from merit.evaluation.predictions import select
 from merit.labels import encoders, policy, space
@@ -84,11 +84,16 @@ class Model:
         self.artifact = artifact
         self._labels = newer or artifacts.load(artifact.file("labels"), "labels", verify=False)
         self.labels: LabelSpace = space.load(self._labels.path)
+        self._require_descendant()
         self.users: pl.DataFrame = pl.read_parquet(artifact.file("users.parquet"))
         self._row = pl.Series(self.users["user_id"]).to_frame().with_row_index("row")
         arrays = load_file(artifact.file("mlp.safetensors"))
         self._repeats = arrays["repeat"].astype(np.float64).tolist()
+        known = arrays["repeat_labels"].astype(np.float64)
+        self._label_repeats = np.pad(known, (0, len(self.labels) - len(known)))  # zero for labels added later
         self._had, self._times = column_lists(self.users["history"]), column_lists(self.users["counts"]).values
+        owner = np.repeat(np.arange(len(self.users)), self._had.lengths())
+        self._totals = np.bincount(owner, weights=self._times, minlength=len(self.users))[owner]
         weights = mlp.load(arrays)
         exact = Exact.of(weights)
         people, interests = (store.read(artifact.file(name), layer) for name, layer in _sides(exact))
@@ -222,9 +227,11 @@ class Model:
         row = int(self._rows([user])[0])
         wanted = self.interest(interest)
         items = column_lists(self.users["items"])[row]
-        vectors, distinct, times = leave_one_out(self.artifact, self._labels, items, wanted.label)
+        vectors, distinct, times, totals = leave_one_out(self.artifact, self._labels, items, wanted.label)
         halves = self._scorer.exact.users.halves(vectors)
-        scores = self._scorer.exact.scores(halves, self._label_half(wanted)) + self._repeat(times)
+        scores = self._scorer.exact.scores(halves, self._label_half(wanted))
+        if wanted.label >= 0:
+            scores = scores + self._repeats_of(times, np.maximum(totals, 1), np.full(len(times), wanted.label))
         names = pl.read_parquet(self.artifact.file("items.parquet"), columns=["item_id", "title"])
         table = pl.DataFrame(
             {
@@ -310,16 +317,16 @@ class Model:
     def _against(self, rows: Ints, wanted: Interest) -> Doubles:
         """The scores of some users for one interest."""
         halves = self._scorer.exact.users.halves(self._scorer.users.vectors.take(rows))
-        times = np.zeros(len(self.users))
-        had, often = self._users_with(wanted)
-        times[had] = often
-        return self._scorer.exact.scores(halves, self._label_half(wanted)) + self._repeat(times[rows])
+        added = np.zeros(len(self.users))
+        had, places = self._users_with(wanted)
+        added[had] = self._repeat(places)
+        return self._scorer.exact.scores(halves, self._label_half(wanted)) + added[rows]
 
     def _best_users(self, wanted: Interest, n: int, eligible: NDArray[np.bool_] | None) -> Ranked:
-        had, often = self._users_with(wanted)
+        had, places = self._users_with(wanted)
         if eligible is not None:
-            had, often = had[eligible[had]], often[eligible[had]]
-        added = self._repeat(often)
+            had, places = had[eligible[had]], places[eligible[had]]
+        added = self._repeat(places)
         dense = self._scorer.audience(wanted.vector, min(n + additions.ahead(added), len(self.users)), eligible)
         halves = self._scorer.exact.users.halves(self._scorer.users.vectors.take(had))
         own = self._scorer.exact.scores(halves, self._label_half(wanted))
@@ -336,21 +343,24 @@ class Model:
             scores = self._scorer.score(*pairs)
             yield additions.merged_lists(dense, kept, scores, added[alive], k, len(self.labels))
 
-    def _users_with(self, wanted: Interest) -> tuple[Ints, Doubles]:
-        """The rows of users who had this label, and how often. A phrase that is no label nobody had."""
+    def _users_with(self, wanted: Interest) -> tuple[Ints, Ints]:
+        """The rows of users who had this label, and its places in the histories. A phrase nobody had."""
         places = np.flatnonzero(self._had.values == wanted.label) if wanted.label >= 0 else np.zeros(0, np.int64)
-        rows = np.searchsorted(self._had.offsets, places, side="right") - 1
-        return rows, self._times[places].astype(np.float64)
+        return np.searchsorted(self._had.offsets, places, side="right") - 1, places
 
     def _added(self, rows: Ints) -> Doubles:
         """Beside the labels of these users' histories: what having had them adds."""
-        times, _ = Ragged(self._had.offsets, self._times).take(rows)
-        return self._repeat(times.astype(np.float64))
+        return self._repeat(ranges(self._had.offsets[rows], self._had.offsets[rows + 1])[0])
 
-    def _repeat(self, times: Doubles) -> Doubles:
-        """What a label in the user's own history adds to the log-odds, by how often it is there."""
-        first, more = self._repeats
-        return np.where(times > 0, first + more * np.log1p(times), 0.0)
+    def _repeat(self, places: Ints) -> Doubles:
+        """What the labels at these places of the histories add to the log-odds (see propensity/model.py)."""
+        return self._repeats_of(self._times[places], self._totals[places], self._had.values[places])
+
+    def _repeats_of(self, times: NDArray[Any], totals: NDArray[Any], labels: NDArray[Any]) -> Doubles:
+        first, often, share = self._repeats
+        seen = np.maximum(times, 1)
+        added = first + often * np.log1p(seen) + share * np.log(seen / totals) + self._label_repeats[labels]
+        return np.where(times > 0, added, 0.0)
 
     def _label_half(self, wanted: Interest) -> Doubles:
         half: Doubles = self._scorer.exact.labels.halves(wanted.vector[None])[0]
@@ -359,11 +369,6 @@ class Model:
     def _grown(self, old: Side, exact: Exact) -> Side:
         """The stored interests, and those that a later version of the label space has behind them."""
         trained = self.artifact.manifest.summary["labels"]
-        if len(self.labels) < trained:
-            raise DataError(
-                f"{self._labels.path} has {len(self.labels):,} labels, the model {trained:,}. A later version of the "
-                "label space only adds labels: choose one that descends from the model's."
-            )
         texts = self._text_vectors
         kept = old.vectors.take(slice(0, trained))
         width = texts.shape[1]
@@ -371,6 +376,14 @@ class Model:
         kept[changed] = np.pad(texts[:trained][changed], ((0, 0), (0, kept.shape[1] - width)))
         added = np.pad(texts[trained:], ((0, 0), (0, kept.shape[1] - width)))
         return store.hold("interests", np.concatenate([kept, added]), exact.labels)
+
+    def _require_descendant(self) -> None:
+        trained = self.artifact.manifest.summary["labels"]
+        if len(self.labels) < trained:
+            raise DataError(
+                f"{self._labels.path} has {len(self.labels):,} labels, the model {trained:,}. A later version of the "
+                "label space only adds labels: choose one that descends from the model's."
+            )
 
     def _rows(self, users: Any) -> Ints:
         wanted = pl.DataFrame({"user_id": _texts(users, "users")}, schema={"user_id": pl.String})

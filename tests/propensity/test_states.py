@@ -1,6 +1,9 @@
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from merit.data.ragged import Ragged
 from merit.errors import DamagedArtifact, DataError
 from merit.propensity import states
 
@@ -48,3 +51,24 @@ def test_a_truncated_file_is_noticed(tmp_path):
     file.write_bytes(file.read_bytes()[:-8])
     with pytest.raises(DamagedArtifact, match=r"test\.npy"):
         states.read(tmp_path, "test")
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_what_users_had_equals_looking_it_up_one_by_one(data):
+    users, labels = data.draw(st.integers(1, 5)), 6
+    one = st.dictionaries(st.integers(0, labels - 1), st.integers(1, 9), max_size=labels)
+    histories = data.draw(st.lists(one, min_size=users, max_size=users))
+    history = Ragged.of([sorted(each) for each in histories])
+    times = np.array([each[label] for each in histories for label in sorted(each)], np.int32)
+    nothing = states.States(np.zeros((users, 1, 1), np.float16), np.zeros(users, np.int32))
+    rows = np.array(data.draw(st.lists(st.integers(0, users - 1), min_size=1, max_size=6)))
+    wanted = st.lists(st.integers(-1, labels - 1), min_size=3, max_size=3)
+    asked = np.array(data.draw(st.lists(wanted, min_size=len(rows), max_size=len(rows))))
+    found = states.Known(nothing, history, times).had(rows, asked, labels)
+    for place, row in enumerate(rows.tolist()):
+        total = sum(histories[row].values())
+        for column, label in enumerate(asked[place].tolist()):
+            own = histories[row].get(label, 0)
+            assert found.times[place, column] == own
+            assert abs(found.shares[place, column] - (own / total if own else 0)) < 1e-6

@@ -88,10 +88,12 @@ def batch_loss(
     right, wrong = sampler.positives(rows), sampler.negatives(rows, rng)
     labels = np.concatenate([right.labels, wrong.labels], axis=1)
     met, place = np.unique(labels, return_inverse=True)  # -1, the padding, is the first of them if it is there
-    halves = model.label_halves(model.labels(torch.from_numpy(vectors[met]), torch.from_numpy(met)))
+    table = model.labels(torch.from_numpy(vectors[met]), torch.from_numpy(met))
+    which = torch.from_numpy(place.reshape(labels.shape))
     users = model.user_halves(user_vectors(model, known.take(rows), vectors))
-    scores = model.score(users[:, None], halves[torch.from_numpy(place.reshape(labels.shape))])
-    scores = scores + model.repeats(torch.from_numpy(known.times_of(rows, labels, len(vectors))))
+    times, shares = map(torch.from_numpy, known.had(rows, labels, len(vectors)))
+    scores = model.score(users[:, None], model.label_halves(table)[which])
+    scores = scores + model.repeats(times, shares, model.label_repeats(table)[which])
     return _cross_entropy(scores, right, wrong)
 
 

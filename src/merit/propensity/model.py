@@ -57,7 +57,8 @@ class Propensity(nn.Module):
         self.of_user = nn.Linear(config.width, config.hidden)
         self.own = nn.Parameter(0.1 * torch.randn(len(trained), config.own))
         self.of_label = nn.Linear(vector_width + config.own, config.hidden, bias=False)
-        self.repeat = nn.Parameter(torch.zeros(2))
+        self.repeat = nn.Parameter(torch.zeros(3))
+        self.repeat_own = nn.Parameter(torch.zeros(config.own))
         self.second = nn.Linear(config.hidden, config.second)
         self.last = nn.Linear(config.second, 1)
 
@@ -100,6 +101,15 @@ class Propensity(nn.Module):
         scores: Tensor = self.last(torch.relu(self.second(first)))[..., 0]
         return scores
 
-    def repeats(self, times: Tensor) -> Tensor:
-        """What a label in the user's own history adds to the log-odds, by how often it is there."""
-        return (self.repeat[0] + self.repeat[1] * times.log1p()) * (times > 0)
+    def label_repeats(self, vectors: Tensor) -> Tensor:
+        """(C,): how much more than the average label each is bought again, from its vector's own numbers."""
+        return vectors[:, vectors.shape[1] - len(self.repeat_own) :] @ self.repeat_own
+
+    def repeats(self, times: Tensor, shares: Tensor, labels: Tensor) -> Tensor:
+        """What a label in the user's own history adds to the log-odds.
+
+        By how often it is there, by its share of the history (a busy user has many labels often), and by the label.
+        """
+        first, often, share = self.repeat
+        added = first + often * times.log1p() + share * shares.clamp(min=1e-9).log() + labels
+        return torch.where(times > 0, added, 0.0)

@@ -52,7 +52,7 @@ class Said:
         """(B, M): of the labels (B, M) of these examples."""
         wanted = rows[:, None] * self.n_labels + labels
         place = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-        return np.where(self.keys[place] == wanted, self.counts[place], 0)
+        return np.where((self.keys[place] == wanted) & (labels >= 0), self.counts[place], 0)
 
 
 @dataclass(frozen=True)

@@ -62,24 +62,33 @@ class Known:
         states = States(self.states.values[rows], self.states.counts[rows])
         return Known(states, self.history.gather(rows), times)
 
-    def times_of(self, rows: NDArray[np.int64], labels: NDArray[np.int64], n_labels: int) -> NDArray[np.float32]:
-        """(B, M): how often each of the labels (B, M) is in the history of its user."""
+    def had(self, rows: NDArray[np.int64], labels: NDArray[np.int64], n_labels: int) -> Had:
+        """Of the labels (B, M): how often each is in the history of its user, and its share of that history."""
         own, sizes = self.history.take(rows)
         times, _ = Ragged(self.history.offsets, self.times).take(rows)
-        keys = np.repeat(np.arange(len(rows)), sizes) * n_labels + own
-        order = np.argsort(keys, kind="stable")
-        wanted = np.arange(len(rows))[:, None] * n_labels + labels
-        if not len(keys):
-            return np.zeros(labels.shape, np.float32)
-        place = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
-        found = np.where(keys[order][place] == wanted, times[order][place], 0)
-        return found.astype(np.float32)
+        owner = np.repeat(np.arange(len(rows)), sizes)
+        total = np.maximum(np.bincount(owner, weights=times, minlength=len(rows)), 1)
+        found = np.zeros(labels.shape, np.float32)
+        if len(own):
+            keys, wanted = owner * n_labels + own, np.arange(len(rows))[:, None] * n_labels + labels
+            order = np.argsort(keys, kind="stable")
+            place = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
+            there = (keys[order][place] == wanted) & (labels >= 0)  # -1 is no label, though its key may be another's
+            found = np.where(there, times[order][place], 0).astype(np.float32)
+        return Had(found, (found / total[:, None]).astype(np.float32))
 
     def take(self, rows: NDArray[np.int64]) -> Inputs:
         values, counts = self.states.take(rows)
         labels, sizes = self.history.take(rows)
         times, _ = Ragged(self.history.offsets, self.times).take(rows)
         return Inputs(values, counts, labels.astype(np.int64), offsets_of(sizes), shares_of(times, sizes))
+
+
+class Had(NamedTuple):
+    """What pairs of user and label have in common: both (B, M), zero where the user never had the label."""
+
+    times: NDArray[np.float32]
+    shares: NDArray[np.float32]
 
 
 class Inputs(NamedTuple):

@@ -70,7 +70,7 @@ def write_model(
             shutil.copytree(artifact.path, draft.path / name)
         shutil.copyfile(examples.file("items.parquet"), draft.path / "items.parquet")
         people.select("user_id", "history", "counts", "items").write_parquet(draft.path / "users.parquet")
-        repeat = {"repeat": scorer.model.repeat.detach().numpy()}
+        repeat = {"repeat": scorer.model.repeat.detach().numpy(), "repeat_labels": scorer.repeats.numpy()}
         (draft.path / "mlp.safetensors").write_bytes(save(weights.arrays() | repeat))
         shares, names = vertical_shares(examples, known)
         (draft.path / "verticals.safetensors").write_bytes(save({"shares": shares}))

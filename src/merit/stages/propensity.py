@@ -60,6 +60,7 @@ class Scorer:
     texts: Floats
     """By label: its text vector."""
     halves: torch.Tensor  # (C, hidden)
+    repeats: torch.Tensor  # (C,)
     live: NDArray[np.bool_]
     calibration: Calibration | None
 
@@ -80,7 +81,7 @@ class Scorer:
         with torch.inference_mode():
             blocks = [
                 self.model.score(users.halves[at : at + step, None], chosen)
-                + self.model.repeats(torch.from_numpy(users.times(at, at + step, labels, len(self.live))))
+                + self.model.repeats(*users.had(at, at + step, labels, len(self.live)), self.repeats[labels])
                 for at in range(0, len(users), step)
             ]
             scores: Floats = torch.cat(blocks).numpy()
@@ -98,10 +99,11 @@ class Users:
     def part(self, start: int, stop: int) -> Users:
         return Users(self.halves[start:stop], self.known.part(start, stop))
 
-    def times(self, start: int, stop: int, labels: Ints, n_labels: int) -> Floats:
-        """(users, labels): how often a label is in the history of a user, for users from start to stop."""
+    def had(self, start: int, stop: int, labels: Ints, n_labels: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Both (users, labels): how often users from start to stop had a label, and its share of their history."""
         rows = np.arange(start, min(stop, len(self)))
-        return self.known.times_of(rows, np.broadcast_to(labels, (len(rows), len(labels))), n_labels)
+        found = self.known.had(rows, np.broadcast_to(labels, (len(rows), len(labels))), n_labels)
+        return torch.from_numpy(found.times), torch.from_numpy(found.shares)
 
 
 def train_propensity(
@@ -170,8 +172,9 @@ def _scorer(
     curve: Calibration | None,
 ) -> Scorer:
     with torch.inference_mode():
-        halves = model.label_halves(model.labels(torch.from_numpy(vectors), torch.arange(len(vectors))))
-    return Scorer(model, config.model.labels, vectors, halves, live, curve)
+        table = model.labels(torch.from_numpy(vectors), torch.arange(len(vectors)))
+        halves, repeats = model.label_halves(table), model.label_repeats(table)
+    return Scorer(model, config.model.labels, vectors, halves, repeats, live, curve)
 
 
 def _sampler(
