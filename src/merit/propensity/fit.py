@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +20,8 @@ from merit.propensity.states import Inputs, Known
 from merit.seeds import stream
 from merit.types import Floats, Ints
 
+FASTER = 20
+
 
 class FitConfig(Frozen):
     epochs: int = Field(6, ge=1)
@@ -31,10 +34,11 @@ def fit(
     model: Propensity, known: Known, sampler: Sampler, vectors: Floats, config: FitConfig, seed: int
 ) -> list[float]:
     """Train in place; the mean loss of every epoch."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+    groups = _groups(model, config)
+    optimizer = torch.optim.AdamW(groups)
     per_epoch = -(-len(known) // config.batch_size)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, config.learning_rate, total_steps=config.epochs * per_epoch, pct_start=0.1
+        optimizer, [group["lr"] for group in groups], total_steps=config.epochs * per_epoch, pct_start=0.1
     )
     losses: list[float] = []
     _start_at_prevalence(model, sampler)
@@ -66,6 +70,16 @@ def fit(
             losses.append(float(np.mean(told)))
     model.eval()
     return losses
+
+
+def _groups(model: Propensity, config: FitConfig) -> list[dict[str, Any]]:
+    """The few numbers about repeats must travel far, and Adam moves every number by about the rate a step."""
+    few = [model.repeat, model.repeat_own]
+    rest = [value for value in model.parameters() if not any(value is each for each in few)]
+    return [
+        {"params": rest, "lr": config.learning_rate, "weight_decay": config.weight_decay},
+        {"params": few, "lr": FASTER * config.learning_rate, "weight_decay": 0.0},
+    ]
 
 
 def _start_at_prevalence(model: Propensity, sampler: Sampler) -> None:
