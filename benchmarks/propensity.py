@@ -39,7 +39,7 @@ from merit.stages.predict import predict
 from merit.stages.propensity import PropensityRun, load_scorer, train_propensity
 from merit.stages.rankings import frequency_scores, judge, likelihood_scores, propensity_scores, rank
 from merit.stages.run import RunConfig, run
-from merit.stages.states import read_states, write_states
+from merit.stages.states import StatesConfig, read_states, write_states
 
 KGS = (1, 3, 5, 7, 10)
 WITHHELD = 0.1
@@ -71,7 +71,7 @@ def chain(config: RunConfig, examples: Artifact, labels: Artifact, folder: Path,
     generators, mined = {"1": first, "2": second}, {"1": wrong, "2": still}
     states = {
         name: kept(folder / f"states-{name}", "states")
-        or write_states(generator, *shop, folder / f"states-{name}", config.states, seed)
+        or write_states(generator, *shop, folder / f"states-{name}", StatesConfig(labels=max(KGS)), seed)
         for name, generator in generators.items()
     }
     fitted = {

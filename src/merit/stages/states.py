@@ -34,7 +34,7 @@ NOW = "now"
 
 
 class StatesConfig(Frozen):
-    labels: int = Field(10, ge=1)
+    labels: int = Field(5, ge=1)
     """States of so many labels are kept; a propensity model may use fewer. END is suppressed, so all are there."""
 
 
