@@ -90,8 +90,10 @@ def _by_vertical(figures: pl.DataFrame) -> Table:
     users = rows.group_by("vertical").agg(pl.col("users").max())
     wide = rows.pivot("method", index="vertical", values="value").join(users, on="vertical")
     methods = [name for name in wide.columns if name not in ("vertical", "users")]
-    shown = suppress(wide.sort("users", "vertical", descending=[True, False]), keep=("vertical",))
+    shown = wide.filter(pl.col("users") >= SMALLEST_CELL).sort("users", "vertical", descending=[True, False])
     note = "Users: those who bought something of it."
+    if hidden := len(wide) - len(shown):
+        note += f" {hidden} verticals with fewer than {SMALLEST_CELL} of them are left out."
     return Table(
         f"Hit@k by vertical, k = {share:.0%} of users",
         shown.select("vertical", "users", *methods),
