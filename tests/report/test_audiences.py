@@ -58,4 +58,4 @@ def test_the_sections_make_a_page_that_asks_for_nothing() -> None:
     html = page.render(page.Page("Results", "", sections))
     assert "Users for an interest" in html
     assert "Expected calibration error" in html
-    assert "http" not in html.replace("http://www.w3.org", "")
+    assert "://" not in html.replace("http://www.w3.org", "")
