@@ -21,8 +21,7 @@ from benchmarks import harness
 from benchmarks.objectives import kept, settings
 from merit import console
 from merit.artifacts import Artifact
-from merit.baselines import als
-from merit.data.ragged import Ragged, column_lists
+from merit.baselines.als import als
 from merit.evaluation import reliability, tables
 from merit.evaluation.audiences import MEAN, SHARES, Scores, hit
 from merit.evaluation.classification import Metrics
@@ -31,7 +30,7 @@ from merit.labels import space
 from merit.propensity.states import Known
 from merit.seeds import stream
 from merit.stages.evaluate import evaluate, show_results, training_popularity, truth_of_test_users
-from merit.stages.generator import load_generator, train_generator
+from merit.stages.generator import GeneratorConfig, load_generator, train_generator
 from merit.stages.labels import change_labels, load_vectors
 from merit.stages.mine import mine
 from merit.stages.model import vertical_shares
@@ -40,9 +39,11 @@ from merit.stages.propensity import PropensityRun, load_scorer, train_propensity
 from merit.stages.rankings import frequency_scores, judge, likelihood_scores, propensity_scores, rank
 from merit.stages.run import RunConfig, run
 from merit.stages.states import StatesConfig, read_states, write_states
+from merit.stages.world import make_world
 
 KGS = (1, 3, 5, 7, 10)
 WITHHELD = 0.1
+ALS_SECONDS = 300.0
 LIFT_AT = 0.05  # of the users: what an audience for a rare label may be
 Judged = list[tuple[Predictions, Metrics]]
 
@@ -98,7 +99,7 @@ def user_rankings(made: Chain, examples: Artifact, labels: Artifact, truth: Trut
     first = load_generator(made.generators["1"], examples, labels)[1].train.name
     methods: dict[str, Scores] = {
         "history frequency": frequency_scores(truth),
-        "ALS": als_scores(made.states["2"], len(known), seed),
+        "ALS": als_scores(examples, labels, how, seed),
         f"{how.train.name}, likelihood": likelihood_scores(second, test, training_popularity(known)),
     }
     for name, trained in (("1", first), ("2", how.train.name)):
@@ -108,14 +109,12 @@ def user_rankings(made: Chain, examples: Artifact, labels: Artifact, truth: Trut
     return [judge(method, seed, score, truth, shares) for method, score in methods.items()]
 
 
-def als_scores(states: Artifact, n_labels: int, seed: int) -> Scores:
-    train, test = (read_states(states, split)[0] for split in ("train", "test"))
-
-    def histories(table: pl.DataFrame) -> tuple[Ragged, Any]:
-        return column_lists(table["history"]), column_lists(table["counts"]).values
-
-    found = als.scores(histories(train), column_lists(train["gold"]), histories(test), n_labels, als.AlsConfig(), seed)
-    return lambda labels: found[:, labels]
+def als_scores(examples: Artifact, labels: Artifact, how: GeneratorConfig, seed: int) -> Scores:
+    """With the settings that validation users like best."""
+    found = als(make_world(examples, labels, how.backbone, how.text, ALS_SECONDS), seed).scores
+    if found is None:
+        raise SystemExit("ALS gave no scores")
+    return found
 
 
 def sweep(config: RunConfig, made: Chain, examples: Artifact, labels: Artifact, truth: Truth, seed: int) -> Judged:

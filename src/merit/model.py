@@ -27,7 +27,7 @@ from safetensors.numpy import load_file
 from merit import artifacts, console
 from merit.artifacts import Artifact
 from merit.data.ragged import column_lists, ranges
-from merit.errors import DataError, MissingArtifact, PolicyError
+from merit.errors import DamagedArtifact, DataError, MissingArtifact, PolicyError
 from merit.evaluation.predictions import select
 from merit.labels import encoders, policy, space
 from merit.labels.space import LabelSpace
@@ -88,6 +88,11 @@ class Model:
         self.users: pl.DataFrame = pl.read_parquet(artifact.file("users.parquet"))
         self._row = pl.Series(self.users["user_id"]).to_frame().with_row_index("row")
         arrays = load_file(artifact.file("mlp.safetensors"))
+        if missing := {"repeat", "repeat_labels"} - set(arrays):
+            raise DamagedArtifact(
+                f"{artifact.path} has no {', '.join(sorted(missing))}: another version of merit made it. Make it again "
+                "with `merit run CONFIG`."
+            )
         self._repeats = arrays["repeat"].astype(np.float64).tolist()
         known = arrays["repeat_labels"].astype(np.float64)
         self._label_repeats = np.pad(known, (0, len(self.labels) - len(known)))  # zero for labels added later

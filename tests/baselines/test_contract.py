@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from merit.baselines import budget, validation
-from merit.baselines.world import BUDGET, Answer, World
+from merit.baselines.trivial import BUDGET
+from merit.baselines.world import Answer, World
 from merit.data.ragged import Ragged
 from merit.evaluation.predictions import head
 from merit.methods import METHODS

@@ -37,7 +37,9 @@ def same(one: Moments, two: Moments) -> None:
 @given(TABLES, st.integers(0, 10_000))
 def test_one_pass_equals_the_loop_over_rows(rows: Reals, seed: int) -> None:
     group = np.random.default_rng(seed).choice(["a", "b"], len(rows)).tolist()
-    for name, found in streamed(rows, group).items():
+    streams = streamed(rows, group)
+    assert set(streams) == set(group)
+    for name, found in streams.items():
         same(found, moments(rows[np.array(group) == name]))
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from merit.baselines import validation
 from merit.baselines.budget import Budget
 from merit.baselines.fitting import FitConfig, fit
-from merit.baselines.world import BUDGET, Answer, Text, World
+from merit.baselines.trivial import BUDGET
+from merit.baselines.world import Answer, Text, World
 from merit.data.ragged import Ragged
 from merit.errors import ConfigError
 from merit.generator import backbone

@@ -19,7 +19,8 @@ from merit.baselines.budget import Budget
 from merit.baselines.dense import matrix
 from merit.baselines.fitting import FitConfig
 from merit.baselines.generative import Speaker, label_corpus, speaker, teach, text_of
-from merit.baselines.world import BUDGET, Answer, World
+from merit.baselines.trivial import BUDGET
+from merit.baselines.world import Answer, World
 from merit.config import Frozen
 from merit.data.ragged import Ragged
 from merit.generator.decode import DecodeConfig

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from merit.baselines.trivial import BUDGET, LENGTH
 from merit.data.labelled import Labelled
 from merit.data.ragged import Ragged
 from merit.evaluation.audiences import Scores
@@ -23,8 +24,7 @@ from merit.evaluation.predictions import Predictions, head
 from merit.labels.space import LabelSpace
 from merit.types import Floats, Ints
 
-BUDGET = 20  # labels ranked for each user: the largest of the equal budgets
-FREE = 5  # labels at free length of a method that does not stop by itself, as the paper cuts the dual encoders
+FREE = LENGTH  # labels at free length of a method that does not stop by itself
 
 
 @dataclass(frozen=True)

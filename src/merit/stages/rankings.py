@@ -15,8 +15,9 @@ from pydantic import Field
 
 from merit import artifacts, console
 from merit.artifacts import Artifact
+from merit.baselines.world import FREE, top
 from merit.config import Frozen
-from merit.data.ragged import Ragged
+from merit.data.ragged import Ragged, offsets_of
 from merit.evaluation import audiences, predictions, tables
 from merit.evaluation.audiences import Scores
 from merit.evaluation.classification import Metrics
@@ -34,7 +35,6 @@ from merit.types import Floats, Ints
 
 NAME = "propensity"
 LIKELIHOOD = "likelihood"
-FREE = 5
 
 
 class RankingsConfig(Frozen):
@@ -90,15 +90,11 @@ def judge(method: str, seed: int, score: Scores, truth: Truth, shares: Floats) -
 def top_labels(scorer: Scorer, users: Users, budget: int) -> Ragged:
     """The labels with the highest scores of each user, best first; of equal ones the lower number."""
     live = np.flatnonzero(scorer.live)
-    size = min(budget, len(live))
-    rows = []
-    step = max(1, (1 << 24) // len(live))
-    for at in range(0, len(users), step):
-        scores = scorer.grid(users.part(at, at + step), live)
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :size]
-        rows.append(live[order])
-    flat = np.concatenate(rows).astype(np.int32)
-    return Ragged(np.arange(0, flat.size + 1, size, dtype=np.int64), flat.ravel())
+    everything = np.arange(len(scorer.live))
+    step = max(1, (1 << 24) // len(everything))
+    parts = [top(scorer.grid(users.part(at, at + step), everything), live, budget) for at in range(0, len(users), step)]
+    sizes = np.concatenate([part.lengths() for part in parts])
+    return Ragged(offsets_of(sizes), np.concatenate([part.values for part in parts]))
 
 
 def propensity_scores(scorer: Scorer, users: Users) -> Scores:

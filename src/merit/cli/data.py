@@ -1,0 +1,65 @@
+"""merit data: look at input tables before anything is made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from merit import config, console
+from merit.cli.options import AsJson, Out, Overrides
+from merit.cli.shown import settings
+from merit.data import check, planted, sources
+from merit.errors import ConfigError
+
+data_app = typer.Typer(help="Look at input tables before anything is made of them.", no_args_is_help=True)
+
+
+@data_app.command(name="check")
+def data_check(
+    file: Annotated[Path | None, typer.Argument(help="a TOML file with a [source]; or give the two tables")] = None,
+    interactions: Annotated[Path | None, typer.Option(help="user_id, item_id, timestamp, event")] = None,
+    items: Annotated[Path | None, typer.Option(help="item_id, title, tags, vertical")] = None,
+    override: Overrides = None,
+    quarantine: Annotated[Path | None, typer.Option(help="write every row that cannot be used there")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what is in two tables, what is wrong with them, and how to mend it. Exit code 3 if a row is bad."""
+    tables = sources.open_source(_source(file, interactions, items, override or []))
+    report = check.examine(tables)
+    if as_json:
+        console.show_json(report.model_dump(mode="json"))
+    else:
+        for part in check.render(report):
+            console.stdout.print(part)
+    if quarantine:
+        count = check.quarantine(tables, quarantine)
+        console.tell(f"{count:,} rows written to {quarantine}", rows=count, file=str(quarantine))
+    if report.missing or report.bad:
+        raise typer.Exit(3)
+
+
+@data_app.command(name="planted")
+def data_planted(
+    out: Out,
+    override: Overrides = None,
+    seed: int = 7,
+) -> None:
+    """Write a planted shop: tables whose true interests are known."""
+    asked = config.build(planted.PlantedConfig, {}, override or [])
+    planted.write(planted.shop(asked, seed), out)
+    console.tell(f"a shop of {asked.users:,} users in {out}", folder=str(out))
+
+
+class _TwoTables(config.Frozen):
+    source: sources.TablesSource
+
+
+def _source(file: Path | None, interactions: Path | None, items: Path | None, override: list[str]) -> sources.Source:
+    if file:
+        return settings(file, override).source
+    if not interactions or not items:
+        raise ConfigError("Name a configuration, or both tables: merit data check --interactions A --items B.")
+    values = {"source": {"kind": "tables", "interactions": str(interactions), "items": str(items)}}
+    return config.build(_TwoTables, values, override, origin="the command line").source

@@ -1,0 +1,97 @@
+"""merit experiment: test a campaign, from its design to pooled lifts."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from merit import config, console
+from merit.campaign.design import ExperimentDesign
+from merit.cli.options import AsJson, Design, Out, Overrides
+from merit.cli.shown import described, show
+from merit.stages import experiment
+
+experiment_app = typer.Typer(
+    help="Test a campaign: agree on a design, assign users, analyse outcomes, pool campaigns.", no_args_is_help=True
+)
+
+
+@experiment_app.command(name="design")
+def freeze_design(
+    file: Annotated[Path, typer.Argument(help="a TOML file that says what is agreed, as in docs/experiments.md")],
+    out: Out,
+    override: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Freeze a design before launch, and tell how many users it needs and how long it takes."""
+    design = experiment.freeze(config.load(ExperimentDesign, file, override or []), out)
+    if as_json:
+        console.show_json(described(design))
+        return
+    show(design)
+    for title, columns, rows in experiment.power_tables(design):
+        console.show_table(title, columns, rows)
+
+
+@experiment_app.command(name="assign")
+def assign_arms(
+    design: Design,
+    users: Annotated[Path, typer.Option(help="a table of users, one row each: Parquet, CSV or JSONL")],
+    out: Out,
+) -> None:
+    """Give every user of a table an arm, by the design's salt. The same users always get the same arms."""
+    show(experiment.assign_users(experiment.opened(design, experiment.DESIGN), users, out))
+
+
+@experiment_app.command()
+def analyze(
+    design: Design,
+    out: Out,
+    table: Annotated[Path | None, typer.Option(help="outcomes and covariates, a row per assigned user")] = None,
+    statistics: Annotated[
+        Path | None, typer.Option(help="or sufficient statistics, as docs/experiments.md says")
+    ] = None,
+    assignment: Annotated[
+        Path | None, typer.Option(help="what `merit experiment assign` wrote: is anyone lost?")
+    ] = None,
+    until: Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d"], help="the last day counted")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Analyse a campaign by its design: lift, decision, and a page. Exit code 3 if its comparison is broken."""
+    agreed = experiment.opened(design, experiment.DESIGN)
+    assigned = experiment.opened(assignment, experiment.ASSIGNMENT) if assignment else None
+    made = experiment.analyse_campaign(agreed, out, table, statistics, assigned, until.date() if until else None)
+    told = experiment.analysis_of(made)
+    if as_json:
+        console.show_json(told.model_dump(mode="json"))
+    else:
+        console.stdout.print(escape(told.sentence))
+        console.show_table(str(made.path), ["figure", "value"], experiment.headline(told))
+        for finding in told.findings:
+            console.stdout.print(f"{finding.level}: {escape(finding.told)}")
+        console.stdout.print(f"Open {made.file('index.html').resolve().as_uri()} in a browser.")
+    if told.verdict == "blocked":
+        raise typer.Exit(3)
+
+
+@experiment_app.command(name="pool")
+def pool_campaigns(
+    out: Out,
+    campaigns: Annotated[
+        list[Path] | None, typer.Argument(help="folders that `merit experiment analyze` wrote")
+    ] = None,
+    table: Annotated[Path | None, typer.Option(help="further ones: campaign, lift, low, high; 0.01 is 1 %")] = None,
+    spread: Annotated[
+        float | None, typer.Option(help="how much lifts may differ: scale of a half-normal prior")
+    ] = None,
+) -> None:
+    """Say what several campaigns tell together, and which prior they imply for the next."""
+    asked = config.build(experiment.PoolConfig, {"spread": spread}, origin="the command line")
+    made = experiment.pool_campaigns(campaigns or [], table, out, asked)
+    for line in experiment.pooled_lines(made):
+        console.stdout.print(escape(line))
+    console.stdout.print(f"Open {made.file('index.html').resolve().as_uri()} in a browser.")

@@ -1,0 +1,49 @@
+"""merit labels: change a label space; every change is a new version in a new folder."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from merit import artifacts
+from merit.cli.options import DEFAULT_CACHE, Cache, Out, Reason, Source, Texts
+from merit.cli.shown import show
+from merit.stages.labels import change_labels
+
+labels_app = typer.Typer(
+    help="Change a label space; every change is a new version in a new folder.", no_args_is_help=True
+)
+
+
+@labels_app.command()
+def add(
+    labels: Source,
+    texts: Texts,
+    out: Out,
+    vertical: Annotated[str, typer.Option(help="of the new labels")] = "other",
+    reason: Reason = "",
+    cache: Cache = DEFAULT_CACHE,
+) -> None:
+    """Add labels. Only their texts are encoded; all other labels keep their vectors bit for bit."""
+    space = artifacts.load(labels, "labels")
+    verticals = [vertical] * len(texts)
+    show(change_labels(space, out, "add", texts, reason=reason, cache=cache, verticals=verticals))
+
+
+@labels_app.command()
+def retire(labels: Source, texts: Texts, out: Out, reason: Reason, cache: Cache = DEFAULT_CACHE) -> None:
+    """Retire labels: they keep their number, and are never predicted again."""
+    show(change_labels(artifacts.load(labels, "labels"), out, "retire", texts, reason=reason, cache=cache))
+
+
+@labels_app.command()
+def block(labels: Source, texts: Texts, out: Out, reason: Reason, cache: Cache = DEFAULT_CACHE) -> None:
+    """Block labels: they never leave the space."""
+    show(change_labels(artifacts.load(labels, "labels"), out, "block", texts, reason=reason, cache=cache))
+
+
+@labels_app.command()
+def rename(labels: Source, old: str, new: str, out: Out, reason: Reason = "", cache: Cache = DEFAULT_CACHE) -> None:
+    """Rename a label. Its old name still leads to it."""
+    show(change_labels(artifacts.load(labels, "labels"), out, "rename", [old], reason=reason, cache=cache, to=new))

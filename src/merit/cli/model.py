@@ -1,0 +1,67 @@
+"""merit model: ask a trained model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import merit
+from merit import console
+from merit.cli.options import AsLines, ModelFolder, NewerLabels
+from merit.cli.shown import show_frame
+from merit.data.sources import files
+
+model_app = typer.Typer(help="Ask a trained model: interests for a user, users for an interest.", no_args_is_help=True)
+
+
+@model_app.command()
+def interests(
+    folder: ModelFolder,
+    users: Annotated[list[str] | None, typer.Argument(help="user ids; or give --file")] = None,
+    file: Annotated[Path | None, typer.Option(help="a table with a column user_id: Parquet, CSV or JSONL")] = None,
+    k: Annotated[int, typer.Option("-k", help="interests of each")] = 10,
+    diverse: Annotated[bool, typer.Option(help="of as many regions of interest as there are")] = False,
+    labels: NewerLabels = None,
+    lines: AsLines = False,
+) -> None:
+    """The most likely interests of users."""
+    wanted = files.column(file, "user_id") if file else users or []
+    show_frame("Interests", merit.load(folder, labels).interests(wanted, k, diverse), lines)
+
+
+@model_app.command()
+def audience(
+    folder: ModelFolder,
+    interest: Annotated[str, typer.Argument(help="a label, or any phrase")],
+    n: Annotated[int, typer.Option("-n", help="users")] = 20,
+    labels: NewerLabels = None,
+    lines: AsLines = False,
+) -> None:
+    """The users most likely to want an interest."""
+    show_frame(f"Users for '{interest}'", merit.load(folder, labels).audience(interest, n), lines)
+
+
+@model_app.command()
+def score(
+    folder: ModelFolder,
+    file: Annotated[Path, typer.Argument(help="a table with columns user_id and interest: Parquet, CSV or JSONL")],
+    labels: NewerLabels = None,
+    lines: AsLines = True,
+) -> None:
+    """The probability of every pair of a table, in its order, as JSON lines."""
+    model = merit.load(folder, labels)
+    show_frame("Scores", model.score_pairs(files.column(file, "user_id"), files.column(file, "interest")), lines)
+
+
+@model_app.command()
+def explain(folder: ModelFolder, user: str, interest: str, k: Annotated[int, typer.Option("-k")] = 10) -> None:
+    """Which events carry the probability of an interest."""
+    show_frame(f"Why '{interest}'", merit.load(folder).explain(user, interest, k), lines=False)
+
+
+@model_app.command()
+def card(folder: ModelFolder) -> None:
+    """What a model was made from, how good it is, and what not to use it for."""
+    console.stdout.print(merit.load(folder).card(), markup=False)

@@ -1,0 +1,42 @@
+"""How answers are shown, and settings read: what the commands share."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from merit import artifacts, config, console
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from merit.stages.run import RunConfig
+
+
+def settings(file: Path, override: list[str] | None) -> RunConfig:
+    """The whole configuration. Its trainings bring torch along: three seconds that other commands need not wait."""
+    from merit.stages.run import RunConfig
+
+    return config.load(RunConfig, file, override or [])
+
+
+def described(artifact: artifacts.Artifact) -> dict[str, Any]:
+    return {"folder": str(artifact.path), "kind": artifact.manifest.kind, "hash": artifact.manifest.hash} | {
+        "summary": artifact.manifest.summary
+    }
+
+
+def show_frame(title: str, frame: pl.DataFrame, lines: bool) -> None:
+    if lines:
+        sys.stdout.write(frame.write_ndjson())
+    else:
+        console.show_table(title, frame.columns, [[_short(cell) for cell in row] for row in frame.rows()])
+
+
+def _short(cell: Any) -> Any:
+    return f"{cell:.4g}" if isinstance(cell, float) else cell
+
+
+def show(artifact: artifacts.Artifact) -> None:
+    console.stdout.print(artifacts.describe(artifact))
