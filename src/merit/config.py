@@ -89,9 +89,11 @@ def _explain(model: type[BaseModel], error: dict[str, Any]) -> str:
         return f"{'.'.join(where)}: unknown setting; {hint}"
     if error["type"] == "missing":
         return f"{'.'.join(where)}: this setting is needed and has no default."
-    if error["type"] in ("union_tag_not_found", "union_tag_invalid"):
-        tag, known = error["ctx"]["discriminator"].strip("'"), error["ctx"].get("expected_tags")
-        return f"{'.'.join(where)}: say which kind by '{tag}'{f': one of {known}' if known else ''}."
+    if error["type"] == "union_tag_not_found":
+        return f"{'.'.join(where)}: say which kind by {error['ctx']['discriminator']}."
+    if error["type"] == "union_tag_invalid":
+        told = error["ctx"]
+        return f"{'.'.join(where)}: there is no '{told['tag']}'; {told['discriminator']} is one of {told['expected_tags']}."
     return f"{'.'.join(where)}: {error['msg']} (got {error['input']!r})."
 
 
