@@ -92,8 +92,8 @@ def _explain(model: type[BaseModel], error: dict[str, Any]) -> str:
     if error["type"] == "union_tag_not_found":
         return f"{'.'.join(where)}: say which kind by {error['ctx']['discriminator']}."
     if error["type"] == "union_tag_invalid":
-        told = error["ctx"]
-        return f"{'.'.join(where)}: there is no '{told['tag']}'; {told['discriminator']} is one of {told['expected_tags']}."
+        kind, known = error["ctx"]["discriminator"], error["ctx"]["expected_tags"]
+        return f"{'.'.join(where)}: there is no '{error['ctx']['tag']}'; {kind} is one of {known}."
     return f"{'.'.join(where)}: {error['msg']} (got {error['input']!r})."
 
 
