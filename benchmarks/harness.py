@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import resource
-import subprocess
 import sys
 import time
 from argparse import ArgumentParser
@@ -15,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, TypeVar
 
+from merit import provenance
 from merit.console import show_table
 from merit.errors import MeritError
 
@@ -70,13 +70,7 @@ def finish(name: str, figures: dict[str, Any], seed: int, remarks: dict[str, str
     """Print the figures as a table and, as the last line, as one JSON object with their provenance."""
     rows = [(figure, value, (remarks or {}).get(figure, "")) for figure, value in figures.items()]
     show_table(f"benchmarks.{name}", ["figure", "value", "remark"], rows)
-    print(json.dumps({**figures, "commit": commit(), "seed": seed}), flush=True)
-
-
-def commit() -> str:
-    """The commit measured, with a + where the working tree differs from it."""
-    told = subprocess.run(["git", "describe", "--always", "--dirty=+", "--exclude=*"], capture_output=True, text=True)
-    return told.stdout.strip() or "unknown"
+    print(json.dumps({**figures, "commit": provenance.commit(), "seed": seed}), flush=True)
 
 
 def _seconds(function: Callable[[], object], repeat: int) -> float:

@@ -144,7 +144,7 @@ def collate_headroom(examples: int, seconds_per_step: float, seed: int) -> float
 
 def main() -> None:
     arguments = harness.parser(__doc__).parse_args()
-    vocabularies, examples, rounds = ((4096, 49152), 8, 3) if arguments.quick else ((4096, 49152, 150_000), 16, 9)
+    vocabularies, examples, rounds = ((4096, 49152), 8, 3) if arguments.quick else ((4096, 49152, 150_000), 16, 6)
     found = {size: compare(size, examples, rounds, arguments.seed) for size in vocabularies}
     large = [figures for size, figures in found.items() if size >= 49152]
     figures: dict[str, float] = {

@@ -9,28 +9,53 @@ artifact: a run that was stopped goes on where it was. `--quick` is one seed of 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from benchmarks import harness
-from merit import artifacts, config, console
+from merit import artifacts, config, console, provenance
 from merit.artifacts import Artifact
+from merit.baselines.trivial import BASELINES
+from merit.data.ragged import Ragged
 from merit.evaluation import tables
-from merit.evaluation.classification import Key
-from merit.stages.evaluate import evaluate, show_results
+from merit.evaluation.cascades import LOST
+from merit.evaluation.classification import Key, Metrics, measure
+from merit.evaluation.predictions import Predictions, Truth
+from merit.labels import space
+from merit.stages.evaluate import evaluate, read_predictions, show_results, training_popularity, truth_of_test_users
 from merit.stages.generator import ObjectiveConfig, train_generator
+from merit.stages.labels import load_vectors
 from merit.stages.mine import mine
 from merit.stages.predict import predict
 from merit.stages.run import RunConfig, run
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "permutation-invariance": {"objective": "permutation-invariance"},
-    "cross-entropy-invariance": {"objective": "cross-entropy-invariance"},
-    "self-correction": {"objective": "self-correction"},
-    "self-correction-0.5": {"objective": "self-correction", "beta": 0.5},
     "self-correction-0": {"objective": "self-correction", "beta": 0.0},
+    "self-correction-0.5": {"objective": "self-correction", "beta": 0.5},
+    "self-correction-1": {"objective": "self-correction", "beta": 1.0},
+    "permutation-invariance": {"objective": "permutation-invariance", "beta": None},
+    "cross-entropy-invariance": {"objective": "cross-entropy-invariance", "beta": None},
+}
+
+OURS = ("self-correction (β = 0)", "self-correction (β = 0), by likelihood")
+DUELS: tables.Columns = {
+    "free length": Key("recall", "exact"),
+    **{f"@{budget}": Key("recall", "exact", budget) for budget in (5, 10, 20)},
+    "new labels @20": Key("recall", "exact", 20, "novel"),
+}
+
+COMPACT: tables.Columns = {
+    "free length": Key("recall", "exact"),
+    "precision": Key("precision", "exact"),
+    "F1": Key("f1", "exact"),
+    "labels": Key("predictions"),
+    **{name: key for name, key in DUELS.items() if key.budget},
+    "lost after mistakes": LOST,
 }
 
 
@@ -43,7 +68,7 @@ def settings(data: Path | None, tags: list[str], steps: int, out: Path, override
         "seed": 7,  # of the split: the same users are tested with every seed of the weights
         "out": str(out),
         "source": source,
-        "stage_1": {"objective": "teacher-forcing", "steps": steps},
+        "stage_1": {"steps": steps},
         "stage_2": {"steps": steps},
     }
     return config.build(RunConfig, values, [*overrides])
@@ -90,10 +115,58 @@ def main() -> None:
     run_config = settings(arguments.data, arguments.tags, steps, arguments.out, arguments.set)
     made = dict(run(run_config, until="labels"))
     said = {name: each for seed in seeds for name, each in predictions_of(run_config, seed, made).items()}
-    results = evaluate(said, made["examples"], made["labels"], arguments.out / "results", run_config.evaluation, 7)
+    shop = (made["examples"], made["labels"])
+    results = evaluate(said, *shop, arguments.out / "results", run_config.evaluation, 7)
     show_results(results)
-    print(results.file("results.md").read_text())
-    print(json.dumps(figures(pl.read_parquet(results.file("figures.parquet"))) | {"commit": harness.commit()}))
+    print(f"\n{tables.markdown(compact(pl.read_parquet(results.file('figures.parquet'))))}\n")
+    console.tell(f"All figures, soft matches and verticals among them: {results.path}")
+    known = space.load(shop[1].path)
+    truth = truth_of_test_users(shop[0], known, load_vectors(shop[1]))
+    popularity = training_popularity(known)
+    lists = [make(truth, popularity) for make in BASELINES.values()]
+    lists += [each for artifact in said.values() for each in read_predictions(artifact)]
+    print(f"\n## How many different lists of ten there are, of {len(truth)}\n\n{tables.markdown(variety(lists))}")
+    judged = [(each, measure(each, truth, run_config.evaluation)) for each in lists]
+    for ours in OURS:
+        print(f"\n## {ours}: exact recall minus that of each of the others, in points\n")
+        print(tables.markdown(duels(ours, judged, truth)))
+    print(json.dumps(figures(pl.read_parquet(results.file("figures.parquet"))) | {"commit": provenance.commit()}))
+
+
+def compact(found: pl.DataFrame) -> pl.DataFrame:
+    """One table for a page: exact figures in points with intervals, the best at ten labels first."""
+    order = tables.pick(found, DUELS["@10"]).sort("value", descending=True).select("method")
+    cells = tables.headline(found, COMPACT, ()).drop("users", "seeds", "commit", "command")
+    return order.join(cells, on="method", maintain_order="left")
+
+
+def variety(lists: list[Predictions]) -> pl.DataFrame:
+    """Different sets of ten labels, by method: a model that says the same to everyone has learnt popularity."""
+    rows = [(each.method, len({frozenset(row.tolist()) for row in _rows(each.at(10))})) for each in lists]
+    found = pl.DataFrame(rows, schema=["method", "different"], orient="row").group_by("method", maintain_order=True)
+    return found.agg(by_seed=pl.col("different").cast(pl.String).str.join(" / "))
+
+
+def _rows(lists: Ragged) -> Iterator[NDArray[np.int32]]:
+    return (lists[row] for row in range(len(lists)))
+
+
+def duels(ours: str, judged: list[tuple[Predictions, Metrics]], truth: Truth) -> pl.DataFrame:
+    """Exact recall of one method minus that of each other, on the same users, with 95 % intervals, in points."""
+    methods: dict[str, list[tuple[Predictions, Metrics]]] = {}
+    for said, found in judged:
+        methods.setdefault(said.method, []).append((said, {key: found[key] for key in DUELS.values()}))
+    rows = []
+    for other in methods.keys() - {ours}:
+        both = tables.compare([*methods[ours], *methods[other]], truth.users, 7, other)
+        found = both.filter(pl.col("method") == ours)
+        row = {name: tables.pick(found, key).row(0, named=True) for name, key in DUELS.items()}
+        rows.append({"against": other} | {name: apart(each) for name, each in row.items()})
+    return pl.DataFrame(rows).sort("against")
+
+
+def apart(row: dict[str, Any]) -> str:
+    return "{:+.1f} [{:+.1f}, {:+.1f}]".format(*(100 * row[name] for name in ("gain", "gain_low", "gain_high")))
 
 
 def figures(found: pl.DataFrame) -> dict[str, float]:

@@ -3,8 +3,9 @@
     python -m benchmarks.propensity --data FOLDER [--tags brand] [--seeds 1 2 3] [--steps 600] [--out runs/propensity]
 
 FOLDER holds interactions.parquet and items.parquet; without it, the Complete Journey data is used. Every seed trains
-both generators and takes them through all stages; then come the sweep over k_g and, with --withheld, all of it once
-more without a tenth of the labels. Every step is an artifact: a stopped run goes on where it was.
+both generators and takes them through all stages; seeds of --sweep also try other k_g, and those of --withheld do all
+of it once more without a tenth of the labels. Every step is an artifact: a stopped run goes on where it was, and with
+the --out and settings of `benchmarks.objectives` its generators are used.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import polars as pl
 
 from benchmarks import harness
 from benchmarks.objectives import kept, settings
-from merit import console
+from merit import console, provenance
 from merit.artifacts import Artifact
 from merit.baselines.als import als
 from merit.evaluation import reliability, tables
@@ -58,26 +59,28 @@ class Chain:
     propensity: dict[str, Artifact]
 
 
-def chain(config: RunConfig, examples: Artifact, labels: Artifact, folder: Path, seed: int) -> Chain:
-    """Teacher forcing, its mistakes, self-correction, and a propensity model on the states of each."""
+def chain(
+    config: RunConfig, examples: Artifact, labels: Artifact, folder: Path, seed: int, stages: tuple[str, ...]
+) -> Chain:
+    """Teacher forcing, its mistakes, self-correction, and a propensity model on the states of these stages."""
     shop = (examples, labels)
-    first = kept(folder / "stage-1", "generator") or train_generator(
-        *shop, None, folder / "stage-1", config.generator(config.stage_1), seed
+    first = kept(folder / "teacher-forcing", "generator") or train_generator(
+        *shop, None, folder / "teacher-forcing", config.generator(config.stage_1), seed
     )
-    wrong = kept(folder / "mined-1", "mined") or mine(first, *shop, folder / "mined-1", config.mining, seed)
-    second = kept(folder / "stage-2", "generator") or train_generator(
-        *shop, wrong, folder / "stage-2", config.generator(config.stage_2), seed
+    wrong = kept(folder / "mined", "mined") or mine(first, *shop, folder / "mined", config.mining, seed)
+    second = kept(folder / "self-correction-0", "generator") or train_generator(
+        *shop, wrong, folder / "self-correction-0", config.generator(config.stage_2), seed
     )
     still = kept(folder / "mined-2", "mined") or mine(second, *shop, folder / "mined-2", config.mining, seed)
     generators, mined = {"1": first, "2": second}, {"1": wrong, "2": still}
     states = {
         name: kept(folder / f"states-{name}", "states")
-        or write_states(generator, *shop, folder / f"states-{name}", StatesConfig(labels=max(KGS)), seed)
-        for name, generator in generators.items()
+        or write_states(generators[name], *shop, folder / f"states-{name}", config.states, seed)
+        for name in stages
     }
     fitted = {
         name: fitted_propensity(config.propensity, states[name], mined[name], labels, folder, name, seed)
-        for name in generators
+        for name in stages
     }
     console.tell(f"{folder}: done")
     return Chain(generators, mined, states, fitted)
@@ -120,12 +123,16 @@ def als_scores(examples: Artifact, labels: Artifact, how: GeneratorConfig, seed:
 def sweep(config: RunConfig, made: Chain, examples: Artifact, labels: Artifact, truth: Truth, seed: int) -> Judged:
     """The number of labels whose states make a user, all else equal."""
     shares, _ = vertical_shares(examples, space.load(labels.path))
-    folder, test = made.propensity["2"].path.parent, read_states(made.states["2"], "test")[1]
+    folder = made.propensity["2"].path.parent
+    states = kept(folder / "states-long", "states") or write_states(
+        made.generators["2"], examples, labels, folder / "states-long", StatesConfig(labels=max(KGS)), seed
+    )
+    test = read_states(states, "test")[1]
     found = []
     for k in KGS:
         model = config.propensity.model.model_copy(update={"labels": k})
         run_config = config.propensity.model_copy(update={"model": model})
-        fitted = fitted_propensity(run_config, made.states["2"], made.mined["2"], labels, folder, f"k{k}", seed)
+        fitted = fitted_propensity(run_config, states, made.mined["2"], labels, folder, f"k{k}", seed)
         scorer = load_scorer(fitted, labels)
         found.append(judge(f"k_g = {k}", seed, propensity_scores(scorer, scorer.users(test)), truth, shares))
     return found
@@ -136,9 +143,8 @@ def interest_lists(
 ) -> dict[str, Artifact]:
     """The generator's own order and the propensity model's, as predictions."""
     shop = (examples, labels)
-    said = kept(folder / "predictions-2", "predictions") or predict(
-        made.generators["2"], *shop, folder / "predictions-2", config.predict, seed
-    )
+    place = folder / "self-correction-0-predictions"
+    said = kept(place, "predictions") or predict(made.generators["2"], *shop, place, config.predict, seed)
     ranked = kept(folder / "rankings", "predictions") or rank(
         made.propensity["2"], made.states["2"], made.generators["2"], *shop, folder / "rankings", config.rankings, seed
     )
@@ -156,7 +162,7 @@ def lift_from_text_alone(
     without = kept(folder / "labels", "labels") or change_labels(
         labels, folder / "labels", "retire", texts, reason="withheld from training", cache=config.cache
     )
-    blind = chain(config, examples, without, folder, seed)
+    blind = chain(config, examples, without, folder, seed, ("2",))
     lifts = {}
     for name, made in (("trained", full), ("text alone", blind)):
         scorer = load_scorer(made.propensity["2"], labels)  # the whole label space, withheld labels live again
@@ -195,7 +201,8 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="*", type=int, default=[1, 2, 3])
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--out", type=Path, default=Path("runs/propensity"))
-    parser.add_argument("--withheld", action="store_true", help="also train without a tenth of the labels")
+    parser.add_argument("--sweep", nargs="*", type=int, default=[], help="seeds for which k_g is varied")
+    parser.add_argument("--withheld", nargs="*", type=int, default=[], help="seeds to train without some labels")
     parser.add_argument("--set", action="append", default=[], help="override a setting")
     arguments = parser.parse_args()
     console.set_up_logging()
@@ -210,20 +217,21 @@ def main() -> None:
     told: dict[str, Any] = {}
     for seed in seeds:
         folder = arguments.out / f"seed-{seed}"
-        full = chain(config, *shop, folder, seed)
+        full = chain(config, *shop, folder, seed, ("1", "2"))
         ranked += user_rankings(full, *shop, truth, seed)
-        swept += sweep(config, full, *shop, truth, seed)
+        swept += sweep(config, full, *shop, truth, seed) if seed in arguments.sweep else []
         lists |= interest_lists(config, full, *shop, folder, seed)
         found = reliability.summary(pl.read_parquet(full.propensity["2"].file("reliability.parquet")))
         told |= {f"ece seed {seed}": found.ece, f"ece of 1 % and more seed {seed}": found.ece_likely}
-        if arguments.withheld:
+        if seed in arguments.withheld:
             lifts = lift_from_text_alone(config, full, *shop, truth, folder / "withheld", seed)
             told |= {f"lift {name} seed {seed}": round(value, 3) for name, value in lifts.items()}
     show("Users for an interest, in points", ranked, truth, "history frequency")
-    show("k_g", swept, truth, f"k_g = {KGS[0]}")
+    if swept:
+        show("k_g", swept, truth, f"k_g = {KGS[0]}")
     results = evaluate(lists, *shop, arguments.out / "results", config.evaluation, 7)
     show_results(results)
-    print(json.dumps(told | figures(ranked, truth) | {"commit": harness.commit()}))
+    print(json.dumps(told | figures(ranked, truth) | {"commit": provenance.commit()}))
 
 
 COLUMNS: tables.Columns = {

@@ -77,7 +77,7 @@ def test_from_two_tables_to_a_report(tmp_path: Path, merit: Any) -> None:
     assert made["stage-2"]["summary"]["steps"] == 12
     assert made["mined-1"]["summary"]["examples"] == made["stage-1"]["summary"]["examples"]
     figures = pl.read_parquet(tmp_path / "run" / "results" / "figures.parquet")
-    said = {"trivial", "popularity", "history frequency", "teacher-forcing", "self-correction"}
+    said = {"trivial", "popularity", "history frequency", "teacher-forcing", "self-correction (β = 0)"}
     assert said <= set(figures["method"])
     for name in ("data-report", "results"):
         page = (tmp_path / "run" / name / "index.html").read_text()

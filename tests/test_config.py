@@ -94,6 +94,16 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         config.load(Settings, tmp_path / "none.toml")
 
 
+class Homes(Frozen):
+    homes: tuple[Home, ...] = Field(min_length=1)
+
+
+def test_a_wrong_part_is_told_once_and_not_again_as_a_missing_one() -> None:
+    with pytest.raises(ConfigError) as told:
+        config.build(Homes, {"homes": [{"rooms": "many"}]})
+    assert "homes.0.rooms" in str(told.value) and "at least 1 item" not in str(told.value)
+
+
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValidationError):
         Settings().seed = 8  # type: ignore[misc]

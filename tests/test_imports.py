@@ -15,7 +15,7 @@ ROOT = Path(merit.__file__).parent
 # In data-flow order: a module may import from its own layer and from those before it.
 LAYERS = [
     {"errors"},
-    {"types", "storage", "seeds", "denormals"},
+    {"types", "storage", "seeds", "denormals", "provenance"},
     {"config"},
     {"artifacts", "console", "gguf", "weights"},
     {"doctor"},
@@ -32,8 +32,10 @@ LAYERS = [
     {"methods"},
     {"report"},
     {"stages"},
+    {"bench"},
     {"evidence"},
     {"model"},
+    {"serving"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

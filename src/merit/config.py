@@ -48,7 +48,7 @@ def build(model: type[Model], values: dict[str, Any], overrides: Sequence[str] =
     try:
         return model.model_validate(merged)
     except ValidationError as error:
-        told = "\n".join(f"  {_explain(model, dict(item))}" for item in error.errors())
+        told = "\n".join(f"  {_explain(model, dict(item))}" for item in _causes(error.errors()))
         raise ConfigError(f"{origin} has settings that do not fit:\n{told}") from None
 
 
@@ -80,6 +80,16 @@ def _override(values: dict[str, Any], text: str) -> None:
     place[keys[-1]] = json.loads(json.dumps(value, default=str))
 
 
+def _causes(errors: Sequence[Any]) -> list[Any]:
+    """Without complaints about a whole whose part is wrong: they only say that the part is missing now."""
+    places = [error["loc"] for error in errors]
+    return [
+        error
+        for error in errors
+        if not any(len(place) > len(error["loc"]) and place[: len(error["loc"])] == error["loc"] for place in places)
+    ]
+
+
 def _explain(model: type[BaseModel], error: dict[str, Any]) -> str:
     where = [str(part) for part in error["loc"]]
     if error["type"] == "extra_forbidden":
@@ -94,6 +104,8 @@ def _explain(model: type[BaseModel], error: dict[str, Any]) -> str:
     if error["type"] == "union_tag_invalid":
         kind, known = error["ctx"]["discriminator"], error["ctx"]["expected_tags"]
         return f"{'.'.join(where)}: there is no '{error['ctx']['tag']}'; {kind} is one of {known}."
+    if error["type"] == "value_error":  # our own words, which name what is wrong
+        return f"{'.'.join(where)}: {error['ctx']['error']}."
     return f"{'.'.join(where)}: {error['msg']} (got {error['input']!r})."
 
 

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from merit import artifacts
 from merit.artifacts import Artifact
-from merit.data.prompt import choose, tokens
+from merit.data.patches import windows_of
 from merit.data.ragged import Ragged
+from merit.generator.corpus import write_inputs
 from merit.generator.decode import DecodeConfig, decode
 from merit.propensity.states import Known, States
 from merit.stages.generator import load_generator
@@ -33,12 +34,20 @@ def leave_one_out(
     distinct = newest_first[np.sort(first)][:MOST].astype(np.int64)
     generator, config = load_generator(artifacts.load(model.file("generator"), "generator"), model, labels)
     scorer = load_scorer(artifacts.load(model.file("propensity"), "propensity"), labels)
-    shop, prompt = generator.shop, config.text.prompt
+    shop, words = generator.shop, generator.shop.vocabulary
     histories = [items, *(items[items != item] for item in distinct)]
-    prompts = [tokens(choose(each, shop.item_labels, shop.texts, prompt), shop.texts, prompt) for each in histories]
+    prompts = write_inputs(Ragged.of([each.tolist() for each in histories]), shop, config.text)
     how = DecodeConfig(max_labels=scorer.labels, fixed_budget=True)
-    words = shop.vocabulary
-    said = decode(generator.model, prompts, generator.trie, words.sep, words.end, how, states=scorer.labels)
+    said = decode(
+        generator.model,
+        [prompts[row] for row in range(len(prompts))],
+        generator.trie,
+        words.sep,
+        words.end,
+        how,
+        states=scorer.labels,
+        windows=windows_of(prompts),
+    )
     states = States(said.states[:, 0].astype(np.float16), said.counts[:, 0])
     own = [np.unique(shop.item_labels.take(each)[0], return_counts=True) for each in histories]
     times = np.concatenate([counts for _, counts in own]).astype(np.int32)

@@ -55,6 +55,18 @@ def _xlgen_bcl(world: World, seed: int) -> Answer:
     return xlgen_bcl(world, seed)
 
 
+def _patchrec(world: World, seed: int) -> Answer:
+    from merit.baselines.patchrec import patchrec
+
+    return patchrec(world, seed)
+
+
+def _patchrec_sessions(world: World, seed: int) -> Answer:
+    from merit.baselines.patchrec import patchrec_sessions
+
+    return patchrec_sessions(world, seed)
+
+
 def _ocd(world: World, seed: int) -> Answer:
     from merit.baselines.ocd import ocd
 
@@ -76,5 +88,7 @@ METHODS: dict[str, Method] = {
     "GROOV, open vocabulary": _groov_open,
     "XLGen-MCG": _xlgen_mcg,
     "XLGen-BCL": _xlgen_bcl,
+    "PatchRec": _patchrec,
+    "PatchRec, sessions": _patchrec_sessions,
     "OCD": _ocd,
 }

@@ -12,6 +12,7 @@ pandas or polars columns. Nothing here trains; torch is loaded only for a phrase
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,28 +22,33 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from merit import artifacts, console
 from merit.artifacts import Artifact
-from merit.data.ragged import column_lists, ranges
+from merit.data.ragged import column_lists
 from merit.errors import DamagedArtifact, DataError, MissingArtifact, PolicyError
 from merit.evaluation.predictions import select
 from merit.labels import encoders, policy, space
 from merit.labels.space import LabelSpace
 from merit.propensity.calibrate import Calibration
-from merit.retrieval import additions, diverse, mlp, store, verticals
+from merit.retrieval import additions, diverse, mlp, shortlist, store, verticals
 from merit.retrieval.exact import Doubles, Exact
+from merit.retrieval.repeats import Repeats
 from merit.retrieval.scorer import Lists, Scorer
 from merit.retrieval.store import Side
+from merit.retrieval.threads import spans
 from merit.retrieval.topk import Ranked
 from merit.seeds import stream
+from merit.storage import storage_errors
 from merit.types import Floats, Ints, LabelEncoder
 
 LONGEST = 200  # characters of a phrase: an interest is a few words, and an encoder cuts what is longer
 LONELY = 5  # percent of labels have no nearer neighbour than a phrase may be distant before we warn
 ASKED = 256  # labels whose neighbours are looked up to learn what near is: encoders differ
+PEOPLE = 2_048  # users whose lists are told together
 AHEAD = 10  # times k labels are ranked before a list is spread over regions
 
 
@@ -93,12 +99,11 @@ class Model:
                 f"{artifact.path} has no {', '.join(sorted(missing))}: another version of merit made it. Make it again "
                 "with `merit run CONFIG`."
             )
-        self._repeats = arrays["repeat"].astype(np.float64).tolist()
-        known = arrays["repeat_labels"].astype(np.float64)
-        self._label_repeats = np.pad(known, (0, len(self.labels) - len(known)))  # zero for labels added later
-        self._had, self._times = column_lists(self.users["history"]), column_lists(self.users["counts"]).values
-        owner = np.repeat(np.arange(len(self.users)), self._had.lengths())
-        self._totals = np.bincount(owner, weights=self._times, minlength=len(self.users))[owner]
+        first, often, share = arrays["repeat"].astype(np.float64).tolist()
+        of_label = arrays["repeat_labels"].astype(np.float64)
+        of_label = np.pad(of_label, (0, len(self.labels) - len(of_label)))  # zero for labels added later
+        self._had, times = column_lists(self.users["history"]), column_lists(self.users["counts"]).values
+        self._repeats = Repeats.of(self._had, times, (first, often, share), of_label)
         weights = mlp.load(arrays)
         exact = Exact.of(weights)
         people, interests = (store.read(artifact.file(name), layer) for name, layer in _sides(exact))
@@ -112,16 +117,64 @@ class Model:
 
     def interests(self, users: Any, k: int = 10, diverse_regions: bool = False) -> pl.DataFrame:
         """The k most likely interests of each user; with `diverse_regions`, of as many regions as there are."""
-        rows = self._rows(users)
-        live, clusters = self.labels.live_mask(), self.labels.table["cluster"].to_numpy()
+        rows, live = self._rows(users), self._at_most(k)
+        clusters = self.labels.table["cluster"].to_numpy()
+        found = self._lists(rows, min(k * AHEAD, int(live.sum())) if diverse_regions else k, live)
+        ranked = [one for lists in found for one in _one_by_one(lists)]
+        return self._told(rows, [diverse.spread(one, clusters, k) for one in ranked] if diverse_regions else ranked)
+
+    def everyone(self, k: int = 10, regions: int | None = None) -> Iterator[pl.DataFrame]:
+        """The same for all users, some thousands at a time, so that a list of millions never stands in memory.
+
+        With `regions`, only labels of so many clusters are scored for each user, those whose first label suits them
+        best: far fewer products where labels are many. `shortlist_recall` measures what that loses.
+        """
+        live = self._at_most(k)
+        for span in spans(len(self.users), PEOPLE):
+            rows = np.arange(span.start, span.stop)
+            found = self._lists(rows, k, live, regions)
+            yield self._told(rows, [one for lists in found for one in _one_by_one(lists)])
+
+    def shortlist_recall(self, k: int, regions: int, users: int = 500) -> float:
+        """The share of the k best interests of some users that a search in so many regions finds."""
+        rows, live = np.sort(stream(0, "shortlist").permutation(len(self.users))[:users]), self._at_most(k)
+        exact, short = (
+            np.concatenate([_pairs(lists, len(self.labels)) for lists in self._lists(rows, k, live, how)])
+            for how in (None, regions)
+        )
+        return float(np.isin(exact, short).mean())
+
+    def write_everyone(self, out: Path, k: int = 10, regions: int | None = None) -> int:
+        """`everyone` as a Parquet file, which is complete or not there. The number of rows."""
+        if out.is_dir():
+            raise DataError(f"{out} is a folder. Name a file in it, such as {out / 'interests.parquet'}.")
+        draft, rows = out.with_name(f".{out.name}.part"), 0
+        blocks = -(-len(self.users) // PEOPLE)
+        frames = console.track(self.everyone(k, regions), "interests of all users", total=blocks)
+        with storage_errors(out):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with contextlib.ExitStack() as closing:
+                    writer = None
+                    for frame in frames:
+                        table = frame.to_arrow()
+                        writer = writer or closing.enter_context(pq.ParquetWriter(draft, table.schema))
+                        writer.write_table(table)
+                        rows += len(frame)
+                draft.replace(out)
+            finally:
+                draft.unlink(missing_ok=True)
+        return rows
+
+    def _at_most(self, k: int) -> NDArray[np.bool_]:
+        """The live labels, of which there must be k."""
+        live = self.labels.live_mask()
         if k > live.sum():
             raise DataError(f"There are {live.sum():,} live interests; ask for no more than that (k = {k:,}).")
-        found = []
-        for lists in self._lists(rows, min(k * AHEAD, int(live.sum())) if diverse_regions else k, live):
-            for at in range(len(lists.users)):
-                part = slice(lists.labels.offsets[at], lists.labels.offsets[at + 1])
-                ranked = Ranked(lists.labels.values[part].astype(np.int64), lists.scores[part])
-                found.append(diverse.spread(ranked, clusters, k) if diverse_regions else ranked)
+        return live
+
+    def _told(self, rows: Ints, found: list[Ranked]) -> pl.DataFrame:
+        """Ranked labels of these users, in words."""
         labels = np.concatenate([each.rows for each in found]) if found else np.zeros(0, np.int64)
         scores = np.concatenate([each.scores for each in found]) if found else np.zeros(0)
         owner = np.repeat(np.arange(len(rows)), [len(each.rows) for each in found])
@@ -194,7 +247,7 @@ class Model:
         shares = load_file(self.artifact.file("verticals.safetensors"))["shares"]
         known = live[live < len(shares)]  # where the items of a label added later are is not known yet
         scores = self._scorer.grid(rows, known)
-        had, added = self._had.gather(rows), self._added(rows)
+        had, added = self._had.gather(rows), self._repeats.of_users(rows)
         place = np.full(len(self.labels), -1)
         place[known] = np.arange(len(known))
         owner, column = np.repeat(np.arange(len(rows)), had.lengths()), place[had.values]
@@ -236,7 +289,7 @@ class Model:
         halves = self._scorer.exact.users.halves(vectors)
         scores = self._scorer.exact.scores(halves, self._label_half(wanted))
         if wanted.label >= 0:
-            scores = scores + self._repeats_of(times, np.maximum(totals, 1), np.full(len(times), wanted.label))
+            scores = scores + self._repeats.added(times, np.maximum(totals, 1), np.full(len(times), wanted.label))
         names = pl.read_parquet(self.artifact.file("items.parquet"), columns=["item_id", "title"])
         table = pl.DataFrame(
             {
@@ -323,49 +376,38 @@ class Model:
         """The scores of some users for one interest."""
         halves = self._scorer.exact.users.halves(self._scorer.users.vectors.take(rows))
         added = np.zeros(len(self.users))
-        had, places = self._users_with(wanted)
-        added[had] = self._repeat(places)
+        had, places = self._repeats.users_with(wanted.label)
+        added[had] = self._repeats.at(places)
         return self._scorer.exact.scores(halves, self._label_half(wanted)) + added[rows]
 
     def _best_users(self, wanted: Interest, n: int, eligible: NDArray[np.bool_] | None) -> Ranked:
-        had, places = self._users_with(wanted)
+        had, places = self._repeats.users_with(wanted.label)
         if eligible is not None:
             had, places = had[eligible[had]], places[eligible[had]]
-        added = self._repeat(places)
+        added = self._repeats.at(places)
         dense = self._scorer.audience(wanted.vector, min(n + additions.ahead(added), len(self.users)), eligible)
         halves = self._scorer.exact.users.halves(self._scorer.users.vectors.take(had))
         own = self._scorer.exact.scores(halves, self._label_half(wanted))
         return additions.merged(dense, had, own, added, n)
 
-    def _lists(self, rows: Ints, k: int, live: NDArray[np.bool_]) -> Iterator[Lists]:
+    def _lists(self, rows: Ints, k: int, live: NDArray[np.bool_], regions: int | None = None) -> Iterator[Lists]:
         most = int(live.sum())
-        more = additions.ahead(self._added(rows)) and int(self._had.lengths()[rows].max())
-        for dense in self._scorer.all_interests(min(k + more, most), rows, live):
-            had, added = self._had.gather(dense.users), self._added(dense.users)
+        more = additions.ahead(self._repeats.of_users(rows)) and int(self._had.lengths()[rows].max())
+        for dense in self._dense(rows, min(k + more, most), live, regions):
+            had, added = self._had.gather(dense.users), self._repeats.of_users(dense.users)
             alive = live[had.values]
             kept = select(had, alive)
             pairs = np.repeat(dense.users, kept.lengths()), kept.values.astype(np.int64)
             scores = self._scorer.score(*pairs)
             yield additions.merged_lists(dense, kept, scores, added[alive], k, len(self.labels))
 
-    def _users_with(self, wanted: Interest) -> tuple[Ints, Ints]:
-        """The rows of users who had this label, and its places in the histories. A phrase nobody had."""
-        places = np.flatnonzero(self._had.values == wanted.label) if wanted.label >= 0 else np.zeros(0, np.int64)
-        return np.searchsorted(self._had.offsets, places, side="right") - 1, places
-
-    def _added(self, rows: Ints) -> Doubles:
-        """Beside the labels of these users' histories: what having had them adds."""
-        return self._repeat(ranges(self._had.offsets[rows], self._had.offsets[rows + 1])[0])
-
-    def _repeat(self, places: Ints) -> Doubles:
-        """What the labels at these places of the histories add to the log-odds (see propensity/model.py)."""
-        return self._repeats_of(self._times[places], self._totals[places], self._had.values[places])
-
-    def _repeats_of(self, times: NDArray[Any], totals: NDArray[Any], labels: NDArray[Any]) -> Doubles:
-        first, often, share = self._repeats
-        seen = np.maximum(times, 1)
-        added = first + often * np.log1p(seen) + share * np.log(seen / totals) + self._label_repeats[labels]
-        return np.where(times > 0, added, 0.0)
+    def _dense(self, rows: Ints, k: int, live: NDArray[np.bool_], regions: int | None) -> Iterator[Lists]:
+        """What the network alone ranks first, of all labels or of those in each user's regions."""
+        if regions is None:
+            return self._scorer.all_interests(k, rows, live)
+        clusters = self.labels.table["cluster"].to_numpy()
+        candidates = shortlist.of_regions(self._scorer, rows, clusters, regions, live)
+        return shortlist.interests(self._scorer, rows, candidates, k, live)
 
     def _label_half(self, wanted: Interest) -> Doubles:
         half: Doubles = self._scorer.exact.labels.halves(wanted.vector[None])[0]
@@ -403,6 +445,16 @@ class Model:
 
 
 ENOUGH = 20  # users who had a label, below which its index is chance
+
+
+def _one_by_one(lists: Lists) -> Iterator[Ranked]:
+    for at in range(len(lists.users)):
+        part = slice(lists.labels.offsets[at], lists.labels.offsets[at + 1])
+        yield Ranked(lists.labels.values[part].astype(np.int64), lists.scores[part])
+
+
+def _pairs(lists: Lists, n_labels: int) -> Ints:
+    return np.repeat(lists.users, lists.labels.lengths()) * n_labels + lists.labels.values
 
 
 def _sides(exact: Exact) -> list[tuple[str, Any]]:

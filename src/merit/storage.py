@@ -26,11 +26,14 @@ def storage_errors(place: Path) -> Iterator[None]:
         raise
 
 
+_A_FILE_IN_THE_WAY = "a part of this path is a file, not a folder. Choose another place with --out."
 _REMEDIES = {
     errno.ENOSPC: "the disk is full. Free some space, or write elsewhere with --out.",
     errno.EDQUOT: "the disk quota is used up. Free some space, or write elsewhere with --out.",
     errno.EFBIG: "the file would be larger than this system allows. Raise the limit (ulimit -f), or use more shards.",
     errno.EACCES: "permission denied. Choose a folder you may write to with --out.",
+    errno.ENOTDIR: _A_FILE_IN_THE_WAY,
+    errno.EEXIST: _A_FILE_IN_THE_WAY,  # what mkdir says of a parent that is a file
     errno.EROFS: "the file system is read-only. Choose another folder with --out.",
 }
 

@@ -62,6 +62,12 @@ def test_sizes_are_what_a_person_counts(rows: list[tuple[float, bool, bool]], mo
         assert count == len(ranked) or treated[: count + 1].sum() == money + 1
 
 
+def test_a_contact_that_costs_next_to_nothing_reaches_everybody() -> None:
+    money = {"cost_per_contact": 5e-324}
+    size = request(size={"by": "budget", "budget": 1e12}, economics=money).size
+    assert taken(size, np.linspace(0.2, 0.1, 7), np.ones(7, dtype=bool), Economics(**money)) == 7
+
+
 def test_more_than_are_eligible_is_told() -> None:
     with pytest.raises(DataError, match="150 users are eligible, and 151"):
         made(np.linspace(0.1, 0.2, 150), size={"by": "count", "users": 151})

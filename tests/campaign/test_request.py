@@ -92,7 +92,7 @@ BAD_REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     "two things asked": ({"lookalike": LOOKALIKE}, "one of the two"),
     "an interest twice": ({"interests": ["Tents", "tents "]}, "named twice"),
     "weights without use": ({"interests": [{"text": "a", "weight": 2}]}, "weighted"),
-    "weight zero": ({"interests": [{"text": "a", "weight": 0}], "combine": "weighted"}, "greater than 0"),
+    "weight zero": ({"interests": [{"text": "a", "weight": 0}], "combine": "weighted"}, "greater than or equal"),
     "a number as interest": ({"interests": [7]}, "valid dictionary"),
     "no size": ({"size": None}, "size"),
     "size of nobody": ({"size": {"by": "count", "users": 0}}, "greater than or equal"),
@@ -101,6 +101,7 @@ BAD_REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     "budget without cost": ({"size": {"by": "budget", "budget": 10}}, "cost_per_contact"),
     "value without value": ({"size": {"by": "value"}, "economics": {"cost_per_contact": 1}}, "value_per_conversion"),
     "an endless budget": ({"size": {"by": "budget", "budget": float("inf")}}, "finite"),
+    "a cost beyond all money": ({"economics": {"cost_per_contact": 1.7e308}}, "less than or equal"),
     "days without a day": (
         {"rules": [{"rule": "recency", "table": "a", "column": "b", "days": 7}]},
         "as_of",

@@ -10,7 +10,8 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 
-from merit.data.prompt import Controls, PromptConfig, choose, tokenise, tokens, words
+from merit.data.patches import pool
+from merit.data.prompt import Controls, PatchingConfig, PromptConfig, Texts, choose, spans, tokenise, tokens, words
 from merit.data.ragged import Ragged
 from merit.errors import ConfigError
 
@@ -110,3 +111,118 @@ def test_newest_is_last() -> None:
 def test_controls_must_differ() -> None:
     with pytest.raises(ConfigError, match="four different ids"):
         tokenise(TITLES, LABELS, encoder(SAFE), Controls(1, 1, 2, 3), PromptConfig())
+
+
+# --- patching --------------------------------------------------------------------------------------------------------
+
+Resolution = tuple[list[int], list[int]]  # items pooled and items in full, oldest first
+
+patchings = st.builds(
+    PatchingConfig,
+    window=st.integers(1, 12),
+    full_budget=st.integers(80, 300),
+    recent_share=st.sampled_from([0.0, 0.5, 1.0]),
+    recent_items=st.sampled_from([None, 0, 3]),
+)
+histories = st.lists(st.integers(0, 4), max_size=60)
+
+
+def slow_positions(older: list[int], texts: Texts, separated: bool, window: int) -> int:
+    """Tokens one by one: a window ends when it is full, and at NEXT, which is a position of its own."""
+    positions = open_ = 0
+    for item in older:
+        for _ in texts.titles[item]:
+            positions, open_ = (positions + 1, window) if not open_ else (positions, open_)
+            open_ -= 1
+        if separated:
+            positions, open_ = positions + 1, 0
+    return positions
+
+
+def slow_resolution(
+    history: list[int], texts: Texts, spent: int, config: PromptConfig, patching: PatchingConfig
+) -> Resolution:
+    """By trying: as long a history as there is room for, of that as much in full as fits, and always the least."""
+    room = config.budget - spent
+
+    def cost(items: list[int]) -> int:
+        return sum(len(texts.titles[item]) + config.separated for item in items)
+
+    def fits(older: list[int], recent: list[int]) -> bool:
+        paid = cost(recent) + slow_positions(older, texts, config.separated, patching.window)
+        return paid <= room and spent + cost(older + recent) <= patching.full_budget
+
+    def newest(count: int, of: int) -> Resolution:
+        read = history[len(history) - of :]
+        return read[: of - count], read[of - count :]
+
+    longest = max(n for n in range(len(history) + 1) if spent + cost(newest(0, n)[0]) <= patching.full_budget)
+    enough = [n for n in range(longest + 1) if fits(*newest(n, longest))]
+    least = max(n for n in range(longest + 1) if cost(newest(n, longest)[1]) <= int(room * patching.recent_share))
+    in_full = max([least, *enough])
+    if patching.recent_items is not None:
+        in_full = min(in_full, patching.recent_items)
+    return newest(in_full, max(n for n in range(in_full, longest + 1) if fits(*newest(in_full, n))))
+
+
+@given(histories, configs, patchings)
+@settings(max_examples=200, deadline=None)
+def test_older_items_are_pooled_as_the_slow_twin_says(
+    history: list[int], config: PromptConfig, patching: PatchingConfig
+) -> None:
+    texts = tokenise(TITLES, LABELS, encoder(SAFE), CONTROLS, config)
+    prompt = choose(np.array(history, dtype=np.uint32), ITEM_LABELS, texts, config, patching)
+    profile, _ = slow_prompt(history, texts, config)
+    spent = 3 + sum(len(texts.labels[label]) + config.separated for label in profile)
+    assert prompt.profile.tolist() == profile
+    assert (prompt.older.tolist(), prompt.recent.tolist()) == slow_resolution(history, texts, spent, config, patching)
+
+
+@given(histories, configs, patchings)
+@settings(max_examples=200, deadline=None)
+def test_positions_keep_the_budget_and_no_control_token_is_pooled(
+    history: list[int], config: PromptConfig, patching: PatchingConfig
+) -> None:
+    texts = tokenise(TITLES, LABELS, encoder(SAFE), CONTROLS, config)
+    prompt = choose(np.array(history, dtype=np.uint32), ITEM_LABELS, texts, config, patching)
+    written, sizes = tokens(prompt, texts, config), spans(prompt, texts, config, patching.window)
+    assert len(written) == sizes.sum() <= patching.full_budget
+    assert len(sizes) <= config.budget and sizes.min() == 1 and sizes.max() <= patching.window
+    read = pool(Ragged.of([written.tolist()]), Ragged.of([sizes.tolist()]))
+    assert not set(read.windows.tokens.values.tolist()) & CONTROLS.ids()
+    older = [token for item in prompt.older for token in texts.titles[int(item)].tolist()]
+    assert sorted(read.windows.tokens.values.tolist()) == sorted(pooled_tokens(written.tolist(), sizes.tolist()))
+    assert len(pooled_tokens(written.tolist(), sizes.tolist())) <= len(older)  # nothing recent, nothing of the profile
+
+
+def pooled_tokens(written: list[int], sizes: list[int]) -> list[int]:
+    found, at = [], 0
+    for size in sizes:
+        found += written[at : at + size] if size > 1 else []
+        at += size
+    return found
+
+
+@pytest.mark.parametrize("separated", [False, True])
+def test_windows_of_one_token_write_the_prompt_without_patching(separated: bool) -> None:
+    config = PromptConfig(budget=40, separated=separated)
+    texts = tokenise(TITLES, LABELS, encoder(SAFE), CONTROLS, config)
+    history = np.array([0, 1, 2, 3, 4] * 20, dtype=np.uint32)
+    prompt = choose(history, ITEM_LABELS, texts, config, PatchingConfig(window=1))
+    plain = choose(history, ITEM_LABELS, texts, config)
+    assert len(prompt.older)
+    assert tokens(prompt, texts, config).tolist() == tokens(plain, texts, config).tolist()
+    assert set(spans(prompt, texts, config, 1).tolist()) == {1}
+
+
+def test_a_history_longer_than_any_budget() -> None:
+    config, patching = PromptConfig(budget=48), PatchingConfig(full_budget=4096)
+    texts = tokenise(TITLES, LABELS, encoder(SAFE), CONTROLS, config)
+    history = np.tile(np.arange(5, dtype=np.uint32), 20_000)
+    prompt = choose(history, ITEM_LABELS, texts, config, patching)
+    plain = choose(history, ITEM_LABELS, texts, config)
+    sizes = spans(prompt, texts, config, patching.window)
+    assert config.budget - 2 <= len(sizes) <= config.budget
+    assert len(prompt.recent) + len(prompt.older) > 3 * len(plain.recent)
+    read = [*prompt.older.tolist(), *prompt.recent.tolist()]
+    assert read == history[-len(read) :].tolist()

@@ -32,6 +32,13 @@ def test_states_times_head_are_the_models_logits() -> None:
     assert torch.allclose(backbone.states(model, ids) @ backbone.head(model).T, model(input_ids=ids).logits, atol=1e-5)
 
 
+def test_an_untrained_model_says_what_it_has_read() -> None:
+    config = SMALL.model_copy(update={"width": 128, "layers": 3})
+    logits = backbone.make(config, WORDS, 7)(input_ids=torch.arange(20, 50)[None]).logits[0, -1]
+    read = torch.arange(20, 49)  # without the last, which every position sees best
+    assert logits[read].mean() > logits.mean() + logits.std()
+
+
 def test_a_saved_model_comes_back(tmp_path: Path) -> None:
     model = backbone.make(SMALL, WORDS, 7)
     model.save_pretrained(tmp_path)

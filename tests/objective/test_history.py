@@ -1,8 +1,11 @@
 """The language-model loss on the prompt: one more set of positions, with sets of one member."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
+from merit.data.patches import pool
 from merit.data.ragged import Ragged
 from merit.objective.collate import OBJECTIVES, CollateConfig, Corpus, collate
 
@@ -47,3 +50,20 @@ def test_histories_weigh_what_was_asked_a_mean_over_positions_then_examples():
     plain, more = _batches(0.5)
     extra = more.weights[len(plain.rows) :]
     torch.testing.assert_close(extra, 0.5 * torch.tensor([1 / 6, 1 / 6, 1 / 3]))
+
+
+def test_no_position_is_asked_for_a_patch():
+    patched = pool(Ragged.of([[1, 2, 3, 4, 5], [4, 5], [6]]), Ragged.of([[1, 3, 1], [1, 1], [1]]))
+    batch = collate(
+        replace(CORPUS, patched=patched),
+        [0, 1, 2],
+        0,
+        OBJECTIVES["permutation-invariance"],
+        CollateConfig(history_weight=0.5),
+        seed=1,
+        patched=np.array([True, True, True]),
+    )
+    targets = len(batch.classification)
+    read, wanted = batch.input_ids.flatten()[batch.rows[targets:]], batch.valid_ids[targets:, 0]
+    assert list(zip(read.tolist(), wanted.tolist(), strict=True)) == [(~0, 5), (4, 5)]
+    torch.testing.assert_close(batch.weights[targets:], 0.5 * torch.tensor([1 / 3, 1 / 3]))

@@ -43,6 +43,23 @@ def test_the_union_is_that_of_sets(rows: list[tuple[list[int], list[int]]]) -> N
     assert [tail[at].tolist() for at in range(len(tail))] == [made[at].tolist() for at in range(1, len(rows))]
 
 
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 9), st.integers(1, 6))
+def test_regions_are_those_whose_first_live_label_scores_best(seed: int, clusters: int, regions: int) -> None:
+    scorer = world(seed)
+    rng = np.random.default_rng(seed)
+    of_label, live = rng.integers(0, clusters, 30), rng.random(30) < 0.8
+    live[0] = True
+    users = rng.permutation(40)[:7]
+    slow = naive_scores(scorer, users_of(scorer), labels_of(scorer))
+    made = shortlist.of_regions(scorer, users, of_label, regions, live)
+    speakers = {cluster: np.flatnonzero(live & (of_label == cluster))[0] for cluster in set(of_label[live].tolist())}
+    for at, user in enumerate(users):
+        by_score = sorted((-slow[user, speaker], speaker, cluster) for cluster, speaker in speakers.items())
+        best = [cluster for _, _, cluster in by_score[:regions]]
+        assert sorted(made[at].tolist()) == np.flatnonzero(live & np.isin(of_label, best)).tolist()
+
+
 def test_recall_is_the_share_of_the_exact_list_that_was_offered() -> None:
     scorer = world(6)
     users = np.arange(40)

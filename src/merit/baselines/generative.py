@@ -12,6 +12,7 @@ from merit.baselines.budget import Budget
 from merit.baselines.fitting import FitConfig, fit
 from merit.baselines.trivial import BUDGET
 from merit.baselines.world import Answer, Text, World
+from merit.data.patches import windows_of
 from merit.data.ragged import Ragged
 from merit.errors import ConfigError
 from merit.generator import backbone
@@ -36,7 +37,8 @@ class Speaker:
 
     def say(self, prompts: Ragged, config: DecodeConfig, seed: int = 0) -> Decoded:
         rows = [prompts[row] for row in range(len(prompts))]
-        return decode(self.model, rows, self.trie, self.words.sep, self.words.end, config, seed)
+        sep, end = self.words.sep, self.words.end
+        return decode(self.model, rows, self.trie, sep, end, config, seed, windows=windows_of(prompts))
 
     def lists(self, prompts: Ragged, config: DecodeConfig) -> Ragged:
         """The labels of each prompt, one sample or beam after the other."""

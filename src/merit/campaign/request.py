@@ -32,14 +32,15 @@ from merit.config import Frozen
 
 SMALLEST = 100  # DESIGN 11: an audience of fewer users than this is a list of people, and is refused
 MOST_INTERESTS = 100
-Money = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+MOST_MONEY = 1e12  # a sum over users must stay a number, in any currency
+Money = Annotated[float, Field(gt=0, le=MOST_MONEY, allow_inf_nan=False)]
 
 
 class Wanted(Frozen):
     """One interest: a label, or any phrase."""
 
     text: str = Field(min_length=1)
-    weight: float = Field(1.0, gt=0, allow_inf_nan=False)
+    weight: float = Field(1.0, ge=1e-6, le=1e6, allow_inf_nan=False)
     """For combine = "weighted"."""
 
 
@@ -94,7 +95,7 @@ Size = Annotated[Count | Percentile | Probability | Budget | Value, Field(discri
 
 
 class Economics(Frozen):
-    cost_per_contact: float = Field(ge=0, allow_inf_nan=False)
+    cost_per_contact: float = Field(ge=0, le=MOST_MONEY, allow_inf_nan=False)
     value_per_conversion: Money | None = None
     caused: float = Field(1.0, gt=0, le=1)
     """Share of the conversions that the contact brings. 1 counts those who would have bought anyhow; an experiment

@@ -36,7 +36,7 @@ def taken(size: Size, scores: Reals, contacted: NDArray[np.bool_], economics: Ec
             return int((scores >= size.at_least).sum())
         case Budget():
             assert economics is not None
-            affordable = math.floor(size.budget / economics.cost_per_contact + HAIR)
+            affordable = math.floor(min(size.budget / economics.cost_per_contact, len(scores)) + HAIR)
             return int((np.cumsum(contacted) <= affordable).sum())
         case Value():
             assert economics is not None

@@ -15,11 +15,14 @@ from rich.markup import escape
 
 from merit import __version__, artifacts, config, console, doctor
 from merit.cli.audience import audience_app
+from merit.cli.bench import bench
 from merit.cli.data import data_app
 from merit.cli.experiment import experiment_app
+from merit.cli.keys import keys_app
 from merit.cli.labels import labels_app
 from merit.cli.model import model_app
 from merit.cli.options import AsJson, ConfigFile, Overrides
+from merit.cli.serve import serve
 from merit.cli.shown import described, settings
 from merit.cli.weights import weights_app
 from merit.errors import MeritError
@@ -40,6 +43,9 @@ app.add_typer(weights_app, name="weights")
 app.add_typer(model_app, name="model")
 app.add_typer(audience_app, name="audience")
 app.add_typer(experiment_app, name="experiment")
+app.add_typer(keys_app, name="keys")
+app.command()(serve)
+app.command()(bench)
 
 
 @app.callback()

@@ -32,6 +32,23 @@ def interests(
 
 
 @model_app.command()
+def everyone(
+    folder: ModelFolder,
+    out: Annotated[Path, typer.Option(help="the Parquet file to write")],
+    k: Annotated[int, typer.Option("-k", help="interests of each")] = 10,
+    regions: Annotated[
+        int | None, typer.Option(help="score only labels of so many clusters; tells what it loses")
+    ] = None,
+    labels: NewerLabels = None,
+) -> None:
+    """The most likely interests of all users, as a file."""
+    model = merit.load(folder, labels)
+    rows = model.write_everyone(out, k, regions)
+    lost = f"; {model.shortlist_recall(k, regions):.1%} of an exact search's, on a sample of users" if regions else ""
+    console.tell(f"{rows:,} rows in {out}{lost}", rows=rows, file=str(out))
+
+
+@model_app.command()
 def audience(
     folder: ModelFolder,
     interest: Annotated[str, typer.Argument(help="a label, or any phrase")],

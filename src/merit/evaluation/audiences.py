@@ -51,7 +51,7 @@ def measure(score: Scores, truth: Truth, shares: Floats) -> Metrics:
             each = _hits((group_places < k)[own], Positives(groups.user[own], groups.target[own]), truth)
             found[hit(share, name)] = each
             columns.append(each.columns)
-        found[hit(share, MEAN)] = Metric(np.concatenate(columns, axis=1), _mean)
+        found[hit(share, MEAN)] = Metric(np.concatenate(columns, axis=1), mean_rate)
     return found
 
 
@@ -69,7 +69,7 @@ def _hits(found: NDArray[np.bool_], pairs: Positives, truth: Truth) -> Metric:
     return Metric(np.stack([per_user(user, found, truth.users), per_user(user, np.ones(len(user)), truth.users)], 1))
 
 
-def _mean(sums: Reals) -> Reals:
+def mean_rate(sums: Reals) -> Reals:
     """The mean over verticals of a share each; those that nobody wanted are left out."""
     with np.errstate(invalid="ignore", divide="ignore"):
         each = np.where(sums[..., 1::2] > 0, sums[..., 0::2] / sums[..., 1::2], np.nan)

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from merit import weights
 from merit.config import Frozen
+from merit.data.patches import Windows
 from merit.errors import ConfigError, MissingArtifact
+from merit.generator.patching import embed
 from merit.generator.tokenizer import Vocabulary
 from merit.seeds import stream
 from merit.types import Floats
@@ -87,9 +89,10 @@ def head(model: Any) -> Tensor:
     return weight
 
 
-def states(model: Any, input_ids: Tensor, **more: Any) -> Tensor:
+def states(model: Any, input_ids: Tensor, patches: Windows | None = None, **more: Any) -> Tensor:
     """(B, L, width): the last hidden state, after the final norm, of every position."""
-    hidden: Tensor = model.get_decoder()(input_ids=input_ids, **more).last_hidden_state
+    read = {"input_ids": input_ids} if patches is None else {"inputs_embeds": embed(model, input_ids, patches)}
+    hidden: Tensor = model.get_decoder()(**read, **more).last_hidden_state
     return hidden
 
 
@@ -132,7 +135,22 @@ def _tiny(config: BackboneConfig, vocabulary: Vocabulary) -> Any:
         bos_token_id=None,
         eos_token_id=vocabulary.end,
     )
-    return LlamaForCausalLM(shape)
+    model = LlamaForCausalLM(shape)
+    _start_by_copying(model)
+    return model
+
+
+def _start_by_copying(model: Any) -> None:
+    """Let an untrained model say what it has read: users mostly want again what they wanted before.
+
+    The first attention passes tokens on as they are, to a head that is their own embedding, in rows of length one. Left
+    to find this out by itself, a small model spends most of a short training on it (docs/log.md).
+    """
+    table, attention = model.get_input_embeddings().weight, model.get_decoder().layers[0].self_attn
+    with torch.no_grad():
+        table.mul_(table.shape[1] ** -0.5 / model.config.initializer_range)
+        for part in (attention.v_proj, attention.o_proj):
+            part.weight.add_(torch.eye(len(part.weight)))
 
 
 def _pretrained(place: Path) -> Any:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
 from merit.config import Frozen
-from merit.data.labelled import Labelled
-from merit.data.prompt import PromptConfig, Texts, choose, tokenise, tokens
+from merit.data.patches import Patched, pool
+from merit.data.prompt import PatchingConfig, PromptConfig, Texts, choose, spans, tokenise, tokens
 from merit.data.ragged import Ragged, offsets_of
 from merit.generator import tokenizer
 from merit.generator.tokenizer import Vocabulary
@@ -33,6 +34,17 @@ class TextConfig(Frozen):
     token or two, a title a dozen."""
     cluster_form: ClusterForm = "none"
     prompt: PromptConfig = PromptConfig()
+    patching: PatchingConfig | None = Field(None, exclude_if=lambda value: value is None)
+    """Pools older items instead of leaving them out. Off, it leaves no trace in an artifact's settings."""
+
+    @model_validator(mode="after")
+    def _longer(self) -> Self:
+        if self.patching and self.patching.full_budget < self.prompt.budget:
+            raise ValueError(
+                f"patching.full_budget ({self.patching.full_budget} tokens read) is less than prompt.budget "
+                f"({self.prompt.budget} positions): there would be nothing to pool"
+            )
+        return self
 
 
 @dataclass(frozen=True)
@@ -75,13 +87,32 @@ def encode_shop(
     return Shop(vocabulary, paths, texts, labels)
 
 
-def write_prompts(examples: Labelled, shop: Shop, config: TextConfig) -> Ragged:
-    """The prompt of each example, in tokens."""
-    rows = (examples.items[row] for row in range(len(examples)))
-    prompts = [
-        tokens(choose(items, shop.item_labels, shop.texts, config.prompt), shop.texts, config.prompt) for items in rows
-    ]
-    return Ragged(offsets_of(np.array([len(prompt) for prompt in prompts])), np.concatenate(prompts))
+def write_prompts(histories: Ragged, shop: Shop, config: TextConfig) -> Ragged:
+    """The prompt of each history (items in order of time), in tokens, all of them in full."""
+    how, texts = config.prompt, shop.texts
+    chosen = (choose(histories[row], shop.item_labels, texts, how) for row in range(len(histories)))
+    return _joined([tokens(prompt, texts, how) for prompt in chosen])
+
+
+def write_inputs(histories: Ragged, shop: Shop, config: TextConfig) -> Ragged:
+    """The prompts as a trained generator reads them: with patches, where the settings ask for them."""
+    if config.patching is None:
+        return write_prompts(histories, shop, config)
+    return write_patched(histories, shop, config.prompt, config.patching)
+
+
+def write_patched(histories: Ragged, shop: Shop, config: PromptConfig, patching: PatchingConfig) -> Patched:
+    """The prompts with patches for what is older."""
+    written, positions = [], []
+    for row in range(len(histories)):
+        prompt = choose(histories[row], shop.item_labels, shop.texts, config, patching)
+        written.append(tokens(prompt, shop.texts, config))
+        positions.append(spans(prompt, shop.texts, config, patching.window))
+    return pool(_joined(written), _joined(positions))
+
+
+def _joined(rows: Sequence[NDArray[np.integer]]) -> Ragged:
+    return Ragged(offsets_of(np.array([len(row) for row in rows])), np.concatenate(rows).astype(np.int32, copy=False))
 
 
 def _canonical(labels: Ragged, paths: Paths) -> Ragged:

@@ -21,6 +21,7 @@ from torch.nn.functional import pad
 
 from merit.config import Frozen
 from merit.console import track
+from merit.data.patches import Windows
 from merit.errors import DataError
 from merit.generator.constraint import (
     EDGES,
@@ -34,6 +35,7 @@ from merit.generator.constraint import (
     settle,
 )
 from merit.generator.lanes import Continuations, evaluating, parts, prefill
+from merit.generator.patching import reading
 from merit.labels.trie import Trie
 from merit.seeds import Hashes, derive, mix, unit_interval
 from merit.types import Floats
@@ -99,23 +101,26 @@ def decode(
     *,
     keys: Hashes | None = None,
     states: int = 0,
+    windows: Windows | None = None,
 ) -> Decoded:
     """Labels for each prompt from a Hugging Face causal LM. `trie` holds the live labels and no others.
 
     `keys` name the prompts (`seeds.stable_hash` of the users): a prompt's samples depend on the seed and its key, never
     on its company; without keys its place is its name. `states` asks for the states at the classification positions
-    of so many first labels: what predicts a label's first token, last layer, after the final norm.
+    of so many first labels: what predicts a label's first token, last layer, after the final norm. `windows` are the
+    patches that prompts contain (`patches.windows_of`): only the prompts are read differently.
     """
     config = config or DecodeConfig()
     decoder, head = parts(model)
     constraint = constrain(trie, head, sep, end, config.least, config.max_labels)
-    _check(prompts, len(head.weight))
+    _check(prompts, len(head.weight), len(windows) if windows else 0)
     out = _empty(len(prompts), config, constraint, states)
     if constraint.most:
         names = np.arange(len(prompts), dtype=np.uint64) if keys is None else keys
+        read = reading(model, decoder, windows)
         with evaluating(model):
             for rows in _batches(prompts, config.batch_size):
-                cache, last = prefill(decoder, head.weight.device, [prompts[row] for row in rows], config.lanes)
+                cache, last = prefill(read, head.weight.device, [prompts[row] for row in rows], config.lanes)
                 walk = begin(constraint, len(rows) * config.lanes, states)
                 noise = _noise(names[rows], config, constraint, seed)
                 batch = _Batch(rows, cache, walk, last.repeat_interleave(config.lanes, 0), noise)
@@ -123,11 +128,11 @@ def decode(
     return out
 
 
-def _check(prompts: Sequence[NDArray[np.int32]], vocabulary: int) -> None:
+def _check(prompts: Sequence[NDArray[np.int32]], vocabulary: int, patches: int) -> None:
     for place, prompt in enumerate(prompts):
         if not len(prompt):
             raise DataError(f"Prompt {place} has no tokens, so nothing can follow it.")
-        if prompt.min() < 0 or prompt.max() >= vocabulary:
+        if prompt.min() < -patches or prompt.max() >= vocabulary:
             raise DataError(f"Prompt {place} has tokens the model does not know. Use the model's own tokenizer.")
 
 

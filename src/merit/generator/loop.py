@@ -23,8 +23,10 @@ from torch import Tensor
 
 from merit import console, denormals
 from merit.config import digest
+from merit.data.prompt import PatchingConfig
 from merit.errors import TrainingError
 from merit.generator import backbone, checkpoint
+from merit.generator.patching import SCHEDULES, Schedule, drawn, in_full
 from merit.objective.collate import Batch, CollateConfig, Corpus, Objective, check_corpus, collate
 from merit.objective.losses import linear_set_loss
 from merit.seeds import stream
@@ -33,7 +35,7 @@ BEST = "best.safetensors"
 POOL = 50  # batches whose examples are sorted by length together: little padding, still a shuffle
 
 
-PARTS = ("loss", "classification", "completion", "history")  # of a step's loss, for the log
+PARTS = ("loss", "classification", "completion", "history", "padding")  # of a step, for the log
 
 Plan = Callable[[int], tuple[int, NDArray[np.int64]]]
 
@@ -87,6 +89,7 @@ class _Run:
     seed: int
     folder: Path
     log: Log | None
+    schedule: Schedule
 
 
 def train(
@@ -98,20 +101,24 @@ def train(
     folder: Path,
     evaluate: Callable[[Any], Mapping[str, float]] | None = None,
     log: Log | None = None,
+    patching: PatchingConfig | None = None,
 ) -> Progress:
     """Train in place. Checkpoints go to `folder`; a later call with the same arguments goes on from the last.
 
     With `evaluate` (figures of validation users) the weights of the best "recall" are kept and put back at the end;
-    the other figures are only told.
+    the other figures are only told. With `patching`, the corpus has patched prompts too, read as its schedule says.
     """
     check_corpus(corpus, config)
+    schedule = SCHEDULES[patching.schedule] if patching else in_full
     accelerator = Accelerator()
     optimizer = torch.optim.AdamW(_groups(model, config.weight_decay), lr=config.learning_rate, betas=(0.9, 0.98))
     model, optimizer = accelerator.prepare(model, optimizer)
-    run = _Run(accelerator, model, optimizer, corpus, objective, config, seed, folder, log)
-    identity = f"{digest(config)}-{digest(objective)}-{seed}-{len(corpus)}"
+    run = _Run(accelerator, model, optimizer, corpus, objective, config, seed, folder, log, schedule)
+    identity = f"{digest(config)}-{digest(objective)}-{seed}-{len(corpus)}" + (
+        f"-{digest(patching)}" if patching else ""
+    )
     progress = _resume(run, identity)
-    plan = _plan(corpus, config, seed)
+    plan = _plan(corpus, config, seed, schedule)
     with denormals.flushed(), console.steps("training", config.steps, progress.step) as bar:
         while progress.step < config.steps and not progress.stopped:
             begin = time.perf_counter()
@@ -129,7 +136,7 @@ def train(
 
 def loss_of(model: Any, batch: Batch, beta: float) -> tuple[Tensor, Tensor]:
     """The batch's loss, and the loss of every target position."""
-    hidden = backbone.states(model, batch.input_ids).flatten(0, 1)[batch.rows]  # (N, width)
+    hidden = backbone.states(model, batch.input_ids, batch.patches).flatten(0, 1)[batch.rows]  # (N, width)
     return linear_set_loss(hidden, backbone.head(model), batch.valid_ids, batch.weights, beta)
 
 
@@ -153,16 +160,40 @@ def epoch_batches(lengths: NDArray[np.int64], size: int, epoch: int, seed: int) 
     return [batches[place] for place in rng.permutation(len(batches))]
 
 
-def _plan(corpus: Corpus, config: TrainConfig, seed: int) -> Plan:
+def _plan(corpus: Corpus, config: TrainConfig, seed: int, schedule: Schedule) -> Plan:
     """Number of a micro-batch → its epoch and its examples."""
-    lengths = corpus.prompts.lengths()
-    per_epoch = math.ceil(len(corpus) / config.batch_size)
+    lengths = (corpus.patched or corpus.prompts).lengths()
+    everybody = _passes(np.arange(len(corpus)), lengths, config.batch_size, seed)
+    only = [step for step in range(config.steps) if schedule(step / config.steps).only]
+    pooled = np.flatnonzero(corpus.patched.some()) if corpus.patched else np.zeros(0, np.int64)
+    if not only or not len(pooled):
+        return everybody
+    return _passes(pooled, lengths, config.batch_size, seed, everybody, only[0] * config.accumulate)
+
+
+def _passes(
+    rows: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    size: int,
+    seed: int,
+    before: Plan | None = None,
+    first: int = 0,
+) -> Plan:
+    """Epoch after epoch over these rows, from micro-batch `first` on, and as `before` says up to there."""
+    per_epoch = math.ceil(len(rows) / size)
+    earlier = before(first - 1)[0] + 1 if before and first else 0  # epochs: what is drawn in one is never drawn again
 
     @lru_cache(2)  # a step may end one epoch and begin the next
     def batches(epoch: int) -> list[NDArray[np.int64]]:
-        return epoch_batches(lengths, config.batch_size, epoch, seed)
+        return [rows[each] for each in epoch_batches(lengths[rows], size, earlier + epoch, seed)]
 
-    return lambda number: (number // per_epoch, batches(number // per_epoch)[number % per_epoch])
+    def planned(number: int) -> tuple[int, NDArray[np.int64]]:
+        if before and number < first:
+            return before(number)
+        epoch, place = divmod(number - first, per_epoch)
+        return earlier + epoch, batches(epoch)[place]
+
+    return planned
 
 
 def _step(run: _Run, plan: Plan, progress: Progress) -> dict[str, float]:
@@ -173,9 +204,11 @@ def _step(run: _Run, plan: Plan, progress: Progress) -> dict[str, float]:
         group["lr"] = rate
     run.optimizer.zero_grad(set_to_none=True)
     told: list[dict[str, float]] = []
+    phase = run.schedule(progress.step / config.steps)
     for part in range(config.accumulate):
         epoch, examples = plan(progress.step * config.accumulate + part)
-        batch = collate(run.corpus, examples.tolist(), epoch, run.objective, config, run.seed)
+        patched = drawn(phase, examples, epoch, run.seed)
+        batch = collate(run.corpus, examples.tolist(), epoch, run.objective, config, run.seed, patched)
         told.append(_backward(run, batch, progress.step))
     run.accelerator.clip_grad_norm_(run.model.parameters(), config.clip)
     run.optimizer.step()
@@ -212,13 +245,18 @@ def _backward(run: _Run, batch: Batch, step: int) -> dict[str, float]:
         "classification": float(targets[chosen].mean()),
         "completion": float(targets[~chosen].mean()),
         "history": float(histories.mean()) if len(histories) else 0.0,
+        "padding": batch.padding,
         "tokens": float(batch.input_ids.numel()),
     }
 
 
 def _not_finite(folder: Path, batch: Batch, step: int) -> TrainingError:
     file = folder / f"not-a-number-{step:07}.safetensors"
-    checkpoint.write_tensors(file, dict(vars(batch)), {"step": step})
+    tensors = {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
+    if batch.patches:
+        tokens = batch.patches.tokens
+        tensors |= {"patch_offsets": torch.from_numpy(tokens.offsets), "patch_tokens": torch.from_numpy(tokens.values)}
+    checkpoint.write_tensors(file, tensors, {"step": step})
     return TrainingError(
         f"The loss is not a number at step {step}. The batch is kept in {file}. Halve the learning rate "
         "(train.learning_rate) and run again; it goes on from the last checkpoint only with the old settings."

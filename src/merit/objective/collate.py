@@ -16,6 +16,7 @@ from pydantic import Field
 from torch import Tensor
 
 from merit.config import Frozen
+from merit.data.patches import Patched, Windows, numbered
 from merit.data.ragged import Ragged
 from merit.errors import ConfigError, DataError
 from merit.objective.targets import Label, target_sequence
@@ -63,6 +64,8 @@ class Corpus:
     paths: Ragged  # by label id: the tokens of the label
     sep: int
     end: int
+    patched: Patched | None = None
+    """The prompts once more, with patches: what the same budget holds of a longer history."""
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -72,11 +75,13 @@ class Corpus:
 class Batch:
     """Prompts and targets, padded on the right: causal attention never looks there, so no mask is needed."""
 
-    input_ids: Tensor  # (B, L)
+    input_ids: Tensor  # (B, L); ~n, below zero, is patch n
     rows: Tensor  # (N,) of input_ids.flatten(): positions whose states predict, those of targets first
     valid_ids: Tensor  # (N, K) padded with -1
     weights: Tensor  # (N,) mean over an example's positions, then over examples
     classification: Tensor  # (T,) of the T target positions: whether a label is chosen here
+    padding: float  # share of input_ids that is nothing but padding
+    patches: Windows | None = None
 
 
 def check_corpus(corpus: Corpus, config: CollateConfig) -> None:
@@ -119,12 +124,18 @@ def compose(
 
 
 def collate(
-    corpus: Corpus, examples: Sequence[int], epoch: int, objective: Objective, config: CollateConfig, seed: int
+    corpus: Corpus,
+    examples: Sequence[int],
+    epoch: int,
+    objective: Objective,
+    config: CollateConfig,
+    seed: int,
+    patched: NDArray[np.bool_] | None = None,
 ) -> Batch:
-    """One batch. `examples` are row numbers of the corpus."""
+    """One batch. `examples` are row numbers of the corpus; those that are `patched` are read with their patches."""
     chosen = [choose_labels(corpus, example, epoch, objective, config, seed) for example in examples]
     targets = [compose(labels, gold, objective, corpus) for labels, gold in chosen]
-    prompts = [corpus.prompts[example] for example in examples]
+    prompts, windows = _prompts(corpus, examples, patched)
     width = max(len(prompt) + len(tokens) - 1 for prompt, (tokens, _) in zip(prompts, targets, strict=True))
     input_ids = np.zeros((len(prompts), width), dtype=np.int64)
     rows = []
@@ -132,6 +143,7 @@ def collate(
         read = np.concatenate([prompt, tokens[:-1]])
         input_ids[line, : len(read)] = read
         rows.append(line * width + np.arange(len(prompt) - 1, len(read)))
+    filled = sum(len(prompt) + len(tokens) - 1 for prompt, (tokens, _) in zip(prompts, targets, strict=True))
     valid_ids = _padded([right for _, valid in targets for right in valid])
     weights = _per_example([len(tokens) for tokens, _ in targets])
     starts = np.concatenate([[True, *(token == corpus.sep for token in tokens[:-1])] for tokens, _ in targets])
@@ -139,21 +151,35 @@ def collate(
         read, following = _histories(prompts, width)
         rows.append(read)
         valid_ids = np.concatenate([valid_ids, _one_each(following, valid_ids.shape[1])])
-        shares = config.history_weight * _per_example([len(prompt) - 1 for prompt in prompts])
+        shares = config.history_weight * _per_example([int((prompt[1:] >= 0).sum()) for prompt in prompts])
         weights = np.concatenate([weights, shares])
+    own, patches = (input_ids, None) if windows is None else numbered(input_ids, windows)
     return Batch(
-        input_ids=torch.from_numpy(input_ids),
+        input_ids=torch.from_numpy(own),
         rows=torch.from_numpy(np.concatenate(rows)),
         valid_ids=torch.from_numpy(valid_ids),
         weights=torch.from_numpy(weights.astype(np.float32)),
         classification=torch.from_numpy(starts),
+        padding=1 - filled / input_ids.size,
+        patches=patches,
     )
 
 
+def _prompts(
+    corpus: Corpus, examples: Sequence[int], patched: NDArray[np.bool_] | None
+) -> tuple[list[Tokens], Windows | None]:
+    """The prompt of each example in the form asked for, and the windows of patches among them."""
+    if corpus.patched is None or patched is None:
+        return [corpus.prompts[example] for example in examples], None
+    forms = (corpus.prompts, corpus.patched)
+    chosen = [forms[bool(form)][example] for example, form in zip(examples, patched, strict=True)]
+    return chosen, corpus.patched.windows if any((prompt < 0).any() for prompt in chosen) else None
+
+
 def _histories(prompts: Sequence[NDArray[np.int32]], width: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Every position of a prompt but its last, and the token that follows it in the prompt."""
-    rows = [line * width + np.arange(len(prompt) - 1) for line, prompt in enumerate(prompts)]
-    return np.concatenate(rows), np.concatenate([prompt[1:] for prompt in prompts])
+    """Every position of a prompt that a token follows in the prompt, and that token. A patch cannot be said."""
+    rows = [line * width + np.flatnonzero(prompt[1:] >= 0) for line, prompt in enumerate(prompts)]
+    return np.concatenate(rows), np.concatenate([prompt[1:][prompt[1:] >= 0] for prompt in prompts])
 
 
 def _one_each(tokens: NDArray[np.int32], width: int) -> NDArray[np.int64]:

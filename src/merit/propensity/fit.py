@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits, embedding_bag
+from torch.nn.functional import binary_cross_entropy_with_logits, embedding, embedding_bag
 
 from merit import console, denormals
 from merit.config import Frozen
@@ -106,7 +106,7 @@ def batch_loss(
     which = torch.from_numpy(place.reshape(labels.shape))
     users = model.user_halves(user_vectors(model, known.take(rows), vectors))
     times, shares = map(torch.from_numpy, known.had(rows, labels, len(vectors)))
-    scores = model.score(users[:, None], model.label_halves(table)[which])
+    scores = model.score(users[:, None], embedding(which, model.label_halves(table)))  # indexing trains slower
     scores = scores + model.repeats(times, shares, model.label_repeats(table)[which])
     return _cross_entropy(scores, right, wrong)
 

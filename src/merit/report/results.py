@@ -66,7 +66,7 @@ def results_page(
         _length_section(safe),
         _vertical_section(safe),
         _exposure_section(safe),
-        *([_picture_section(drawn)] if drawn else []),
+        *([picture_section(drawn)] if drawn else []),
         *more,
         _source_section(safe),
     )
@@ -100,7 +100,7 @@ def _budget_section(figures: pl.DataFrame) -> Section:
         "Equal budgets",
         ("Recall of the first k labels. Here no method gains by running longer. Bands are 95 % intervals over users.",),
         charts=tuple(
-            Chart(title, _budget_chart(figures, match, part, title))
+            Chart(title, budget_chart(figures, match, part, title))
             for title, match, part in (
                 ("Recall by budget, soft match", "0.7", "all"),
                 ("Recall by budget, exact match", "exact", "all"),
@@ -110,7 +110,7 @@ def _budget_section(figures: pl.DataFrame) -> Section:
     )
 
 
-def _budget_chart(figures: pl.DataFrame, match: str, part: str, title: str) -> Svg:
+def budget_chart(figures: pl.DataFrame, match: str, part: str, title: str) -> Svg:
     budgets = figures.filter(pl.col("metric") == "recall")["budget"].drop_nulls().unique().sort().to_list()
     points = [tables.pick(figures, Key("recall", match, budget, part)) for budget in budgets]
     return _bands(_best(pl.concat(points) if points else figures.clear()), "budget", title, "labels per user")
@@ -273,7 +273,7 @@ def _letters(lists: Sequence[Sequence[int]]) -> dict[int, str]:
     return dict(zip(dict.fromkeys(often), ascii_uppercase, strict=False))
 
 
-def _picture_section(drawn: Sequence[Picture]) -> Section:
+def picture_section(drawn: Sequence[Picture]) -> Section:
     return Section(
         "Cascades in pictures",
         (

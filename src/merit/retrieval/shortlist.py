@@ -37,6 +37,25 @@ def union(parts: Sequence[Ragged]) -> Ragged:
     )
 
 
+def of_regions(scorer: Scorer, users: Ints, clusters: Ints, regions: int, live: Mask) -> Ragged:
+    """For each user the live labels of the regions that suit them best: one label speaks for its cluster.
+
+    `clusters`: by label. The one with the lowest number among the live ones is its speaker.
+    """
+    topk.require_count(regions, "regions")
+    labels = np.flatnonzero(live)
+    _, first, of_label = np.unique(clusters[labels], return_index=True, return_inverse=True)
+    speaks = np.zeros(len(clusters), dtype=bool)
+    speaks[labels[first]] = True
+    place = np.full(len(clusters), -1)
+    place[labels[first]] = np.arange(len(first))
+    members = Ragged(offsets_of(np.bincount(of_label)), labels[np.argsort(of_label, kind="stable")].astype(np.int32))
+    found = [members.take(place[lists.labels.values]) for lists in scorer.all_interests(regions, users, speaks)]
+    sizes = np.concatenate([part for _, part in found])
+    per_user = np.add.reduceat(sizes, np.arange(0, len(sizes), min(regions, len(first))))
+    return Ragged(offsets_of(per_user), np.concatenate([part for part, _ in found]))
+
+
 def interests(scorer: Scorer, users: Ints, candidates: Ragged, k: int, live: Mask | None = None) -> Iterator[Lists]:
     """The k best of each user's candidates, exactly; row i of the candidates is for users[i]."""
     topk.require_count(k, "labels")

@@ -24,6 +24,7 @@ from merit.evaluation.predictions import UNKNOWN, Predictions, Truth, head
 from merit.evaluation.uncertainty import Metric
 from merit.labels import space
 from merit.labels.space import LabelSpace
+from merit.provenance import command, commit
 from merit.report import page, results
 from merit.report.audiences import audience_section, reliability_section
 from merit.report.page import Section
@@ -47,14 +48,15 @@ def evaluate(
     runs = [*(make(truth, popularity) for make in BASELINES.values())]
     runs += [each for artifact in said.values() for each in read_predictions(artifact)]
     runs += length_matched(runs)
+    runs = [replace(run, command=run.command or command(), commit=run.commit or commit()) for run in runs]
     parents = dict(said) | {"examples": examples, "labels": labels}
     with artifacts.writing(out, "results", config=config, seed=seed, parents=parents) as draft:
         with console.spinner(f"judging {len(runs)} methods on {truth.users:,} users"):
             lost = dict(found for each in said.values() if (found := continuations.lost(each.path, truth)))
-            judged = [(run, _measured(run, truth, lost, config)) for run in runs]
+            judged = [(run, measured(run, truth, lost, config)) for run in runs]
             figures = tables.compare(judged, truth.users, seed, resamples=config.resamples)
         figures.write_parquet(draft.path / "figures.parquet")
-        drawn = _pictures(runs, truth, known, seed)
+        drawn = pictures(runs, truth, known, seed)
         html = page.render(results.results_page(figures, drawn, page.provenance(examples.manifest), more=_more(said)))
         (draft.path / "index.html").write_text(html, encoding="utf-8")
         (draft.path / "results.md").write_text(_markdown(figures), encoding="utf-8")
@@ -62,7 +64,7 @@ def evaluate(
     return artifacts.load(out, "results")
 
 
-def _measured(
+def measured(
     run: Predictions, truth: Truth, lost: Mapping[tuple[str, int], Metric], config: EvaluationConfig
 ) -> Metrics:
     found = measure(run, truth, config) | cascades.exposure(run, truth, config)
@@ -161,7 +163,7 @@ def _truth(examples: Labelled, known: LabelSpace, vectors: Floats) -> Truth:
     )
 
 
-def _pictures(runs: Sequence[Predictions], truth: Truth, known: LabelSpace, seed: int) -> list[results.Picture]:
+def pictures(runs: Sequence[Predictions], truth: Truth, known: LabelSpace, seed: int) -> list[results.Picture]:
     """Lists of both kinds of training side by side, where both are there."""
     both = [next((run for run in runs if _trained_by(run, objective)), None) for objective in (CONTROLLED, CORRECTED)]
     if both[0] is None or both[1] is None:

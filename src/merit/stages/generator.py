@@ -19,6 +19,7 @@ from merit import artifacts, console
 from merit.artifacts import Artifact
 from merit.config import Frozen
 from merit.data.labelled import Labelled, joined, label_examples
+from merit.data.patches import windows_of
 from merit.data.ragged import Ragged
 from merit.errors import ConfigError, DataError
 from merit.generator import backbone, corpus, tokenizer
@@ -86,7 +87,8 @@ class Generator:
         rows = [prompts[row] for row in range(len(prompts))]
         keys = np.arange(first, first + len(rows), dtype=np.uint64)
         words = self.shop.vocabulary
-        said = decode(self.model, rows, self.trie, words.sep, words.end, config, seed, keys=keys)
+        windows = windows_of(prompts)
+        said = decode(self.model, rows, self.trie, words.sep, words.end, config, seed, keys=keys, windows=windows)
         return Ragged.of([[label for sample in samples for label in sample] for samples in said.lists()])
 
 
@@ -109,7 +111,7 @@ def train_generator(
     with artifacts.writing(out, "generator", config=config, seed=seed, parents=parents) as draft:
         text = _corpus(read_labelled(examples, "train", shop), mined, shop, config)
         held_out = read_labelled(examples, "validation", shop)
-        checked = fresh, held_out, corpus.write_prompts(held_out, shop, config.text)
+        checked = fresh, held_out, corpus.write_inputs(held_out.items, shop, config.text)
         with SummaryWriter(str(draft.path / "log")) as log:
             progress = train(
                 model,
@@ -120,6 +122,7 @@ def train_generator(
                 checkpoints,
                 evaluate=lambda _: _validate(*checked, load_vectors(labels), seed),
                 log=log,
+                patching=config.text.patching,
             )
         backbone.save(model, draft.path)
         shop.vocabulary.tokenizer.save(str(draft.path / "tokenizer.json"))
@@ -129,6 +132,7 @@ def train_generator(
             "vocabulary": len(shop.vocabulary),
             "examples": len(text),
             "prompt_tokens": round(float(text.prompts.lengths().mean()), 1),
+            **_patches(text),
             "steps": progress.step,
             "tokens": progress.tokens,
         }
@@ -151,7 +155,7 @@ def read_examples(
 ) -> tuple[Labelled, Ragged]:
     """The examples of a split and their prompts."""
     found = read_labelled(examples, split, generator.shop)
-    return found, corpus.write_prompts(found, generator.shop, config.text)
+    return found, corpus.write_inputs(found.items, generator.shop, config.text)
 
 
 def _untrained(examples: Artifact, labels: Artifact, config: GeneratorConfig, seed: int) -> Generator:
@@ -196,15 +200,29 @@ def read_labelled(examples: Artifact, split: Split, shop: Shop) -> Labelled:
 
 def _corpus(examples: Labelled, mined: Artifact | None, shop: Shop, config: GeneratorConfig) -> Corpus:
     wrong, counts = _mined(mined, len(examples))
+    how, patching = config.text.prompt, config.text.patching
     return Corpus(
-        prompts=corpus.write_prompts(examples, shop, config.text),
+        prompts=corpus.write_prompts(examples.items, shop, config.text),
         gold=examples.gold,
         mined=wrong,
         mined_counts=counts,
         paths=Ragged(shop.paths.offsets, shop.paths.tokens),
         sep=shop.vocabulary.sep,
         end=shop.vocabulary.end,
+        patched=corpus.write_patched(examples.items, shop, how, patching) if patching else None,
     )
+
+
+def _patches(text: Corpus) -> dict[str, float]:
+    """How much is read in patches: positions paid for, tokens behind them, and the share of examples with any."""
+    if text.patched is None:
+        return {}
+    saved = len(text.patched.windows.tokens.values) - len(text.patched.windows)
+    return {
+        "patched_positions": round(float(text.patched.lengths().mean()), 1),
+        "patched_tokens": round((len(text.patched.values) + saved) / len(text), 1),
+        "patched_examples": round(float(text.patched.some().mean()), 3),
+    }
 
 
 def _mined(mined: Artifact | None, examples: int) -> tuple[Ragged, np.ndarray[Any, np.dtype[np.int32]]]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merit.data.labelled import Labelled
+from merit.data.patches import with_windows_of
 from merit.data.ragged import Ragged
 from merit.evaluation import continuations
 from merit.evaluation.predictions import Predictions
@@ -69,4 +70,4 @@ def _continued(prompts: Ragged, written: list[list[int]], trained: Generator) ->
     for row, labels in enumerate(written):
         paths = [np.array(trained.shop.paths.path(label), dtype=np.int32) for label in labels]
         rows.append(np.concatenate([prompts[row], *(part for path in paths for part in (path, sep))]))
-    return Ragged.of([row.tolist() for row in rows])
+    return with_windows_of(prompts, Ragged.of([row.tolist() for row in rows]))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, model_validator
 
 from merit import artifacts, console
 from merit.artifacts import Artifact
@@ -55,6 +55,26 @@ Stage = Literal[
 PREDICTIONS: tuple[Stage, ...] = ("predictions-1", "predictions-2", "rankings")
 
 
+class FirstStage(ObjectiveConfig):
+    """Teacher forcing, unless told otherwise."""
+
+    objective: str = "teacher-forcing"
+
+
+class SecondStage(ObjectiveConfig):
+    """Self-correction with the uniform temper unless told otherwise, whatever else of the section is given.
+
+    It ranks far better than the paper's pooling, beta = 1: docs/decisions/0006-uniform-temper.md.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _uniform(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("objective", "self-correction") == "self-correction":
+            return {"beta": 0.0} | given
+        return given
+
+
 class RunConfig(Frozen):
     """One file for the whole run. Every stage has its section."""
 
@@ -71,10 +91,9 @@ class RunConfig(Frozen):
     text: TextConfig = TextConfig()
     label_vectors: bool = False
     """Whether tokens that are whole labels start from their label vectors."""
-    stage_1: ObjectiveConfig = ObjectiveConfig(objective="teacher-forcing")
+    stage_1: FirstStage = FirstStage()
     mining: MiningConfig = MiningConfig()
-    stage_2: ObjectiveConfig = ObjectiveConfig(objective="self-correction", beta=0.0)
-    """The uniform temper ranks far better than the paper's pooling: docs/decisions/0006-uniform-temper.md."""
+    stage_2: SecondStage = SecondStage()
     predict: PredictConfig = PredictConfig()
     states: StatesConfig = StatesConfig()
     propensity: PropensityRun = PropensityRun()
@@ -283,8 +302,21 @@ def _unless_current(
     make: Callable[[Path], Artifact],
     inputs: Mapping[str, Any] | None = None,
 ) -> Artifact:
-    folder = config.out / name
-    if found := artifacts.current(folder, kind, settings, config.seed, parents, inputs or {}):
+    return unless_current(config.out / name, name, kind, settings, config.seed, parents, make, inputs)
+
+
+def unless_current(
+    folder: Path,
+    name: str,
+    kind: str,
+    settings: BaseModel,
+    seed: int,
+    parents: Mapping[str, Artifact],
+    make: Callable[[Path], Artifact],
+    inputs: Mapping[str, Any] | None = None,
+) -> Artifact:
+    """What `folder` holds if it is just what `make` would write there; otherwise it is made."""
+    if found := artifacts.current(folder, kind, settings, seed, parents, inputs or {}):
         console.tell(f"{name}: unchanged, kept", stage=name, folder=str(folder), kept=True)
         return found
     begin = time.perf_counter()

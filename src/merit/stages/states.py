@@ -18,9 +18,10 @@ from merit.artifacts import Artifact
 from merit.config import Frozen
 from merit.data.examples import current_histories
 from merit.data.labelled import Labelled, joined, label_histories
+from merit.data.patches import windows_of
 from merit.data.ragged import Ragged, column_lists, list_column
 from merit.errors import DataError
-from merit.generator.corpus import write_prompts
+from merit.generator.corpus import write_inputs
 from merit.generator.decode import DecodeConfig, decode
 from merit.propensity import states
 from merit.propensity.states import Known
@@ -67,7 +68,7 @@ def _splits(
     for split in SPLITS:
         yield split, *read_examples(examples, split, trained, settings)
     present = _present(examples, trained)
-    yield NOW, present, write_prompts(present, trained.shop, settings.text)
+    yield NOW, present, write_inputs(present.items, trained.shop, settings.text)
 
 
 def _present(examples: Artifact, trained: Generator) -> Labelled:
@@ -101,5 +102,7 @@ def _decode_states(trained: Generator, prompts: Ragged, folder: Path, name: str,
     starts = range(0, len(prompts), PART)
     for start in console.track(starts, f"states of {name}", total=len(starts)):
         rows = [prompts[row] for row in range(start, min(start + PART, len(prompts)))]
-        said = decode(trained.model, rows, trained.trie, words.sep, words.end, config, states=labels)
+        said = decode(
+            trained.model, rows, trained.trie, words.sep, words.end, config, states=labels, windows=windows_of(prompts)
+        )
         states.fill(kept, start, said.states[:, 0], said.counts[:, 0])

@@ -27,5 +27,5 @@ def make_world(
         vectors=load_vectors(labels),
         popularity=training_popularity(known),
         seconds=seconds,
-        text=Text(shop, backbone, *(write_prompts(part, shop, text) for part in (train, validation, test))),
+        text=Text(shop, backbone, *(write_prompts(part.items, shop, text) for part in (train, validation, test))),
     )

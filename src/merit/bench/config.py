@@ -1,0 +1,181 @@
+"""What a benchmark compares: data sets, methods with their seeds, and the time each may train for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from pydantic import Field, model_validator
+
+from merit.config import Frozen
+from merit.data import sources
+from merit.errors import ConfigError
+from merit.evaluation.classification import EvaluationConfig
+from merit.generator.backbone import BackboneConfig
+from merit.generator.corpus import TextConfig
+from merit.methods import METHODS
+from merit.mining import MiningConfig
+from merit.objective.collate import OBJECTIVES
+from merit.stages.bench_cells import MERIT
+from merit.stages.labels import LabelsConfig
+from merit.stages.predict import PredictConfig
+from merit.stages.prepare import PrepareConfig
+from merit.stages.propensity import PropensityRun
+from merit.stages.run import FirstStage, RunConfig, SecondStage
+from merit.stages.states import StatesConfig
+
+TEMPERED = re.compile(r"(?P<objective>.+) \(β = (?P<beta>[0-9.]+)\)")
+
+
+class Dataset(Frozen):
+    source: sources.Source
+    prepare: PrepareConfig = PrepareConfig()
+    text: TextConfig = TextConfig()
+
+
+class Group(Frozen):
+    """Methods that are run with the same seeds."""
+
+    methods: tuple[str, ...] = Field(min_length=1)
+    """Names of merit.methods; an objective, with its temper as in "self-correction (β = 0)"; MERIT."""
+    seeds: tuple[int, ...] = Field((1,), min_length=1)
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        for name in self.methods:
+            if not (name in METHODS or name == MERIT or objective_of(name)):
+                known = [MERIT, *OBJECTIVES, *METHODS]
+                near = get_close_matches(name, known, n=1)
+                hint = f"did you mean '{near[0]}'?" if near else f"known: {'; '.join(known)}"
+                raise ValueError(f"there is no method '{name}'; {hint}; with a temper: {tempered('…', 0.5)}")
+        return self
+
+
+class Shares(Frozen):
+    """How much of the budget each generator of our chain gets.
+
+    With less than 1 for stage 1 the chain has a first generator of its own; with 1 it is the one that is a method.
+    """
+
+    stage_1: float = Field(1.0, gt=0, le=1)
+    stage_2: float = Field(1.0, gt=0, le=1)
+
+
+class BenchConfig(Frozen):
+    """One file for the whole grid."""
+
+    seed: int = 7
+    """Of the split of users and of the bootstrap. Methods have seeds of their own."""
+    out: Path = Path("runs/bench")
+    """Artifacts: a folder for each data set, in it one for each seed."""
+    results: Path = Path("results")
+    """NAME.json for every data set: small, for version control."""
+    cache: Path = Path(".cache/merit")
+    datasets: dict[str, Dataset] = Field(min_length=1)
+    groups: tuple[Group, ...] = Field(min_length=1)
+    seconds: float = Field(300.0, gt=0)
+    """Of training for every network, on this machine."""
+    steps: int | None = Field(None, ge=2)
+    """Steps of our generators, instead of as many as fit into the time: the same run on another machine."""
+    probe: int = Field(40, ge=10)
+    """Steps that are timed to see how many fit."""
+    shares: Shares = Shares()
+    reference: str = "trivial"
+    """What differences of lists are counted from. It is always part of the grid."""
+    ranking_reference: str = "DEXML-STk"
+    """What differences of Hit@k are counted from, where it is part of the grid."""
+    labels: LabelsConfig = LabelsConfig()
+    backbone: BackboneConfig = BackboneConfig()
+    stage_1: FirstStage = FirstStage()
+    """How generators without mined labels are trained; steps come from the budget."""
+    stage_2: SecondStage = SecondStage()
+    """How self-correction is trained. Its temper is that of MERIT's generator."""
+    mining: MiningConfig = MiningConfig()
+    predict: PredictConfig = PredictConfig()
+    states: StatesConfig = StatesConfig()
+    propensity: PropensityRun = PropensityRun()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="after")
+    def _has_reference(self) -> Self:
+        if self.reference not in self.seeds_of():
+            raise ValueError(f"the reference '{self.reference}' is in no group; add it to one")
+        return self
+
+    def seeds_of(self) -> dict[str, tuple[int, ...]]:
+        """Seeds by method, in the order of the groups."""
+        found: dict[str, tuple[int, ...]] = {}
+        for group in self.groups:
+            for name in group.methods:
+                found[name] = tuple(dict.fromkeys(found.get(name, ()) + group.seeds))
+        return found
+
+    def run_config(self, dataset: str) -> RunConfig:
+        """Examples and labels of a data set, as `merit run` makes them."""
+        given = self.datasets[dataset]
+        return RunConfig(
+            seed=self.seed,
+            out=self.out / dataset,
+            cache=self.cache,
+            source=given.source,
+            prepare=given.prepare,
+            labels=self.labels,
+        )
+
+
+class Cell(NamedTuple):
+    dataset: str
+    method: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.dataset}/{self.method}/seed {self.seed}"
+
+
+def cells(config: BenchConfig, dataset: str, only: Sequence[str] = ()) -> Iterator[Cell]:
+    """The cells of a data set, those of one method together; the reference in any case."""
+    for method, seeds in config.seeds_of().items():
+        if not only or method in only or method == config.reference:
+            yield from (Cell(dataset, method, seed) for seed in seeds)
+
+
+def chosen(config: BenchConfig, begins: Sequence[str]) -> list[str]:
+    """The methods whose names begin like one of these, whatever the case."""
+    found: list[str] = []
+    for word in begins:
+        names = [name for name in config.seeds_of() if name.casefold().startswith(word.casefold())]
+        if not names:
+            raise ConfigError(f"No method begins with '{word}'. Methods: {', '.join(config.seeds_of())}.")
+        found += names
+    return list(dict.fromkeys(found))
+
+
+def chosen_datasets(config: BenchConfig, names: Sequence[str]) -> list[str]:
+    """These data sets, or all."""
+    for name in names:
+        if name not in config.datasets:
+            raise ConfigError(f"There is no data set '{name}'. Data sets: {', '.join(config.datasets)}.")
+    return [name for name in config.datasets if not names or name in names]
+
+
+def objective_of(method: str) -> tuple[str, float | None] | None:
+    """Objective and temper of a generator of ours, by the name of its method."""
+    if method in OBJECTIVES:
+        return method, None
+    found = TEMPERED.fullmatch(method)
+    if found and found["objective"] in OBJECTIVES:
+        return found["objective"], float(found["beta"])
+    return None
+
+
+def tempered(objective: str, beta: float) -> str:
+    return f"{objective} (β = {beta:g})"
+
+
+def slug(name: str) -> str:
+    """A name for a folder."""
+    return re.sub(r"[^\w.]+", "-", name).strip("-")

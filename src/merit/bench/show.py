@@ -1,0 +1,72 @@
+"""What a person asks of a benchmark: some tables of some methods on some data sets, a page, a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from merit import console
+from merit.bench.config import BenchConfig, chosen, chosen_datasets
+from merit.bench.grid import Outcome, bench
+from merit.evaluation import tables
+from merit.report import bench_markdown, bench_words, page
+from merit.report.bench import bench_page
+from merit.report.bench_results import Results, read_all
+from merit.report.bench_tables import NEEDED, TABLES, parts, table_named
+from merit.storage import storage_errors
+
+PAGE = "index.html"
+
+
+def compare(
+    config: BenchConfig,
+    only: Sequence[str],
+    datasets: Sequence[str],
+    shown: Sequence[str],
+    markdown: Path | None,
+    from_results: bool,
+) -> Outcome:
+    """Make what is missing, or with `from_results` nothing; write the page, and the document where one is asked for."""
+    names, methods = chosen_datasets(config, datasets), _needed(config, only, shown)
+    outcome = Outcome(read_all(config.results, names)) if from_results else bench(config, names, methods)
+    if outcome.results:
+        _write(config.out / PAGE, page.render(bench_page(outcome.results)))
+        if markdown:
+            old = markdown.read_text(encoding="utf-8") if markdown.exists() else ""
+            _write(markdown, bench_markdown.inserted(bench_markdown.document(outcome.results), old))
+        console.tell(f"Open {(config.out / PAGE).resolve().as_uri()} in a browser.")
+    return outcome
+
+
+def show(outcome: Outcome, shown: Sequence[str]) -> None:
+    """The verdict and the tables on the terminal."""
+    for sentence in bench_words.sentences(outcome.results) if outcome.results else []:
+        console.stdout.print(sentence, markup=False)
+    for results in outcome.results:
+        for name in shown or TABLES:
+            _show(name, results)
+    for cell, told in outcome.failures.items():
+        console.stdout.print(f"Failed: {cell}. {told}", markup=False)
+
+
+def _show(name: str, results: Results) -> None:
+    for part in parts(name, results):
+        tables.show(f"{results.dataset}: {part.title}", part.frame, part.bold)
+        console.stdout.print(part.note, markup=False)
+
+
+def _needed(config: BenchConfig, only: Sequence[str], shown: Sequence[str]) -> list[str]:
+    """The methods to run: those asked for, or those that the tables asked for need; empty for all."""
+    if only:
+        return chosen(config, only)
+    wanted = [NEEDED.get(table_named(name), ()) for name in shown]
+    if not wanted or not all(wanted):
+        return []
+    begins = {word for words in wanted for word in words}
+    return [name for name in config.seeds_of() if any(name.startswith(word) for word in begins)]
+
+
+def _write(file: Path, text: str) -> None:
+    with storage_errors(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")

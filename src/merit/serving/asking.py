@@ -1,0 +1,56 @@
+"""What every route may ask for: the service, and the key of whoever calls."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Query, Request
+
+from merit.errors import DataError
+from merit.serving import cursors
+from merit.serving.keys import Key
+from merit.serving.limits import MOST_PAGE
+from merit.serving.problems import Refusal
+from merit.serving.service import Service
+from merit.serving.store import Served
+
+KEY = "merit.key"  # where the gate leaves the caller's key in the scope of a request
+
+
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+def _served(request: Request) -> Served:
+    return _service(request).store.current
+
+
+def _caller(request: Request) -> Key:
+    key: Key = request.scope[KEY]
+    return key
+
+
+TheService = Annotated[Service, Depends(_service)]
+TheModel = Annotated[Served, Depends(_served)]
+Caller = Annotated[Key, Depends(_caller)]
+Cursor = Annotated[str | None, Query(max_length=500, description="of the next page, as the page before told it")]
+Limit = Annotated[int, Query(ge=1, le=MOST_PAGE, description="rows of a page")]
+
+
+def offset_of(cursor: str | None, most: int, *about: object) -> int:
+    """Where a page begins, by its cursor."""
+    place = cursors.read(cursor, *about) if cursor else 0
+    if not isinstance(place, int) or not 0 <= place <= most:
+        raise DataError(cursors.WRONG)
+    return place
+
+
+def require_user(served: Served, user: str) -> None:
+    if not served.knows(user):
+        raise Refusal(
+            404,
+            "Unknown user",
+            "The model does not know this user.",
+            "Ask for a user with enough history at the end of the model's data, with the id as it is there.",
+        )

@@ -1,0 +1,152 @@
+"""Routes about audiences: figures at once, members as a job, a file at the end."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Sequence
+from pathlib import Path as Folder
+from typing import Annotated, Literal
+
+import polars as pl
+from fastapi import Body, Header, Path, Query
+from fastapi.responses import FileResponse, Response
+from starlette.background import BackgroundTask
+
+from merit.campaign.audience import Audience
+from merit.campaign.export import Form
+from merit.campaign.forecast import EDGES, merged
+from merit.campaign.request import AudienceRequest
+from merit.model import Model
+from merit.report.page import SMALLEST_CELL
+from merit.report.preview import told_figures
+from merit.serving import cursors, places, shapes
+from merit.serving.asking import Caller, Cursor, Limit, TheService
+from merit.serving.jobs import Job
+from merit.serving.keys import Key
+from merit.serving.limits import LONGEST_ID
+from merit.serving.service import EXPORTS
+from merit.serving.store import Served
+from merit.stages import audience as stage
+
+Request = Annotated[AudienceRequest, Body(description="as in docs/audiences.md; tables by their names on the service")]
+Number = Annotated[str, Path(max_length=LONGEST_ID, description="the id of a job")]
+MEDIA = {"parquet": "application/vnd.apache.parquet", "csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl"}
+
+
+def preview(service: TheService, asked: Request) -> shapes.Preview:
+    """How many, how it comes about, and what to expect. No user is named and nothing is written."""
+    found, served = service.preview(asked)
+    return told(found, served, service.tables)
+
+
+def build(
+    service: TheService,
+    caller: Caller,
+    asked: Request,
+    response: Response,
+    idempotency: Annotated[
+        str | None,
+        Header(
+            alias="Idempotency-Key",
+            min_length=1,
+            max_length=LONGEST_ID,
+            pattern=r"^[!-~]+$",
+            description="the same key again gives the same job again, and not a second one",
+        ),
+    ] = None,
+) -> shapes.JobTold:
+    """Start a job that chooses the users, draws holdout and control, and keeps them."""
+    job = service.jobs.submit(caller.id, asked, idempotency)
+    response.headers["Location"] = f"/v1/audience/jobs/{job.id}"
+    return _shown(job)
+
+
+def jobs(service: TheService, caller: Caller, limit: Limit = 20, cursor: Cursor = None) -> shapes.JobPage:
+    """The jobs of this key, the newest first; an admin sees all."""
+    found = service.jobs.list(_owner(caller))
+    about = ("jobs", caller.id)
+    last = cursors.read(cursor, *about) if cursor else None
+    later = [job for job in found if last is None or job.id < str(last)]
+    more = len(later) > limit
+    return shapes.JobPage(
+        items=[_shown(job) for job in later[:limit]],
+        next=cursors.write(later[limit - 1].id, *about) if more else None,
+    )
+
+
+def job(service: TheService, caller: Caller, number: Number) -> shapes.JobTold:
+    """How a job stands."""
+    return _shown(service.jobs.get(number, _owner(caller)))
+
+
+def cancel(service: TheService, caller: Caller, number: Number) -> shapes.JobTold:
+    """Give up a job that waits or runs: it fails with the reason "Cancelled."."""
+    return _shown(service.jobs.cancel(number, _owner(caller)))
+
+
+def export(
+    service: TheService,
+    caller: Caller,
+    number: Number,
+    form: Annotated[Form, Query(description="csv is safe to open in a spreadsheet")] = "parquet",
+    arm: Annotated[Literal["treatment", "control", "holdout", "all"], Query()] = "treatment",
+) -> Response:
+    """The users of a finished job as a file. Interests are judged again: what was blocked since is not sent."""
+    members = service.jobs.audience(number, _owner(caller))
+    place = service.state / EXPORTS / secrets.token_hex(8)
+    figures = stage.figures_of(members)
+    with service.store.current.reading(each.text for each in figures.interests) as model:
+        made = stage.export(members, model, form, place, arm)
+    name = f"audience.{form}"
+    return FileResponse(
+        made.file(name),
+        media_type=MEDIA[form],
+        filename=name,
+        headers={"X-Content-SHA256": made.manifest.files[name].sha256},
+        background=BackgroundTask(shutil.rmtree, place, ignore_errors=True),
+    )
+
+
+def told(found: Audience, served: Served, tables: Folder | None) -> shapes.Preview:
+    """As silent about fewer than 50 users as the page, and about where the tables are."""
+    figures = found.figures
+    page = told_figures(figures)
+    steps = [row | {"step": places.without_paths(row["step"], [tables])} for row in page["waterfall"]]
+    return shapes.Preview.model_validate(
+        page
+        | {
+            "waterfall": steps,
+            "model": served.version,
+            "eligible": figures.eligible,
+            "interests": figures.interests,
+            "eligible_histogram": _bars(figures.eligible_histogram),
+            "member_histogram": _bars(figures.member_histogram),
+            "over_indexed": _over_indexed(found, served.model),
+        }
+    )
+
+
+def _bars(counts: Sequence[int]) -> list[shapes.Bar]:
+    """Neighbouring bins are joined until each holds 50 users."""
+    ends = (0.0, *EDGES[1:])
+    return [
+        shapes.Bar(low=ends[first], high=ends[last], users=users)
+        for first, last, users in merged(counts, SMALLEST_CELL)
+    ]
+
+
+def _over_indexed(found: Audience, model: Model) -> list[shapes.OverIndexed]:
+    """What at least 50 of the members had more often than everybody."""
+    rows = model.over_indexed(found.members["user_id"])
+    enough = rows.filter(pl.col("share") * len(found.members) >= SMALLEST_CELL)
+    return [shapes.OverIndexed.model_validate(row) for row in enough.to_dicts()]
+
+
+def _owner(caller: Key) -> str | None:
+    """Whose jobs a key may see; None for all."""
+    return None if "admin" in caller.scopes else caller.id
+
+
+def _shown(job: Job) -> shapes.JobTold:
+    return shapes.JobTold.model_validate(job.model_dump(include=set(shapes.JobTold.model_fields)))

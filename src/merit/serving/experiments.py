@@ -1,0 +1,102 @@
+"""Routes about experiments: outcomes and the agreed design in, the whole analysis out. Nothing is kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from fastapi import File, Form, UploadFile
+
+from merit import config
+from merit.campaign import statistics
+from merit.campaign.analysis import Analysis, analyse
+from merit.campaign.checks import Circumstances
+from merit.campaign.design import ExperimentDesign
+from merit.campaign.outcomes import Outcomes, tabulate
+from merit.errors import DataError, MeritError
+from merit.serving import bodies, places, shapes
+from merit.serving.limits import MOST_ROWS, MOST_UNFOLDED
+
+FORMS = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")  # packed ones could unfold to anything
+
+
+def analyze(asked: shapes.AnalysisAsked) -> Analysis:
+    """Lift, findings and decision from sufficient statistics: no user leaves the warehouse."""
+    with _folder() as folder:
+        file = folder / "statistics.json"
+        file.write_text(asked.statistics.model_dump_json(), encoding="utf-8")
+        outcomes = statistics.read(file, asked.design)
+    return _analysed(asked.design, outcomes, Circumstances(until=asked.until, assigned=asked.assigned))
+
+
+def analyze_table(
+    design: Annotated[str, Form(max_length=100_000, description="the design as JSON, as in docs/experiments.md")],
+    table: Annotated[UploadFile, File(description="a row per assigned user: Parquet, CSV or JSONL")],
+    until: Annotated[date | None, Form(description="the last day counted")] = None,
+    assigned: Annotated[int | None, Form(ge=1, le=10**12, description="how many users were assigned in all")] = None,
+) -> Analysis:
+    """The same from a table of users, which is read once and not kept."""
+    values = bodies.parsed(design)
+    if not isinstance(values, dict):
+        raise DataError("The design is no JSON object. Write it as docs/experiments.md shows.")
+    agreed = config.build(ExperimentDesign, values, origin="the design")
+    suffix = Path(table.filename or "").suffix.lower()
+    if suffix not in FORMS:
+        raise DataError(f"The name of the table does not tell its format. It must end in one of {', '.join(FORMS)}.")
+    with _folder() as folder:
+        file = folder / f"table{suffix}"  # of the given name, only the end is used
+        file.write_bytes(table.file.read())
+        if suffix == ".parquet":
+            _require_small(file)
+        outcomes = tabulate(agreed, file)
+    return _analysed(agreed, outcomes, Circumstances(until=until, assigned=assigned))
+
+
+def _analysed(design: ExperimentDesign, outcomes: Outcomes, known: Circumstances) -> Analysis:
+    """Figures come from outside: those that no computation survives are refused, not ours to fail on."""
+    try:
+        with np.errstate(all="ignore"):
+            told = analyse(design, outcomes, known)
+    except (ArithmeticError, ValueError, np.linalg.LinAlgError):
+        raise DataError(BEYOND) from None
+    if not _finite(told.model_dump()):
+        raise DataError(BEYOND)
+    return told
+
+
+BEYOND = "These figures lead beyond what numbers can hold. Check users, means, covariances and days for slips of units."
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        return all(map(_finite, value.values()))
+    return all(map(_finite, value)) if isinstance(value, list | tuple) else True
+
+
+def _require_small(file: Path) -> None:
+    try:
+        facts = pq.read_metadata(file)
+    except (OSError, ValueError):
+        return  # the reader tells what is wrong with it
+    unfolded = sum(facts.row_group(place).total_byte_size for place in range(facts.num_row_groups))
+    if facts.num_rows > MOST_ROWS or unfolded > MOST_UNFOLDED:
+        raise DataError(f"The table has more than {MOST_ROWS:,} rows, or unpacks to too much. Send its statistics.")
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder for one analysis, whose name nobody is told."""
+    with TemporaryDirectory(prefix="merit-") as name:
+        try:
+            yield Path(name)
+        except MeritError as error:
+            raise type(error)(places.without_paths(str(error), [Path(name)])) from None

@@ -1,0 +1,94 @@
+"""Routes about a user and an interest: what `merit.Model` answers, as JSON."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Path, Query
+
+from merit.errors import DataError
+from merit.serving import cursors, shapes
+from merit.serving.asking import Cursor, TheModel, offset_of, require_user
+from merit.serving.limits import LONGEST_ID, MOST_INTERESTS, MOST_K, MOST_PAIRS
+
+User = Annotated[str, Path(min_length=1, max_length=LONGEST_ID, description="as in the interactions")]
+
+
+def interests(
+    served: TheModel,
+    user_id: User,
+    k: Annotated[int, Query(ge=1, le=MOST_K, description="interests of a page")] = 10,
+    cursor: Cursor = None,
+    diverse_regions: Annotated[
+        bool, Query(description="of as many regions of interest as there are; one page")
+    ] = False,
+) -> shapes.InterestPage:
+    """The most likely interests of a user, best first."""
+    require_user(served, user_id)
+    if diverse_regions and cursor:
+        raise DataError("A diverse list is chosen as a whole and has one page. Ask for a larger k.")
+    about = ("interests", served.version, user_id)
+    first = offset_of(cursor, MOST_K, *about)
+    most = min(MOST_K, int(served.model.labels.live_mask().sum()))
+    last = min(first + k, most)
+    rows = served.model.interests(user_id, last, diverse_regions)[first:] if last > first else None
+    return shapes.InterestPage(
+        user_id=user_id,
+        model=served.version,
+        items=[shapes.InterestRow.model_validate(row) for row in rows.to_dicts()] if rows is not None else [],
+        next=cursors.write(last, *about) if last < most and not diverse_regions else None,
+    )
+
+
+def verticals(served: TheModel, user_id: User) -> shapes.Verticals:
+    """How many interests of each vertical a user is expected to have."""
+    require_user(served, user_id)
+    rows = served.model.verticals(user_id).to_dicts()
+    items = [shapes.VerticalRow.model_validate(row) for row in rows]
+    return shapes.Verticals(user_id=user_id, model=served.version, items=items)
+
+
+def score(served: TheModel, asked: shapes.ScoreAsked) -> shapes.Scores:
+    """The probability of every pair of these users and interests."""
+    if len(asked.users) * len(asked.interests) > MOST_PAIRS:
+        raise DataError(f"At most {MOST_PAIRS:,} pairs are scored at once. Ask in parts.")
+    with served.reading(asked.interests) as model:
+        rows = model.score(asked.users, asked.interests).to_dicts()
+    return shapes.Scores(model=served.version, items=[shapes.ScoreRow.model_validate(row) for row in rows])
+
+
+def score_pairs(served: TheModel, asked: shapes.PairsAsked) -> shapes.Scores:
+    """The probability of each pair, in the order given."""
+    texts = [pair.interest for pair in asked.pairs]
+    if len(set(texts)) > MOST_INTERESTS:
+        raise DataError(f"At most {MOST_INTERESTS} different interests are scored at once. Ask in parts.")
+    with served.reading(set(texts)) as model:
+        rows = model.score_pairs([pair.user_id for pair in asked.pairs], texts).to_dicts()
+    return shapes.Scores(model=served.version, items=[shapes.ScoreRow.model_validate(row) for row in rows])
+
+
+def interest(served: TheModel, asked: shapes.InterestAsked) -> shapes.Meaning:
+    """What a phrase means to the model, and how well it knows it. Blocked interests are refused."""
+    found = served.interest(asked.text)
+    far = f"This is far from every interest the model knows (nearest: '{found.nearest}'): take its scores as a guess."
+    return shapes.Meaning(
+        text=found.text,
+        label=found.label if found.label >= 0 else None,
+        nearest=found.nearest,
+        similarity=found.similarity,
+        far=found.far,
+        warning=far if found.far else None,
+    )
+
+
+def explain(served: TheModel, asked: shapes.ExplainAsked) -> shapes.Explanation:
+    """Which events of a user carry the probability of an interest: it is computed again without each of them."""
+    require_user(served, asked.user_id)
+    served.interest(asked.interest)  # what may not be asked for is refused before a process is started
+    rows = served.explainer.ask(asked.user_id, asked.interest, asked.k)
+    return shapes.Explanation(
+        user_id=asked.user_id,
+        interest=asked.interest,
+        model=served.version,
+        items=[shapes.EvidenceRow.model_validate(row) for row in rows],
+    )

@@ -1,0 +1,71 @@
+"""Routes about the label space: search as one types, and the status of a label. Blocked labels are not named."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import polars as pl
+from fastapi import Path, Query
+
+from merit.errors import MissingArtifact
+from merit.labels.names import normalise
+from merit.labels.space import LabelSpace
+from merit.model import LONGEST
+from merit.serving import cursors, shapes
+from merit.serving.asking import Cursor, Limit, TheModel, offset_of
+
+
+def labels(
+    served: TheModel,
+    q: Annotated[str, Query(max_length=LONGEST, description="how a label begins, or words in it")] = "",
+    status: Annotated[Literal["live", "retired"], Query()] = "live",
+    limit: Limit = 20,
+    cursor: Cursor = None,
+) -> shapes.LabelPage:
+    """Labels that begin so, then labels with words that begin so; the most frequent first."""
+    found = search(served.model.labels, q, status)
+    about = ("labels", served.version, q, status)
+    first = offset_of(cursor, len(found), *about)
+    last = min(first + limit, len(found))
+    return shapes.LabelPage(
+        total=len(found),
+        items=[_row(row) for row in found[first:last].to_dicts()],
+        next=cursors.write(last, *about) if last < len(found) else None,
+    )
+
+
+def label(
+    served: TheModel, number: Annotated[int, Path(ge=0, le=2**31, description="of the label in the space")]
+) -> shapes.LabelRow:
+    """One label and its status."""
+    table = served.model.labels.table
+    if number >= len(table):
+        raise MissingArtifact(f"There is no label {number}; the space has {len(table):,}. Search for its text.")
+    return _row(table.row(number, named=True))
+
+
+def search(space: LabelSpace, typed: str, status: str) -> pl.DataFrame:
+    """Rows of the space's table, best first."""
+    table = space.table.filter(pl.col("status") == status)
+    key = normalise(typed)
+    if key:
+        padded = pl.concat_str(pl.lit(" "), "key")
+        words = pl.all_horizontal(padded.str.contains(f" {word}", literal=True) for word in key.split())
+        begins = pl.col("key").str.starts_with(key)
+        table = table.with_columns(begins=begins).filter(begins | words)
+        return table.sort("begins", "count", "id", descending=[True, True, False]).drop("begins")
+    return table.sort("count", "id", descending=[True, False])
+
+
+def _row(row: dict[str, object]) -> shapes.LabelRow:
+    blocked, cluster = row["status"] == "blocked", row["cluster"]
+    return shapes.LabelRow.model_validate(
+        {
+            "number": row["id"],
+            "text": None if blocked else row["text"],
+            "vertical": None if blocked else row["vertical"],
+            "status": row["status"],
+            "since": row["since"],
+            "cluster": None if blocked or cluster == -1 else cluster,
+        }
+    )

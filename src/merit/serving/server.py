@@ -1,0 +1,75 @@
+"""The process: uvicorn over the application, a reload on SIGHUP, and a warning where keys could be overheard."""
+
+from __future__ import annotations
+
+import ipaddress
+import signal
+from pathlib import Path
+from threading import Thread
+
+import uvicorn
+
+from merit import console
+from merit.errors import MeritError
+from merit.serving import app, facts, keys
+from merit.serving.envelope import set_up_logging
+from merit.serving.limits import Limits
+from merit.serving.service import Service, opened
+
+CONNECTIONS = 1_000
+
+
+def serve(
+    folder: Path,
+    state: Path,
+    host: str,
+    port: int,
+    labels: Path | None,
+    tables: Path | None,
+    limits: Limits,
+    verify: bool,
+    tls_in_front: bool,
+) -> None:
+    """Serve until told to stop."""
+    warn_if_overheard(host, tls_in_front)
+    with opened(folder, state, labels, tables, limits, verify) as service:
+        if not (state / keys.FILE).exists():
+            console.warn(f"There are no keys yet. Make one with `merit keys create NAME --scope read --state {state}`.")
+        set_up_logging()
+        signal.signal(signal.SIGHUP, lambda *_: Thread(target=_reload, args=(service,), daemon=True).start())
+        model = service.store.current.model
+        console.tell(f"{model!r} at http://{host}:{port}/", users=len(model.users))
+        settings = uvicorn.Config(
+            app.make(service),
+            host=host,
+            port=port,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            limit_concurrency=CONNECTIONS,
+            timeout_keep_alive=30,
+        )
+        uvicorn.Server(settings).run()
+
+
+def warn_if_overheard(host: str, tls_in_front: bool) -> None:
+    if not (tls_in_front or is_local(host)):
+        console.warn(
+            f"{host} can be reached from elsewhere, and keys would travel in the clear. Put a proxy with TLS in front "
+            "and say --tls-in-front, or stay on 127.0.0.1."
+        )
+
+
+def is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _reload(service: Service) -> None:
+    try:
+        told = facts.reloaded(service)
+        console.tell(f"reloaded: {told.before} → {told.now}", **told.model_dump())
+    except MeritError as error:
+        console.warn(f"not reloaded, the old model stays: {error}")

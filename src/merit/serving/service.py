@@ -1,0 +1,96 @@
+"""What a running service holds: the model, the jobs, the keys and the limits."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from merit.artifacts import Artifact
+from merit.campaign.audience import Audience
+from merit.campaign.request import AudienceRequest
+from merit.errors import MeritError
+from merit.serving import files, keys, places
+from merit.serving.buckets import Buckets
+from merit.serving.jobs import Jobs
+from merit.serving.keys import Keyring
+from merit.serving.limits import Limits
+from merit.serving.metrics import Metrics
+from merit.serving.store import Served, Store
+from merit.stages import audience as audiences
+
+DEFAULTS = Limits()
+JOBS, EXPORTS = "jobs", "exports"
+EXPLAINED = 0.8  # of the time of a request: then its child is ended and the caller told, before the request is
+
+
+@dataclass(frozen=True)
+class Service:
+    store: Store
+    state: Path
+    tables: Path | None
+    limits: Limits
+    keys: Keyring
+    buckets: Buckets
+    jobs: Jobs
+    metrics: Metrics
+    told: Callable[[MeritError], str]
+    """An error's message, without the server's paths and without anyone's id."""
+
+    def preview(self, request: AudienceRequest) -> tuple[Audience, Served]:
+        """The audience, and the model that was asked."""
+        served = self.store.current
+        with _asked(served, self.tables, request) as located:
+            return audiences.preview(served.model, located), served
+
+
+@contextmanager
+def opened(
+    folder: Path,
+    state: Path,
+    labels: Path | None = None,
+    tables: Path | None = None,
+    limits: Limits = DEFAULTS,
+    verify: bool = True,
+) -> Iterator[Service]:
+    """A service over the folder of a run. A state folder belongs to one at a time: two would run a job twice."""
+    with files.locked(state / ".lock", wait=False):
+        shutil.rmtree(state / EXPORTS, ignore_errors=True)  # of a process that is gone
+        store = Store(folder, labels, verify, EXPLAINED * limits.seconds)
+
+        def told(error: MeritError) -> str:
+            model = store.current.model
+            message = places.without_paths(str(error), (model.artifact.path, folder, state, tables))
+            return places.without_people(message, model)
+
+        def build(request: AudienceRequest, out: Path) -> Artifact:
+            served = store.current
+            with _asked(served, tables, request) as located:
+                return audiences.build(served.model, located, out)
+
+        jobs = Jobs(state / JOBS, build, told, limits.waiting)
+        try:
+            yield Service(
+                store=store,
+                state=state,
+                tables=tables,
+                limits=limits,
+                keys=Keyring(state / keys.FILE),
+                buckets=Buckets(limits.rate, limits.burst),
+                jobs=jobs,
+                metrics=Metrics(jobs.counts),
+                told=told,
+            )
+        finally:
+            jobs.close()
+            store.current.explainer.close()
+
+
+@contextmanager
+def _asked(served: Served, tables: Path | None, request: AudienceRequest) -> Iterator[AudienceRequest]:
+    """The request with its tables found, while the model may be asked about its interests."""
+    located = places.located(request, tables)
+    with served.reading(each.text for each in request.interests):
+        yield located

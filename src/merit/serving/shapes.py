@@ -1,0 +1,332 @@
+"""What goes over the wire: questions and answers as types. The client reads them too, so no server is needed here."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from merit.campaign.audience import Meant
+from merit.campaign.design import ExperimentDesign
+from merit.campaign.forecast import Size
+from merit.campaign.request import AudienceRequest
+from merit.campaign.statistics import Statistics
+from merit.model import LONGEST
+from merit.serving.jobs import State
+from merit.serving.limits import LONGEST_ID, MOST_INTERESTS, MOST_K, MOST_PAIRS
+from merit.types import Status
+
+UserId = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
+Text = Annotated[str, Field(min_length=1, max_length=LONGEST)]
+
+
+class Asked(BaseModel):
+    """A question: an unknown key is an error, so that nothing can be set that was not meant to be."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class Told(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+# --- interests -------------------------------------------------------------------------------------------------------
+
+
+class InterestRow(Told):
+    rank: int
+    interest: str
+    probability: float
+    vertical: str | None
+
+
+class InterestPage(Told):
+    user_id: str
+    model: str
+    """The version that answered."""
+    items: list[InterestRow]
+    next: str | None
+    """The cursor of the next page; null on the last."""
+
+
+class VerticalRow(Told):
+    vertical: str
+    expected: float
+    """Interests of this vertical that the user is expected to have."""
+
+
+class Verticals(Told):
+    user_id: str
+    model: str
+    items: list[VerticalRow]
+
+
+class ScoreAsked(Asked):
+    users: list[UserId] = Field(min_length=1, max_length=MOST_PAIRS)
+    interests: list[Text] = Field(min_length=1, max_length=MOST_INTERESTS)
+
+
+class Pair(Asked):
+    user_id: UserId
+    interest: Text
+
+
+class PairsAsked(Asked):
+    pairs: list[Pair] = Field(min_length=1, max_length=MOST_PAIRS)
+
+
+class ScoreRow(Told):
+    user_id: str
+    interest: str
+    probability: float
+
+
+class Scores(Told):
+    model: str
+    items: list[ScoreRow]
+
+
+class InterestAsked(Asked):
+    text: Text
+
+
+class Meaning(Told):
+    """What a phrase means to the model."""
+
+    text: str
+    label: int | None
+    """Its number in the label space; null for a phrase that is no label."""
+    nearest: str
+    similarity: float
+    far: bool
+    warning: str | None
+    """Told when the model has seen nothing like it."""
+
+
+class ExplainAsked(Asked):
+    user_id: UserId
+    interest: Text
+    k: int = Field(10, ge=1, le=MOST_K)
+
+
+class EvidenceRow(Told):
+    item_id: str
+    title: str | None
+    times: int
+    effect: float
+    """What the item adds, in log-odds."""
+    probability: float
+    """What is left without it."""
+
+
+class Explanation(Told):
+    user_id: str
+    interest: str
+    model: str
+    items: list[EvidenceRow]
+
+
+# --- labels and the model --------------------------------------------------------------------------------------------
+
+
+class LabelRow(Told):
+    number: int
+    text: str | None
+    """Null for a blocked label: it is not named."""
+    vertical: str | None
+    status: Status
+    since: int
+    """The version of the label space in which it appeared."""
+    cluster: int | None
+
+
+class LabelPage(Told):
+    total: int
+    items: list[LabelRow]
+    next: str | None
+
+
+class ModelFacts(Told):
+    name: str
+    version: str
+    hash: str
+    made: str
+    opened: str
+    merit: str
+    users: int
+    labels: dict[Status, int]
+    label_version: int
+    verticals: list[str]
+
+
+class Card(Told):
+    markdown: str
+
+
+class Figure(Told):
+    method: str
+    metric: str
+    match: str | None
+    budget: int | None
+    part: str | None
+    vertical: str | None
+    rule: str | None
+    average: str | None
+    value: float | None
+    low: float | None
+    high: float | None
+    users: int
+    seeds: int
+    gain: float | None
+    gain_low: float | None
+    gain_high: float | None
+
+
+class Bin(Told):
+    low: float
+    high: float
+    pairs: int
+    promised: float
+    """The mean probability given."""
+    true: float
+    """The share that came true."""
+
+
+class Calibration(Told):
+    error: float
+    error_likely: float
+    """Among pairs given 1 % and more."""
+    brier: float
+    bins: list[Bin]
+
+
+class Results(Told):
+    """Figures of at least 50 users, and whether probabilities keep their word."""
+
+    figures: list[Figure]
+    calibration: Calibration
+
+
+class Health(Told):
+    status: str
+    merit: str
+
+
+class Ready(Told):
+    status: str
+    name: str
+    version: str
+    label_version: int
+
+
+class Reloaded(Told):
+    changed: bool
+    before: str
+    now: str
+
+
+# --- audiences -------------------------------------------------------------------------------------------------------
+
+
+class WaterfallRow(Told):
+    step: str
+    removed: str
+    """A count as text: "<50" where it is too small to be told."""
+    left: str
+
+
+class ForecastTold(Told):
+    users: int | None = None
+    """Contacted; null where that is too few to be told."""
+    conversions: float
+    low: float
+    high: float
+    least: float
+    most: float
+    doubt: float
+    value: float | None = None
+    value_low: float | None = None
+    value_high: float | None = None
+    cost: float | None = None
+
+
+class Bar(Told):
+    low: float
+    high: float
+    users: int
+
+
+class OverIndexed(Told):
+    interest: str
+    share: float
+    base: float
+    index: float
+
+
+class Preview(Told):
+    """An audience without its people; nothing about fewer than 50 of them."""
+
+    name: str
+    sentence: str
+    model: str
+    members: int
+    eligible: int
+    interests: list[Meant]
+    waterfall: list[WaterfallRow]
+    forecast: ForecastTold | None
+    """Null for a lookalike: likeness is no probability."""
+    sizes: list[Size]
+    eligible_histogram: list[Bar]
+    member_histogram: list[Bar]
+    over_indexed: list[OverIndexed]
+    separation: float | None
+    notes: list[str]
+
+
+class JobTold(Told):
+    id: str
+    state: State
+    reason: str | None
+    created: str
+    started: str | None
+    ended: str | None
+    request: AudienceRequest
+    members: int | None
+    hash: str | None
+
+
+class JobPage(Told):
+    items: list[JobTold]
+    next: str | None
+
+
+# --- experiments -----------------------------------------------------------------------------------------------------
+
+
+class AnalysisAsked(Asked):
+    design: ExperimentDesign
+    statistics: Statistics
+    until: date | None = None
+    """The last day counted."""
+    assigned: int | None = Field(None, ge=1, le=10**12)
+    """How many users were assigned in all."""
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+
+class Fault(Told):
+    where: str
+    what: str
+
+
+class Problem(Told):
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    remedy: str
+    request_id: str
+    errors: list[Fault] | None = None
+    """Of a request that does not fit the schema: all faults at once."""

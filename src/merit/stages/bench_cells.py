@@ -1,0 +1,257 @@
+"""cells of a benchmark: what one method with one seed says of the test users, and what that cost.
+
+    write_answer      a method of merit.methods, under the clock
+    write_generator   a generator of our own, with the lists that `predict` made of it
+    write_merit       the propensity model's order, on the states of a generator
+
+The artifact: predictions-N.parquet, one for every way of reading the method; hits.safetensors, where it ranks users
+for an interest (what every user adds to Hit@k); costs in the manifest's summary.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from merit import artifacts, console
+from merit.artifacts import Artifact, Draft
+from merit.baselines.trivial import BUDGET
+from merit.baselines.world import World
+from merit.config import Frozen
+from merit.evaluation import audiences, predictions
+from merit.evaluation.audiences import MEAN, SHARES, Scores, hit
+from merit.evaluation.classification import Key, Metrics
+from merit.evaluation.predictions import Predictions, Truth, head
+from merit.evaluation.uncertainty import Metric
+from merit.generator.backbone import BackboneConfig
+from merit.generator.corpus import TextConfig
+from merit.generator.decode import DecodeConfig
+from merit.labels import space
+from merit.methods import METHODS
+from merit.stages.evaluate import read_predictions, truth_of_test_users
+from merit.stages.generator import load_generator, read_examples
+from merit.stages.labels import load_vectors
+from merit.stages.model import vertical_shares
+from merit.stages.propensity import load_scorer
+from merit.stages.rankings import propensity_scores, top_labels
+from merit.stages.states import read_states
+from merit.stages.world import make_world
+from merit.types import Floats
+
+KIND = "cell"
+HITS = "hits.safetensors"
+RELIABILITY = "reliability.parquet"
+MERIT = "MERIT"
+
+
+class AnswerConfig(Frozen):
+    """All that decides what a method of merit.methods says."""
+
+    method: str
+    seconds: float
+    """For training, on this machine."""
+    backbone: BackboneConfig = BackboneConfig()
+    text: TextConfig = TextConfig()
+
+
+class OwnConfig(Frozen):
+    """A method of our own: all else is decided by the artifacts it reads."""
+
+    method: str
+    budget: int = BUDGET
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a cell took. Training includes every artifact it builds on, whoever made them first."""
+
+    train_seconds: float
+    predict_seconds: float
+    """For all test users."""
+    parameters: float
+    peak_gib: float | None = None
+    """Of the whole process meanwhile; none where the system does not tell."""
+
+
+@dataclass(frozen=True)
+class Ground:
+    """One data set, as all of its cells see it. What takes long is read once, when it is first needed."""
+
+    examples: Artifact
+    labels: Artifact
+    backbone: BackboneConfig
+    text: TextConfig
+    seconds: float
+
+    @cached_property
+    def truth(self) -> Truth:
+        return truth_of_test_users(self.examples, space.load(self.labels.path), load_vectors(self.labels))
+
+    @cached_property
+    def shares(self) -> Floats:
+        """P(vertical | label), by what training users bought."""
+        return vertical_shares(self.examples, space.load(self.labels.path))[0]
+
+    @cached_property
+    def world(self) -> World:
+        return make_world(self.examples, self.labels, self.backbone, self.text, self.seconds)
+
+    @property
+    def both(self) -> tuple[Artifact, Artifact]:
+        return self.examples, self.labels
+
+    @property
+    def shop(self) -> dict[str, Artifact]:
+        return {"examples": self.examples, "labels": self.labels}
+
+    def answer_config(self, method: str) -> AnswerConfig:
+        return AnswerConfig(method=method, seconds=self.seconds, backbone=self.backbone, text=self.text)
+
+
+def write_answer(ground: Ground, out: Path, config: AnswerConfig, seed: int) -> Artifact:
+    """Train a method for the time it has and ask it about the test users."""
+    world = ground.world
+    with _writing(out, config, seed, ground.shop) as (draft, peak):
+        with console.spinner(f"{config.method}: training for at most {config.seconds:g} s"):
+            answer = METHODS[config.method](world, seed)
+        said = [answer.predictions(config.method, seed)]
+        if int(answer.ranked.lengths().max(initial=0)) > BUDGET:  # the paper shows dual encoders at top 100, too
+            longest = int(answer.ranked.lengths().max())
+            said.append(replace(said[0], method=f"{config.method}, top {longest}", free=answer.ranked))
+        _write_lists(draft, said)
+        if answer.scores:
+            write_hits(draft.path / HITS, audiences.measure(answer.scores, ground.truth, ground.shares))
+        told = answer.told
+        costs = Costs(told["train_seconds"], told["predict_seconds"], told["parameters"], peak.gib())
+        draft.summary |= {"told": told} | vars(costs)
+    return artifacts.load(out, KIND)
+
+
+def write_generator(
+    ground: Ground,
+    generator: Artifact,
+    said: Artifact,
+    out: Path,
+    config: OwnConfig,
+    seed: int,
+    spent: float,
+    peak_gib: float | None,
+) -> Artifact:
+    """`said` are the predictions of the generator; `spent` is the time of all its training, `peak_gib` its memory."""
+    trained, settings = load_generator(generator, *ground.both)
+    _, prompts = read_examples(ground.examples, "test", trained, settings)
+    parents = {"generator": generator, "predictions": said} | ground.shop
+    with _writing(out, config, seed, parents) as (draft, _):
+        with console.spinner(f"timing {config.method}"):
+            begin = time.perf_counter()
+            trained.decode(prompts, DecodeConfig(max_labels=config.budget), seed)
+            seconds = time.perf_counter() - begin
+        for name in said.manifest.files:
+            shutil.copyfile(said.file(name), draft.path / name)
+        steps = generator.manifest.summary["steps"]
+        costs = Costs(spent, seconds, float(generator.manifest.summary["parameters"]), peak_gib)
+        draft.summary |= {"steps": steps} | vars(costs)
+    return artifacts.load(out, KIND)
+
+
+def write_merit(
+    ground: Ground,
+    propensity: Artifact,
+    states: Artifact,
+    generator: Artifact,
+    said: Artifact,
+    out: Path,
+    config: OwnConfig,
+    seed: int,
+    spent: float,
+    peak_gib: float | None,
+) -> Artifact:
+    """The propensity model ranks; the generator, whose lists are in `said`, decides how long a free list is."""
+    scorer = load_scorer(propensity, ground.labels)
+    _, known = read_states(states, "test")
+    trained, settings = load_generator(generator, *ground.both)
+    _, prompts = read_examples(ground.examples, "test", trained, settings)
+    parents = {"propensity": propensity, "states": states, "generator": generator, "predictions": said} | ground.shop
+    with _writing(out, config, seed, parents) as (draft, _):
+        with console.spinner(f"ranking {len(known):,} users"):
+            begin = time.perf_counter()
+            trained.decode(prompts, DecodeConfig(max_labels=scorer.labels, fixed_budget=True), seed)
+            users = scorer.users(known)
+            ranked = top_labels(scorer, users, config.budget)
+            seconds = time.perf_counter() - begin
+            own_length = read_predictions(said)[0].free.lengths()
+            _write_lists(draft, [Predictions(config.method, seed, head(ranked, own_length), ranked)])
+            score: Scores = propensity_scores(scorer, users)
+            write_hits(draft.path / HITS, audiences.measure(score, ground.truth, ground.shares))
+        shutil.copyfile(propensity.file(RELIABILITY), draft.path / RELIABILITY)
+        parameters = float(generator.manifest.summary["parameters"] + propensity.manifest.summary["parameters"])
+        draft.summary |= vars(Costs(spent, seconds, parameters, peak_gib))
+    return artifacts.load(out, KIND)
+
+
+def costs_of(cell: Artifact) -> Costs:
+    told = cell.manifest.summary
+    return Costs(told["train_seconds"], told["predict_seconds"], told["parameters"], told["peak_gib"])
+
+
+# --- Hit@k, as what every user adds to it ----------------------------------------------------------------------------
+
+
+def write_hits(file: Path, found: Metrics) -> None:
+    """Counts by user, under the name of their figure. The mean over verticals is put together again when read."""
+    kept = {key: metric for key, metric in found.items() if key.vertical != MEAN}
+    save_file({json.dumps(key): metric.columns.astype(np.uint32) for key, metric in kept.items()}, file)
+
+
+def read_hits(file: Path) -> Metrics:
+    found: Metrics = {
+        Key(*json.loads(name)): Metric(counts.astype(np.float64)) for name, counts in load_file(file).items()
+    }
+    for share in SHARES:
+        verticals = [found[key] for key in sorted(found) if key == hit(share, key.vertical) and key.vertical]
+        if verticals:
+            together = np.concatenate([metric.columns for metric in verticals], axis=1)
+            found[hit(share, MEAN)] = Metric(together, audiences.mean_rate)
+    return found
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+class Peak:
+    """The largest memory of this process since it was made, where the system can be asked (Linux)."""
+
+    def __init__(self) -> None:
+        try:
+            Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+            self._known = True
+        except OSError:
+            self._known = False
+
+    def gib(self) -> float | None:
+        if not self._known:
+            return None
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return float(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) / 2**20
+
+
+@contextmanager
+def _writing(
+    out: Path, config: AnswerConfig | OwnConfig, seed: int, parents: Mapping[str, Artifact]
+) -> Iterator[tuple[Draft, Peak]]:
+    with artifacts.writing(out, KIND, config=config, seed=seed, parents=parents) as draft:
+        yield draft, Peak()
+
+
+def _write_lists(draft: Draft, said: list[Predictions]) -> None:
+    for number, each in enumerate(said):
+        predictions.write(draft.path / f"predictions-{number}.parquet", each)

@@ -1,0 +1,36 @@
+"""One small grid for all tests of this folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from merit import artifacts
+from merit.bench.config import BenchConfig
+from merit.bench.grid import Outcome, bench
+from merit.stages.bench_cells import Ground
+from tests.bench.small import settings
+
+
+class Small(NamedTuple):
+    config: BenchConfig
+    outcome: Outcome
+
+    @property
+    def folder(self) -> Path:
+        return self.config.out / "planted"
+
+    def ground(self) -> Ground:
+        examples, labels = artifacts.load(self.folder / "examples"), artifacts.load(self.folder / "labels")
+        return Ground(examples, labels, self.config.backbone, self.config.datasets["planted"].text, self.config.seconds)
+
+
+@pytest.fixture(scope="session")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> Small:
+    """What needs no training, and our whole chain, on a planted shop; read it, never write to it."""
+    place = tmp_path_factory.mktemp("bench")
+    methods = ["trivial", "linear", "teacher-forcing", "self-correction (β = 0)", "MERIT"]
+    config = settings(place, [{"methods": methods, "seeds": [1]}])
+    return Small(config, bench(config, ["planted"]))

@@ -1,0 +1,77 @@
+"""What a benchmark compares: names that are known, seeds by group, and settings from the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from merit import config
+from merit.bench.config import BenchConfig, Cell, cells, chosen, chosen_datasets, objective_of, slug
+from merit.errors import ConfigError
+from merit.methods import METHODS
+from merit.objective.collate import OBJECTIVES
+
+ROOT = Path(__file__).parents[2]
+GROUPS = [
+    {"methods": ["MERIT", "self-correction (β = 0.5)", "trivial"], "seeds": [1, 2]},
+    {"methods": ["linear", "trivial"], "seeds": [1]},
+]
+
+
+def small(*overrides: str, **changes: Any) -> BenchConfig:
+    values = {"datasets": {"groceries": {"source": {"kind": "complete-journey"}}}, "groups": GROUPS}
+    return config.build(BenchConfig, values | changes, overrides)
+
+
+def test_cells_are_methods_by_seed_and_the_reference_is_always_there() -> None:
+    every = list(cells(small(), "groceries"))
+    assert len(every) == 3 * 2 + 1
+    assert set(cells(small(), "groceries", ["linear"])) == {
+        Cell("groceries", "linear", 1),
+        Cell("groceries", "trivial", 1),
+        Cell("groceries", "trivial", 2),
+    }
+
+
+def test_a_method_is_an_objective_with_its_temper() -> None:
+    assert objective_of("self-correction (β = 0.5)") == ("self-correction", 0.5)
+    assert objective_of("teacher-forcing") == ("teacher-forcing", None)
+    assert objective_of("teaching (β = 1)") is None and objective_of("linear") is None
+
+
+def test_unknown_names_are_told_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="no method 'linaer'; did you mean 'linear'"):
+        small(groups=[{"methods": ["linaer", "trivial"]}])
+    with pytest.raises(ConfigError, match="reference 'trivial' is in no group"):
+        small(groups=[{"methods": ["linear"]}])
+    with pytest.raises(ConfigError, match="No method begins with 'als'"):
+        chosen(small(), ["als"])
+    with pytest.raises(ConfigError, match="no data set 'beauty'"):
+        chosen_datasets(small(), ["beauty"])
+
+
+def test_methods_are_chosen_by_how_they_begin() -> None:
+    assert chosen(small(), ["merit", "SELF"]) == ["MERIT", "self-correction (β = 0.5)"]
+
+
+def test_a_data_set_can_be_named_on_the_command_line() -> None:
+    source = "datasets.shop.source"
+    made = small(f"{source}.kind=tables", f"{source}.interactions=a.parquet", f"{source}.items=b.parquet")
+    assert made.run_config("shop").source.interactions == Path("a.parquet")  # type: ignore[union-attr]
+
+
+def test_names_of_folders_keep_tempers_apart() -> None:
+    names = ["self-correction", *(f"self-correction (β = {beta:g})" for beta in (0, 0.5, 1)), "GROOV, open vocabulary"]
+    assert len({slug(name) for name in names}) == len(names)
+    assert all("/" not in slug(name) and " " not in slug(name) for name in names)
+
+
+def test_the_grid_of_the_project_has_every_method_and_objective() -> None:
+    made = config.load(BenchConfig, ROOT / "configs/bench.toml")
+    methods = made.seeds_of()
+    assert not set(METHODS) - set(methods)
+    assert {objective[0] for name in methods if (objective := objective_of(name))} == set(OBJECTIVES)
+    assert set(made.datasets) == {"complete-journey", "amazon_beauty", "online_retail_ii"}
+    assert len(methods["MERIT"]) == 3

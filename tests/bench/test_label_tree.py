@@ -1,0 +1,66 @@
+"""The label tree keeps within its time, and its cost is chosen by validation users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+from merit.baselines import budget
+from merit.baselines.budget import Budget
+from merit.baselines.world import World
+from merit.baselines.xmc import XmcConfig, _ordered, _Tree, affordable, xmc
+from tests.baselines.small import make_small, ticking
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return make_small(Path(tmp_path_factory.mktemp("shop")))[0]
+
+
+def tree(size: int, seconds: float) -> _Tree:
+    return _Tree(None, Path(), 1.0, size, seconds, 0.5)
+
+
+def standing() -> Callable[[], float]:
+    return lambda: 0.0
+
+
+@pytest.mark.parametrize(
+    ("left", "size"),
+    [
+        (3.0, 150),  # 100 examples took 1.5 s and a half more is reckoned: 2.25 s for 100
+        (100.0, 1000),  # never more than there are
+        (0.0, 0),
+    ],
+)
+def test_what_a_part_took_tells_what_fits(left: float, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "clock", standing())
+    found = affordable(1000, tree(100, 4 / 3), Budget(left), XmcConfig(spare=1.5))
+    assert found == size
+
+
+def test_without_time_only_the_part_is_grown(world: World) -> None:
+    told = xmc(replace(world, seconds=0.0), 7, XmcConfig(tried=50)).told
+    assert told["examples"] == 50 and told["cost"] == XmcConfig().costs[0]
+
+
+def test_with_time_all_examples_are_read_and_the_best_cost_wins(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = (0.001, 1.0)
+    monkeypatch.setattr(budget, "clock", ticking())
+    told = xmc(replace(world, seconds=1e6), 7, XmcConfig(costs=costs, tried=50)).told
+    alone = [
+        xmc(replace(world, seconds=1e6), 7, XmcConfig(costs=(cost,), tried=len(world.train))).told for cost in costs
+    ]
+    assert told["validation_recall"] >= max(each["validation_recall"] for each in alone)
+    assert told["cost"] == max(alone, key=lambda each: each["validation_recall"])["cost"]
+
+
+def test_rows_are_ascending_for_the_library() -> None:
+    """Unsorted rows made it write where it must not."""
+    rows = csr_matrix((np.ones(3), np.array([4, 0, 2]), np.array([0, 3])), shape=(1, 5))
+    assert _ordered(rows).indices.tolist() == [0, 2, 4]

@@ -1,0 +1,168 @@
+"""The service says what the Python API says, to the last bit."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import polars as pl
+import pytest
+
+from merit import config
+from merit.campaign import request as requests
+from merit.campaign.request import AudienceRequest
+from merit.report.preview import told_figures
+from merit.serving.examples import DESIGN, STATISTICS
+from merit.stages import audience as stage
+
+
+def test_interests_come_in_pages_that_make_up_the_list(ask: Any, model: Any) -> None:
+    user = model.users["user_id"][0]
+    whole = model.interests(user, k=20)
+    items, cursor = [], None
+    while len(items) < 20:
+        page = ask("read").get(f"/v1/users/{user}/interests", params={"k": 7, **({"cursor": cursor} if cursor else {})})
+        assert page.status_code == 200
+        items += page.json()["items"]
+        cursor = page.json()["next"]
+    assert [row["interest"] for row in items[:20]] == whole["interest"].to_list()
+    assert [row["probability"] for row in items[:20]] == whole["probability"].to_list()
+    assert [row["rank"] for row in items[:20]] == list(range(1, 21))
+
+
+def test_the_last_page_has_no_next(ask: Any, model: Any) -> None:
+    user, live = model.users["user_id"][0], int(model.labels.live_mask().sum())
+    page = ask("read").get(f"/v1/users/{user}/interests", params={"k": live + 5}).json()
+    assert len(page["items"]) == live and page["next"] is None
+
+
+def test_a_diverse_list_is_the_models_and_has_one_page(ask: Any, model: Any) -> None:
+    user = model.users["user_id"][3]
+    told = ask("read").get(f"/v1/users/{user}/interests", params={"k": 5, "diverse_regions": True}).json()
+    assert [row["interest"] for row in told["items"]] == model.interests(user, 5, diverse_regions=True)[
+        "interest"
+    ].to_list()
+    assert told["next"] is None
+
+
+def test_a_cursor_is_good_for_its_own_list_only(ask: Any, model: Any) -> None:
+    first, second = model.users["user_id"][:2]
+    cursor = ask("read").get(f"/v1/users/{first}/interests").json()["next"]
+    for other in (cursor, "nonsense", "W10", "WzEsMl0"):
+        answer = ask("read").get(f"/v1/users/{second}/interests", params={"cursor": other})
+        assert answer.status_code == 422 and "Begin again" in answer.json()["remedy"]
+
+
+def test_scores_verticals_and_meanings(ask: Any, model: Any) -> None:
+    users, texts = model.users["user_id"][:3].to_list(), model.labels.texts[:2]
+    told = ask("read").post("/v1/score", json={"users": users, "interests": texts}).json()["items"]
+    assert pl.DataFrame(told).equals(model.score(users, texts))
+    pairs = [{"user_id": user, "interest": texts[0]} for user in users]
+    told = ask("read").post("/v1/score-pairs", json={"pairs": pairs}).json()["items"]
+    assert pl.DataFrame(told).equals(model.score_pairs(users, [texts[0]] * 3))
+    told = ask("read").get(f"/v1/users/{users[0]}/verticals").json()["items"]
+    assert pl.DataFrame(told).equals(model.verticals(users[0]).drop("user_id"))
+    near = ask("read").post("/v1/interest", json={"text": texts[0] + " sets"}).json()
+    assert near["nearest"] == texts[0] and near["label"] is None and near["warning"] is None
+    far = ask("read").post("/v1/interest", json={"text": "qqq zzz www"}).json()
+    assert far["far"] and "guess" in far["warning"]
+
+
+def test_labels_are_found_by_beginning_and_by_words(ask: Any, model: Any) -> None:
+    text = next(text for text in model.labels.texts if " " in text)
+    first, second = text.split()[:2]
+    for typed in (text[:4], second[:4].upper(), f"{second} {first[:2]}"):
+        found = ask("read").get("/v1/labels", params={"q": typed, "limit": 200}).json()
+        assert text in [row["text"] for row in found["items"]]
+    beginning = ask("read").get("/v1/labels", params={"q": text}).json()
+    assert beginning["items"][0]["text"] == text
+    assert ask("read").get("/v1/labels", params={"q": "no such label"}).json()["total"] == 0
+
+
+def test_all_labels_come_once_over_the_pages(ask: Any, model: Any) -> None:
+    seen, cursor = [], None
+    while True:
+        page = ask("read").get("/v1/labels", params={"limit": 30, **({"cursor": cursor} if cursor else {})}).json()
+        seen += [row["number"] for row in page["items"]]
+        if (cursor := page["next"]) is None:
+            break
+    assert sorted(seen) == list(range(len(model.labels)))
+
+
+def test_the_model_its_card_and_its_results(ask: Any, model: Any) -> None:
+    facts = ask("read").get("/v1/model").json()
+    assert facts["users"] == len(model.users) and sum(facts["labels"].values()) == len(model.labels)
+    assert ask("read").get("/v1/model/card").json()["markdown"] == model.card()
+    results = ask("read").get("/v1/model/results").json()
+    assert all(row["users"] >= 50 for row in results["figures"])
+    assert results["calibration"]["bins"] and all(each["pairs"] >= 50 for each in results["calibration"]["bins"])
+
+
+def test_a_preview_is_what_the_stage_makes(ask: Any, model: Any, wanted: dict[str, Any]) -> None:
+    rule = {"rule": "consent", "table": "customers.csv", "column": "newsletter"}
+    told = ask("audience").post("/v1/audience/preview", json=wanted | {"rules": [rule]}).json()
+    assert told["eligible"] == len(model.users) - 10 and told["members"] == 110
+    plain = ask("audience").post("/v1/audience/preview", json=wanted).json()
+    asked = config.build(AudienceRequest, wanted)
+    made = stage.preview(model, asked)
+    page = json.loads(json.dumps(told_figures(made.figures)))
+    assert {name: plain[name] for name in page if name not in ("forecast", "sizes")} == {
+        name: page[name] for name in page if name not in ("forecast", "sizes")
+    }
+    assert {name: value for name, value in plain["forecast"].items() if value is not None} == {
+        name: value for name, value in page["forecast"].items() if value is not None
+    }
+    assert sum(bar["users"] for bar in plain["member_histogram"]) == 110
+    assert all(bar["users"] >= 50 for bar in plain["eligible_histogram"] + plain["member_histogram"])
+    expected = model.over_indexed(made.members["user_id"]).filter(pl.col("share") * 110 >= 50)
+    assert [row["interest"] for row in plain["over_indexed"]] == expected["interest"].to_list()
+
+
+def test_a_preview_names_nobody(ask: Any, model: Any, wanted: dict[str, Any]) -> None:
+    text = ask("audience").post("/v1/audience/preview", json=wanted).text
+    assert not any(user in text for user in model.users["user_id"])
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "jsonl"])
+def test_a_job_ends_in_the_file_the_stage_would_write(
+    form: str, ask: Any, model: Any, wanted: dict[str, Any], tmp_path: Any
+) -> None:
+    job = finished(ask(), ask().post("/v1/audience/jobs", json=wanted).json())
+    assert job["state"] == "DONE" and job["members"] == 110
+    answer = ask().get(f"/v1/audience/jobs/{job['id']}/export", params={"form": form})
+    assert answer.status_code == 200
+    built = stage.build(
+        model,
+        requests.read(None, ["size.by=count", "size.users=110", "name=Spring"], wanted["interests"]),
+        tmp_path / "a",
+    )
+    stage.export(built, model, form, tmp_path / "b")
+    assert answer.content == (tmp_path / f"b/audience.{form}").read_bytes()
+    assert job["hash"] == built.manifest.hash
+
+
+def test_an_analysis_from_statistics_and_from_a_table(ask: Any) -> None:
+    told = ask("read").post(
+        "/v1/experiments/analyze", json={"design": DESIGN, "statistics": STATISTICS, "until": "2027-03-07"}
+    )
+    assert told.status_code == 200 and told.json()["verdict"] == "ship"
+    arms = ["expert", "merit"] * 500
+    rows = [f"u{place},{arm},{int(place % 10 < 4)}" for place, arm in enumerate(arms)]
+    table = "user_id,arm,bought\n" + "\n".join(rows)
+    design = json.dumps({**DESIGN, "salt": None})
+    sent = ask("read").post(
+        "/v1/experiments/analyze-table",
+        data={"design": design, "until": "2027-03-07"},
+        files={"table": ("../../outcomes.csv", table.encode())},
+    )
+    assert sent.status_code == 200, sent.text
+    assert [arm["users"] for arm in sent.json()["arms"]] == [500, 500]
+
+
+def finished(client: Any, job: dict[str, Any]) -> dict[str, Any]:
+    end = time.monotonic() + 300
+    while job["state"] not in ("DONE", "FAILED") and time.monotonic() < end:
+        time.sleep(0.05)
+        job = client.get(f"/v1/audience/jobs/{job['id']}").json()
+    return job
