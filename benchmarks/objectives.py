@@ -25,7 +25,7 @@ from merit.data.ragged import Ragged
 from merit.evaluation import tables
 from merit.evaluation.cascades import LOST
 from merit.evaluation.classification import Key, Metrics, measure
-from merit.evaluation.predictions import Predictions, Truth
+from merit.evaluation.predictions import Predictions
 from merit.labels import space
 from merit.stages.evaluate import evaluate, read_predictions, show_results, training_popularity, truth_of_test_users
 from merit.stages.generator import ObjectiveConfig, train_generator
@@ -42,6 +42,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "cross-entropy-invariance": {"objective": "cross-entropy-invariance", "beta": None},
 }
 
+Judged = list[tuple[Predictions, Metrics]]
 OURS = ("self-correction (β = 0)", "self-correction (β = 0), by likelihood")
 DUELS: tables.Columns = {
     "free length": Key("recall", "exact"),
@@ -129,7 +130,7 @@ def main() -> None:
     judged = [(each, measure(each, truth, run_config.evaluation)) for each in lists]
     for ours in OURS:
         print(f"\n## {ours}: exact recall minus that of each of the others, in points\n")
-        print(tables.markdown(duels(ours, judged, truth)))
+        print(tables.markdown(duels(ours, judged, truth.users, DUELS)))
     print(json.dumps(figures(pl.read_parquet(results.file("figures.parquet"))) | {"commit": provenance.commit()}))
 
 
@@ -151,16 +152,16 @@ def _rows(lists: Ragged) -> Iterator[NDArray[np.int32]]:
     return (lists[row] for row in range(len(lists)))
 
 
-def duels(ours: str, judged: list[tuple[Predictions, Metrics]], truth: Truth) -> pl.DataFrame:
-    """Exact recall of one method minus that of each other, on the same users, with 95 % intervals, in points."""
-    methods: dict[str, list[tuple[Predictions, Metrics]]] = {}
+def duels(ours: str, judged: Judged, users: int, columns: tables.Columns) -> pl.DataFrame:
+    """One method minus each other, on the same users, with 95 % intervals, in points."""
+    methods: dict[str, Judged] = {}
     for said, found in judged:
-        methods.setdefault(said.method, []).append((said, {key: found[key] for key in DUELS.values()}))
+        methods.setdefault(said.method, []).append((said, {key: found[key] for key in columns.values()}))
     rows = []
     for other in methods.keys() - {ours}:
-        both = tables.compare([*methods[ours], *methods[other]], truth.users, 7, other)
+        both = tables.compare([*methods[ours], *methods[other]], users, 7, other)
         found = both.filter(pl.col("method") == ours)
-        row = {name: tables.pick(found, key).row(0, named=True) for name, key in DUELS.items()}
+        row = {name: tables.pick(found, key).row(0, named=True) for name, key in columns.items()}
         rows.append({"against": other} | {name: apart(each) for name, each in row.items()})
     return pl.DataFrame(rows).sort("against")
 

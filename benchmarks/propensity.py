@@ -19,25 +19,26 @@ import numpy as np
 import polars as pl
 
 from benchmarks import harness
-from benchmarks.objectives import kept, settings
+from benchmarks.objectives import DUELS, Judged, duels, kept, settings
 from merit import console, provenance
 from merit.artifacts import Artifact
 from merit.baselines.als import als
+from merit.baselines.trivial import BASELINES
 from merit.evaluation import reliability, tables
 from merit.evaluation.audiences import MEAN, SHARES, Scores, hit
-from merit.evaluation.classification import Metrics
-from merit.evaluation.predictions import Predictions, Truth
+from merit.evaluation.classification import measure
+from merit.evaluation.predictions import Truth
 from merit.labels import space
 from merit.propensity.states import Known
 from merit.seeds import stream
-from merit.stages.evaluate import evaluate, show_results, training_popularity, truth_of_test_users
+from merit.stages.evaluate import evaluate, read_predictions, show_results, training_popularity, truth_of_test_users
 from merit.stages.generator import GeneratorConfig, load_generator, train_generator
 from merit.stages.labels import change_labels, load_vectors
 from merit.stages.mine import mine
 from merit.stages.model import vertical_shares
 from merit.stages.predict import predict
 from merit.stages.propensity import PropensityRun, load_scorer, train_propensity
-from merit.stages.rankings import frequency_scores, judge, likelihood_scores, propensity_scores, rank
+from merit.stages.rankings import NAME, frequency_scores, judge, likelihood_scores, propensity_scores, rank
 from merit.stages.run import RunConfig, run
 from merit.stages.states import StatesConfig, read_states, write_states
 from merit.stages.world import make_world
@@ -46,7 +47,6 @@ KGS = (1, 3, 5, 7, 10)
 WITHHELD = 0.1
 ALS_SECONDS = 300.0
 LIFT_AT = 0.05  # of the users: what an audience for a rare label may be
-Judged = list[tuple[Predictions, Metrics]]
 
 
 @dataclass(frozen=True)
@@ -227,10 +227,17 @@ def main() -> None:
             lifts = lift_from_text_alone(config, full, *shop, truth, folder / "withheld", seed)
             told |= {f"lift {name} seed {seed}": round(value, 3) for name, value in lifts.items()}
     show("Users for an interest, in points", ranked, truth, "history frequency")
+    tell("Users for an interest: the propensity model minus each of the others", beaten(ranked, truth.users, COLUMNS))
+    tell(f"By vertical, the first {LIFT_AT:.0%} of users", by_vertical(ranked, truth))
     if swept:
         show("k_g", swept, truth, f"k_g = {KGS[0]}")
     results = evaluate(lists, *shop, arguments.out / "results", config.evaluation, 7)
     show_results(results)
+    said = [each for artifact in lists.values() for each in read_predictions(artifact)]
+    popularity = training_popularity(space.load(shop[1].path))
+    said += [make(truth, popularity) for make in BASELINES.values()]
+    judged = [(each, measure(each, truth, config.evaluation)) for each in said]
+    tell("Interests for a user: the propensity model minus each of the others", beaten(judged, truth.users, DUELS))
     print(json.dumps(told | figures(ranked, truth) | {"commit": provenance.commit()}))
 
 
@@ -240,10 +247,28 @@ COLUMNS: tables.Columns = {
 }
 
 
+def beaten(judged: Judged, users: int, columns: tables.Columns) -> pl.DataFrame:
+    """The propensity model on the states of self-correction minus each of the others."""
+    ours = next(said.method for said, _ in judged if said.method.startswith("self") and said.method.endswith(NAME))
+    return duels(ours, judged, users, columns)
+
+
+def by_vertical(judged: Judged, truth: Truth) -> pl.DataFrame:
+    """Hit@k, a row per vertical and a column per method."""
+    found = tables.compare(judged, truth.users, 7, "history frequency")
+    columns = {name: hit(LIFT_AT, name) for name in truth.verticals}
+    table = tables.headline(found, columns, ()).drop("users", "seeds", "commit", "command")
+    return table.drop("method").transpose(include_header=True, header_name="vertical", column_names=table["method"])
+
+
 def show(title: str, judged: Judged, truth: Truth, against: str) -> None:
     found = tables.compare(judged, truth.users, 7, against)
     table = tables.headline(found, COLUMNS, tuple(COLUMNS)).drop("commit", "command")
-    print(f"\n## {title}; Δ against {against}\n\n{tables.markdown(table, tables.leaders(found, COLUMNS))}")
+    tell(f"{title}; Δ against {against}", table, tables.leaders(found, COLUMNS))
+
+
+def tell(title: str, table: pl.DataFrame, bold: dict[str, str] | None = None) -> None:
+    print(f"\n## {title}\n\n{tables.markdown(table, bold)}", flush=True)
 
 
 def figures(judged: Judged, truth: Truth) -> dict[str, float]:
