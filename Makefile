@@ -14,6 +14,7 @@ help:
 
 demo: setup
 	$(BIN)/merit run configs/demo.toml
+	@echo "Look around in it: $(BIN)/merit serve --demo"
 
 test: setup
 	$(BIN)/ruff check .

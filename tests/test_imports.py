@@ -31,6 +31,7 @@ LAYERS = [
     {"baselines"},
     {"methods"},
     {"report"},
+    {"plan"},
     {"stages"},
     {"bench"},
     {"evidence"},

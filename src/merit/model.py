@@ -328,13 +328,17 @@ class Model:
             )
         return found
 
+    def label_vectors(self, numbers: Ints) -> Floats:
+        """(n, text + own): what the model knows of these labels of its space."""
+        return self._scorer.labels.vectors.take(numbers)
+
     def _listed(self, number: int) -> Interest:
         row = self.labels.table.row(number, named=True)
         if row["status"] == "blocked":
             raise PolicyError(f"'{row['text']}' is blocked by the sensitive-interest policy (docs/policy.md).")
         if row["status"] == "retired":
             raise DataError(f"'{row['text']}' is retired. Choose a live interest, or add it under another name.")
-        vector = self._scorer.labels.vectors.take(np.array([number]))[0]
+        vector = self.label_vectors(np.array([number]))[0]
         return Interest(row["text"], number, vector, row["text"], 1.0, far=False)
 
     def _require_allowed(self, text: str, vector: Floats) -> None:

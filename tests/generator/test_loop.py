@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -19,8 +19,10 @@ import torch
 from merit.data.ragged import Ragged
 from merit.errors import ConfigError, DataError, TrainingError
 from merit.generator import backbone, checkpoint, tokenizer
-from merit.generator.loop import TrainConfig, epoch_batches, learning_rate, train
-from merit.objective.collate import OBJECTIVES, Corpus
+from merit.generator.batches import Bucketing, bucket_lengths, epoch_batches, plan_batches
+from merit.generator.loop import TrainConfig, learning_rate, train
+from merit.generator.patching import in_full
+from merit.objective.collate import OBJECTIVES, Corpus, collate
 
 WORDS = ["red", "green", "blue", "warm", "cold", "round", "flat", "old"]
 
@@ -214,3 +216,54 @@ def test_an_epoch_is_every_example_once() -> None:
     one, two = (np.concatenate(epoch_batches(lengths, 16, epoch, 7)) for epoch in (0, 1))
     assert sorted(one) == sorted(two) == list(range(1000))
     assert not np.array_equal(one, two)
+
+
+@pytest.mark.parametrize("bucketing", get_args(Bucketing))
+def test_a_pass_over_the_batches_is_every_example_once_however_they_are_bucketed(bucketing: Bucketing) -> None:
+    corpus, config = uneven_corpus(), TrainConfig(batch_size=8, bucketing=bucketing)
+    plan = plan_batches(corpus, config, 7, in_full)
+    per_epoch = -(-len(corpus) // 8)
+    for epoch in range(2):
+        read = [plan(number) for number in range(epoch * per_epoch, (epoch + 1) * per_epoch)]
+        assert {each for each, _ in read} == {epoch}
+        assert sorted(np.concatenate([rows for _, rows in read])) == list(range(len(corpus)))
+
+
+def test_bucketing_by_more_pads_less() -> None:
+    """The padding of an epoch: at random, by prompts, by all that is read."""
+    corpus, shares = uneven_corpus(), []
+    for bucketing in get_args(Bucketing):
+        config = TrainConfig(batch_size=8, bucketing=bucketing)
+        batches = [
+            collate(corpus, rows.tolist(), 0, OBJECTIVES["self-correction"], config, 7)
+            for rows in epoch_batches(bucket_lengths(corpus, config), 8, 0, 7)
+        ]
+        shares.append(float(np.mean([batch.padding for batch in batches])))
+    assert shares[2] < 0.7 * shares[1] < 0.7 * shares[0]
+
+
+def test_expected_lengths_are_those_that_are_read() -> None:
+    """With room for every mined label nothing is left to chance: one less than prompt and target have tokens."""
+    corpus, config = uneven_corpus(), TrainConfig(bucketing="whole")
+    for row, length in enumerate(bucket_lengths(corpus, config)):
+        batch = collate(corpus, [row], 0, OBJECTIVES["self-correction"], config, 7)
+        assert batch.input_ids.shape[1] == length - 1
+
+
+def test_the_usual_bucketing_leaves_no_trace_in_the_settings() -> None:
+    assert "bucketing" not in TrainConfig().model_dump()
+    assert TrainConfig(bucketing="whole").model_dump()["bucketing"] == "whole"
+
+
+def uneven_corpus(examples: int = 300) -> Corpus:
+    """Prompts of 1 to 60 tokens, 1 to 6 gold labels of 1 to 3 tokens, up to 4 mined ones."""
+    rng = np.random.default_rng(3)
+    paths = Ragged.of([[10 + label] * (1 + label % 3) for label in range(20)])
+    chosen = [rng.permutation(20) for _ in range(examples)]
+    golds, wrong = rng.integers(1, 7, examples), rng.integers(0, 5, examples)
+    mined = Ragged.of([labels[6 : 6 + size].tolist() for labels, size in zip(chosen, wrong, strict=True)])
+    return Corpus(
+        Ragged.of([[5] * size for size in rng.integers(1, 61, examples)]),
+        Ragged.of([labels[:size].tolist() for labels, size in zip(chosen, golds, strict=True)]),
+        mined, np.ones(len(mined.values), np.int32), paths, sep=1, end=2,
+    )  # fmt: skip

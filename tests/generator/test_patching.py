@@ -22,9 +22,10 @@ from merit.data.ragged import Ragged
 from merit.errors import ConfigError, DataError
 from merit.evidence import leave_one_out
 from merit.generator import backbone, checkpoint, patching, tokenizer
+from merit.generator.batches import plan_batches
 from merit.generator.corpus import TextConfig, write_inputs, write_prompts
 from merit.generator.decode import DecodeConfig, decode
-from merit.generator.loop import TrainConfig, _plan, loss_of, train
+from merit.generator.loop import TrainConfig, loss_of, train
 from merit.generator.patching import Phase, curriculum, drawn, embed, from_the_start, in_full
 from merit.objective.collate import OBJECTIVES, CollateConfig, Corpus, collate
 from merit.seeds import stream
@@ -243,7 +244,7 @@ def test_an_examples_draw_is_its_own() -> None:
 def test_at_last_only_patched_examples_are_read_and_no_epoch_comes_twice() -> None:
     _, corpus = world()
     config_ = TrainConfig(steps=40, batch_size=16, accumulate=2)
-    plan = _plan(corpus, config_, 7, curriculum)
+    plan = plan_batches(corpus, config_, 7, curriculum)
     assert corpus.patched is not None
     pooled = set(np.flatnonzero(corpus.patched.some()).tolist())
     early, late = ([plan(number) for number in numbers] for numbers in (range(60), range(60, 80)))
@@ -251,7 +252,7 @@ def test_at_last_only_patched_examples_are_read_and_no_epoch_comes_twice() -> No
     assert all(set(rows.tolist()) <= pooled for _, rows in late)
     assert {int(row) for _, rows in late for row in rows} == pooled
     assert max(epoch for epoch, _ in early) < min(epoch for epoch, _ in late)
-    plain = _plan(replace(corpus, patched=None), config_, 7, curriculum)
+    plain = plan_batches(replace(corpus, patched=None), config_, 7, curriculum)
     assert {int(row) for number in range(60, 64) for row in plain(number)[1]} == set(range(len(corpus)))
 
 
@@ -353,7 +354,7 @@ def test_examples_of_like_length_are_read_together() -> None:
         read = [collate(corpus, rows.tolist(), 0, SELF, CollateConfig(), 7, every) for rows in batches]
         return float(np.mean([batch.padding for batch in read]))
 
-    plan = _plan(corpus, TrainConfig(steps=50, batch_size=32), 7, from_the_start)
+    plan = plan_batches(corpus, TrainConfig(steps=50, batch_size=32), 7, from_the_start)
     assert padding([plan(number)[1] for number in range(20)]) < 0.05
     assert padding([rng.permutation(1600)[:32] for _ in range(20)]) > 0.3
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
+import merit.serving
 from merit.serving import app, keys
 from merit.serving.buckets import Buckets
 from merit.serving.envelope import HEADERS, Envelope, log
@@ -121,7 +123,7 @@ def test_guessing_is_slowed_down(service: Service) -> None:
 
 
 def test_every_answer_has_strict_headers_and_a_number(ask: Any, stranger: TestClient) -> None:
-    answers = [stranger.get("/"), stranger.get("/index.js"), stranger.get("/v1/model"), ask("read").get("/v1/model")]
+    answers = [stranger.get("/"), stranger.get("/vega.js"), stranger.get("/v1/model"), ask("read").get("/v1/model")]
     answers += [stranger.get("/nowhere"), stranger.get("/v1/docs")]
     for answer in answers:
         assert answer.headers["content-security-policy"] == HEADERS["Content-Security-Policy"]
@@ -133,11 +135,16 @@ def test_every_answer_has_strict_headers_and_a_number(ask: Any, stranger: TestCl
 
 
 def test_pages_ask_nobody_else_and_hold_nothing_inline(stranger: TestClient) -> None:
-    for path in ("/", "/v1/docs", "/index.js", "/style.css"):
-        text = stranger.get(path).text
+    studio = Path(merit.serving.__file__).parent / "studio"
+    files = [f"/{file.relative_to(studio)}" for file in studio.rglob("*") if file.suffix in (".html", ".js", ".css")]
+    assert "/app.js" in files
+    for path in ("/", "/v1/docs", *files):
+        answer = stranger.get(path)
+        text = answer.text
+        assert answer.headers["cache-control"] in ("no-cache", "no-store")
         assert "http://" not in text and "https://" not in text and "//cdn" not in text
-        assert " style=" not in text and "onclick" not in text and "<style" not in text
-        assert "<script>" not in text
+        assert " style=" not in text and "onclick=" not in text and "<style" not in text
+        assert "<script>" not in text and "innerHTML" not in text and "eval(" not in text
 
 
 @pytest.mark.parametrize("path", ["/../keys.json", "/%2e%2e/app.py", "/..%2f..%2fapp.py", "/.env", "//etc/passwd"])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import time
+from datetime import datetime
 from typing import Any
 
 import polars as pl
@@ -14,6 +16,7 @@ from merit.campaign import request as requests
 from merit.campaign.request import AudienceRequest
 from merit.report.preview import told_figures
 from merit.serving.examples import DESIGN, STATISTICS
+from merit.serving.store import Served
 from merit.stages import audience as stage
 
 
@@ -67,6 +70,72 @@ def test_scores_verticals_and_meanings(ask: Any, model: Any) -> None:
     assert near["nearest"] == texts[0] and near["label"] is None and near["warning"] is None
     far = ask("read").post("/v1/interest", json={"text": "qqq zzz www"}).json()
     assert far["far"] and "guess" in far["warning"]
+
+
+def test_a_history_is_what_the_model_read_with_the_times_of_the_shop(ask: Any, model: Any, made: Any) -> None:
+    user = model.users["user_id"][4]
+    rows, cursor = [], None
+    while True:
+        params = {"limit": 7} | ({"cursor": cursor} if cursor else {})
+        page = ask("read").get(f"/v1/users/{user}/history", params=params)
+        rows += page.json()["items"]
+        if (cursor := page.json()["next"]) is None:
+            break
+    items = pl.read_parquet(model.artifact.file("items.parquet"))
+    read = items[model.users["items"][4].reverse()]
+    assert [row["item_id"] for row in rows] == read["item_id"].to_list()
+    assert page.json()["total"] == len(rows)
+    shop = pl.read_parquet(made.parent / "shop/interactions.parquet").filter(pl.col("user_id") == user)
+    when = shop.sort("timestamp", descending=True).select("item_id", pl.col("timestamp").dt.epoch("ms"))
+    told = [(row["item_id"], round(1000 * datetime.fromisoformat(row["at"]).timestamp())) for row in rows]
+    assert set(told) <= set(when.rows()) and [time for _, time in told] == sorted((t for _, t in told), reverse=True)
+    live = set(model.labels.table.filter(pl.col("status") == "live")["text"])
+    for row, tags in zip(rows, read["tags"], strict=True):
+        assert set(row["interests"]) == {text for text in model.labels.texts if text in set(tags)} & live
+
+
+def test_a_history_without_the_runs_examples_has_no_times(ask: Any, model: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(Served, "beside", lambda self, kind: None)
+    told = ask("read").get(f"/v1/users/{model.users['user_id'][4]}/history").json()
+    assert told["items"] and all(row["at"] is None and row["event"] is None for row in told["items"])
+
+
+def test_regions_hold_the_interests_by_cluster(ask: Any, model: Any) -> None:
+    user = model.users["user_id"][3]
+    told = ask("read").get(f"/v1/users/{user}/regions", params={"k": 30}).json()
+    interests = model.interests(user, 30)
+    clusters = dict(model.labels.table.select("text", "cluster").iter_rows())
+    by_hand: dict[int, float] = {}
+    for text, probability in interests.select("interest", "probability").iter_rows():
+        by_hand[clusters[text]] = by_hand.get(clusters[text], 0) + probability
+    assert {row["cluster"]: row["expected"] for row in told["items"]} == pytest.approx(by_hand)
+    shares = [value / sum(by_hand.values()) for value in by_hand.values()]
+    assert told["effective"] == pytest.approx(math.exp(-sum(share * math.log(share) for share in shares)))
+    assert sum(len(row["interests"]) for row in told["items"]) == 30
+
+
+def test_a_sample_is_of_the_contacted_from_first_to_last(ask: Any, model: Any, wanted: dict[str, Any]) -> None:
+    request = wanted | {"size": {"by": "count", "users": 150}, "control": {"share": 0.1, "salt": "sampled-2027"}}
+    told = ask("export").post("/v1/audience/sample", params={"k": 5}, json=request).json()
+    members = stage.preview(model, config.build(AudienceRequest, request)).members
+    contacted = members.filter(pl.col("arm") == "treatment")
+    assert told["contacted"] == len(contacted) < 150 and len(told["items"]) == 5
+    assert [row["rank"] for row in told["items"]][::4] == contacted["rank"][[0, -1]].to_list()
+    for row in told["items"]:
+        alone = model.score([row["user_id"]], wanted["interests"])["probability"][0]
+        assert row["interests"][0]["probability"] == row["score"] == alone
+    few = wanted | {"control": {"share": 0.5, "salt": "sampled-2027"}}
+    assert ask("export").post("/v1/audience/sample", json=few).status_code == 403
+
+
+def test_tables_are_named_with_their_columns_and_links_out_are_not(ask: Any) -> None:
+    told = ask("audience").get("/v1/tables").json()
+    assert told == {"offered": True, "items": [{"name": "customers.csv", "columns": ["user_id", "newsletter"]}]}
+
+
+def test_a_key_learns_what_it_may_do(ask: Any) -> None:
+    told = ask("read", "export").get("/v1/key").json()
+    assert told["scopes"] == ["read", "export"] and "hash" not in told
 
 
 def test_labels_are_found_by_beginning_and_by_words(ask: Any, model: Any) -> None:

@@ -84,7 +84,7 @@ def test_numbers_in_queries_are_bounded(query: str, ask: Any, model: Any) -> Non
 
 @pytest.mark.parametrize("user", ["nobody", "%ED%A0%80", "%00", "a%2Fb", "..%2f..", "%F0%9F%98%80", "'; drop table"])
 def test_unknown_users_are_not_there(user: str, ask: Any) -> None:
-    for what in ("interests", "verticals"):
+    for what in ("interests", "verticals", "regions", "history"):
         assert ask("read").get(f"/v1/users/{user}/{what}").status_code == 404
 
 
@@ -108,6 +108,7 @@ def test_blocked_interests_are_refused_on_every_way(phrase: str, ask: Any, model
         "/v1/score-pairs": {"pairs": [{"user_id": user, "interest": phrase}]},
         "/v1/explain": {"user_id": user, "interest": phrase},
         "/v1/audience/preview": {"name": "a", "interests": [phrase], "size": size},
+        "/v1/audience/sample": {"name": "a", "interests": [phrase], "size": size},
     }.items():
         answer = ask().post(path, json=body)
         assert answer.status_code == 403 and "policy" in answer.json()["detail"], path

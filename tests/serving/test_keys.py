@@ -85,3 +85,10 @@ def test_a_bucket_fills_at_its_rate_and_holds_no_more_than_its_burst() -> None:
     now[0] = 1_000.0
     assert [buckets.wait("a") for _ in range(4)] == [0, 0, 0, 1]
     assert buckets.wait("b") == 0
+
+
+def test_a_guest_is_written_nowhere(tmp_path: Path) -> None:
+    path = tmp_path / keys.FILE
+    key, secret = keys.make("demo", ["read"])
+    assert keys.Keyring(path, [key]).find(secret) == key
+    assert keys.Keyring(path).find(secret) is None and not path.exists()

@@ -75,6 +75,43 @@ def serve(made: Path, tmp_path: Path) -> Iterator[Start]:
             child.wait(PATIENCE)
 
 
+COMMAND = [sys.executable, "-c", "from merit.cli import main; main()", "serve", "--demo"]
+
+
+def test_the_demo_opens_with_a_key_that_is_written_nowhere(made: Path, tmp_path: Path, model: Any) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/demo").symlink_to(made)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [*COMMAND, "--port", str(port), "--set", f"seconds={PATIENCE}"]
+    child = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        assert child.stderr
+        url, secret = next(
+            found.groups() for line in child.stderr if (found := re.search(r"Open (http://\S+)/#key=(\S+)", line))
+        )
+        client, end = Client(url, secret, PATIENCE), time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            try:
+                facts = client.model()
+                break
+            except DataError:  # it says where it will be before it is there
+                time.sleep(0.1)
+        assert facts.users == len(model.users) and client.key().scopes == ["read", "audience", "export"]
+        assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    finally:
+        child.terminate()
+        child.wait(PATIENCE)
+
+
+def test_without_a_demo_the_remedy_is_named(tmp_path: Path) -> None:
+    done = subprocess.run(COMMAND, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode != 0 and "make demo" in done.stderr
+    done = subprocess.run([*COMMAND, "runs/shop"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode != 0 and "--demo" in done.stderr
+
+
 def test_the_client_speaks_as_the_model_does(serve: Start, model: Any, wanted: dict[str, Any], tmp_path: Path) -> None:
     child, client = serve()
     user, texts = model.users["user_id"][0], model.labels.texts[:2]

@@ -19,7 +19,7 @@ from merit import denormals
 from merit.baselines.budget import Budget
 from merit.config import Frozen
 from merit.errors import TrainingError
-from merit.generator.loop import epoch_batches
+from merit.generator.batches import epoch_batches
 from merit.seeds import stream
 from merit.types import Ints
 

@@ -19,7 +19,7 @@ from merit.campaign.eligibility import Step
 from merit.campaign.forecast import Forecast, Kept, Size, forecast, histogram, sizes
 from merit.campaign.overlap import TREATED
 from merit.campaign.request import SMALLEST, AudienceRequest, Lot
-from merit.campaign.sizing import ranking, taken
+from merit.campaign.sizing import passed_over, ranking, taken
 from merit.config import Frozen
 from merit.errors import PolicyError
 
@@ -107,19 +107,20 @@ def compose(
     ids, scores = users.gather(order), scored.found.score[order]
     arms = arms_of(ids, request.holdout, request.control)
     treated = (arms == TREATED).to_numpy()
-    count = taken(request.size, scores, treated, request.economics)
+    part = slice(passed_over(request.size, scores), taken(request.size, scores, treated, request.economics))
+    count = part.stop - part.start
     require_enough(count, steps)
-    contacts = order[:count][treated[:count]]
+    contacts = order[part][treated[part]]
     ahead: dict[str, Any] = {"forecast": None, "sizes": (), "eligible_histogram": (), "member_histogram": ()}
     if scored.kept is not None:
         ahead = {
             "forecast": forecast(Combined(*(each[contacts] for each in scored.found)), scored.kept, request.economics),
             "sizes": sizes(scores, request.economics),
             "eligible_histogram": histogram(scores),
-            "member_histogram": histogram(scores[:count]),
+            "member_histogram": histogram(scores[part]),
         }
     members = pl.DataFrame(
-        {"user_id": ids[:count], "rank": np.arange(1, count + 1), "score": scores[:count], "arm": arms[:count]}
+        {"user_id": ids[part], "rank": np.arange(1, count + 1), "score": scores[part], "arm": arms[part]}
     )
     figures = Figures(
         request=request,
@@ -129,7 +130,7 @@ def compose(
         eligible=len(order),
         members=count,
         arms={name: int((members["arm"] == name).sum()) for name in ARMS},
-        lowest=float(scores[count - 1]),
+        lowest=float(scores[part.stop - 1]),
         seeds=None if scored.seeds is None else int(scored.seeds.sum()),
         separation=scored.separation,
         **ahead,

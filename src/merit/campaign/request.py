@@ -72,10 +72,17 @@ class Percentile(Frozen):
 
 
 class Probability(Frozen):
-    """Everybody at least so likely."""
+    """Everybody at least so likely; and at most so, to leave out those who need no asking."""
 
     by: Literal["probability"]
     at_least: float = Field(gt=0, lt=1)
+    at_most: float = Field(1.0, gt=0, le=1)
+
+    @model_validator(mode="after")
+    def _somebody_lies_between(self) -> Probability:
+        if self.at_least > self.at_most:
+            raise ValueError("at_least is above at_most, so that nobody is left")
+        return self
 
 
 class Budget(Frozen):

@@ -20,6 +20,11 @@ def ranking(scores: Reals, eligible: NDArray[np.bool_]) -> NDArray[np.int64]:
     return rows[np.argsort(-scores[rows], kind="stable")]
 
 
+def passed_over(size: Size, scores: Reals) -> int:
+    """How many of the users whose `scores` come best first are too likely to be asked."""
+    return int((scores > size.at_most).sum()) if isinstance(size, Probability) else 0
+
+
 def taken(size: Size, scores: Reals, contacted: NDArray[np.bool_], economics: Economics | None) -> int:
     """How many of the users whose `scores` come best first; `contacted`: not in the holdout nor in the control."""
     match size:

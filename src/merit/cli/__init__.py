@@ -22,10 +22,12 @@ from merit.cli.keys import keys_app
 from merit.cli.labels import labels_app
 from merit.cli.model import model_app
 from merit.cli.options import AsJson, ConfigFile, Overrides
+from merit.cli.plan import plan
 from merit.cli.serve import serve
 from merit.cli.shown import described, settings
 from merit.cli.weights import weights_app
 from merit.errors import MeritError
+from merit.generator import processes
 from merit.stages.evaluate import show_results
 
 app = typer.Typer(
@@ -46,6 +48,7 @@ app.add_typer(experiment_app, name="experiment")
 app.add_typer(keys_app, name="keys")
 app.command()(serve)
 app.command()(bench)
+app.command()(plan)
 
 
 @app.callback()
@@ -54,7 +57,7 @@ def _options(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="tell warnings only")] = False,
     log_file: Annotated[Path | None, typer.Option(help="write all messages there as JSON lines")] = None,
 ) -> None:
-    console.set_up_logging(verbose, quiet, log_file)
+    console.set_up_logging(verbose, quiet or processes.number() > 0, log_file)
 
 
 @app.command()
@@ -70,6 +73,8 @@ def run(
     from merit.stages.run import stage_named
 
     made = run_stages(settings(file, override), stage_named(until))
+    if processes.number():  # the main process tells
+        return
     if as_json:
         console.show_json({name: described(artifact) for name, artifact in made.items()})
         return

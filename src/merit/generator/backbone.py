@@ -56,6 +56,16 @@ def make(config: BackboneConfig, vocabulary: Vocabulary, seed: int) -> Any:
         return model
 
 
+def check_room(name: str, context: int, prompt: int, labels: int) -> None:
+    """Refuse positions that a backbone was never made for: it would read them, and understand nothing."""
+    if prompt + labels > context:
+        raise ConfigError(
+            f"A history of {prompt:,} positions (text.prompt.budget) and {labels:,} of labels are more than the "
+            f"{context:,} that {name} reads. Lower text.prompt.budget to {max(0, context - labels):,}; text.patching "
+            "pools what is older."
+        )
+
+
 def adapt(model: Any, config: BackboneConfig, vocabulary: Vocabulary, seed: int) -> Any:
     """What is trained of a model: all of it, or with a rank small matrices beside its own (LoRA).
 

@@ -14,20 +14,25 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from merit import console
-from merit.errors import DamagedArtifact
+from merit.errors import ConfigError, DamagedArtifact
 from merit.storage import storage_errors
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
-def save(file: Path, model: Any, optimizer: torch.optim.Optimizer | None, progress: dict[str, Any]) -> None:
-    tensors = {f"model.{name}": value for name, value in trainable(model).items()}
+def save(
+    file: Path, model: Any, optimizer: torch.optim.Optimizer | None, progress: dict[str, Any], write: bool = True
+) -> None:
+    """Of several processes one writes, but all must ask: each may hold a part of what is written."""
+    tensors = {f"model.{name}": whole(value) for name, value in trainable(model).items()}
     for number, parameter in enumerate(_parameters(optimizer)):
         state = optimizer.state[parameter] if optimizer else {}
-        tensors |= {f"optimizer.{number}.{name}": state[name] for name in MOMENTS if name in state}
-    write_tensors(file, tensors, progress)
+        tensors |= {f"optimizer.{number}.{name}": whole(state[name]) for name in MOMENTS if name in state}
+    if write:
+        write_tensors(file, tensors, progress)
 
 
 def write_tensors(file: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
@@ -59,14 +64,27 @@ def restore(file: Path, model: Any, optimizer: torch.optim.Optimizer | None) -> 
     progress = read_header(file)
     with safe_open(file, framework="pt") as opened, torch.no_grad():
         names = set(opened.keys())
+        _check_shapes(file, {name: opened.get_slice(name).get_shape() for name in names}, model)
         for name, value in trainable(model).items():
-            value.copy_(opened.get_tensor(f"model.{name}"))
+            value.copy_(_shared_out(opened.get_tensor(f"model.{name}"), value))
         for number, parameter in enumerate(_parameters(optimizer)):
             here = [name for name in MOMENTS if f"optimizer.{number}.{name}" in names]
             state = {name: opened.get_tensor(f"optimizer.{number}.{name}") for name in here}
             if optimizer:
-                optimizer.state[parameter] = state
+                optimizer.state[parameter] = {name: _shared_out(each, parameter) for name, each in state.items()}
     return progress
+
+
+def _check_shapes(file: Path, had: dict[str, list[int]], model: Any) -> None:
+    """Weights of another model are refused as such, before any of them is put in place."""
+    for name, value in trainable(model).items():
+        found = had.get(f"model.{name}")
+        if found != list(value.shape):
+            there = f"{found} there" if found else "not there"
+            raise ConfigError(
+                f"{file} is a checkpoint of another backbone: {name} is {there} and {list(value.shape)} here. Put the "
+                f"backbone's settings back to go on from it, or remove {file.parent} to begin anew."
+            )
 
 
 def latest(folder: Path, digest: str) -> Path | None:
@@ -83,6 +101,21 @@ def latest(folder: Path, digest: str) -> Path | None:
 def trainable(model: Any) -> dict[str, Tensor]:
     """The weights that training changes, each once (tied weights share their memory)."""
     return {name: value for name, value in model.named_parameters() if value.requires_grad}
+
+
+def whole(value: Tensor) -> Tensor:
+    """All of a weight, from the processes that share it (every one of them has to ask)."""
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def _shared_out(value: Tensor, like: Tensor) -> Tensor:
+    """A whole tensor as a weight is: on its device, and shared out like it. Counters stay what they are."""
+    if value.shape != like.shape:
+        return value
+    moved = value.to(like.device)
+    if not isinstance(like, DTensor):
+        return moved
+    return distribute_tensor(moved, like.device_mesh, like.placements, src_data_rank=None)
 
 
 def _parameters(optimizer: torch.optim.Optimizer | None) -> list[Tensor]:

@@ -1,7 +1,8 @@
 """One training loop for every objective and backbone.
 
 The batch of a step is a function of seed and step alone, and so is the learning rate; a checkpoint holds the rest. A
-run that was killed and resumed is therefore the same run, to the byte on a CPU.
+run that was killed and resumed is therefore the same run, to the byte on a CPU. Several processes share every batch
+out among themselves and sum their parts of its loss: the same run again, up to rounding.
 """
 
 from __future__ import annotations
@@ -9,15 +10,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from contextlib import nullcontext
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from accelerate import Accelerator
-from numpy.typing import NDArray
+from accelerate.utils import broadcast
 from pydantic import Field
 from torch import Tensor
 
@@ -25,26 +27,17 @@ from merit import console, denormals
 from merit.config import digest
 from merit.data.prompt import PatchingConfig
 from merit.errors import TrainingError
-from merit.generator import backbone, checkpoint
+from merit.generator import backbone, checkpoint, processes
+from merit.generator.batches import BatchConfig, Plan, own_part, plan_batches
 from merit.generator.patching import SCHEDULES, Schedule, drawn, in_full
-from merit.objective.collate import Batch, CollateConfig, Corpus, Objective, check_corpus, collate
+from merit.objective.collate import Batch, Corpus, Objective, check_corpus, collate
 from merit.objective.losses import linear_set_loss
-from merit.seeds import stream
 
 BEST = "best.safetensors"
-POOL = 50  # batches whose examples are sorted by length together: little padding, still a shuffle
-
-
 PARTS = ("loss", "classification", "completion", "history", "padding")  # of a step, for the log
 
-Plan = Callable[[int], tuple[int, NDArray[np.int64]]]
 
-
-class TrainConfig(CollateConfig):
-    steps: int = Field(1500, ge=1)
-    batch_size: int = Field(64, ge=1)
-    accumulate: int = Field(1, ge=1)
-    """Batches per step. Halve the batch and double this when memory runs out: the result is nearly the same."""
+class TrainConfig(BatchConfig):
     learning_rate: float = Field(2e-3, gt=0)
     warmup: float = Field(0.05, ge=0, le=1)
     final_rate: float = Field(0.05, ge=0, le=1)
@@ -81,7 +74,9 @@ class _Run:
     """What stays the same from step to step."""
 
     accelerator: Accelerator
+    reader: Any  # of the model: as the processes share it
     model: Any
+    given: Any  # the caller's model: the same, or the one whose copy is on devices
     optimizer: Any
     corpus: Corpus
     objective: Objective
@@ -110,28 +105,41 @@ def train(
     """
     check_corpus(corpus, config)
     schedule = SCHEDULES[patching.schedule] if patching else in_full
-    accelerator = Accelerator()
-    optimizer = torch.optim.AdamW(_groups(model, config.weight_decay), lr=config.learning_rate, betas=(0.9, 0.98))
-    model, optimizer = accelerator.prepare(model, optimizer)
-    run = _Run(accelerator, model, optimizer, corpus, objective, config, seed, folder, log, schedule)
+    accelerator = processes.join()
+    trained = deepcopy(model) if _elsewhere(accelerator) else model
+    optimizer = torch.optim.AdamW(_groups(trained, config.weight_decay), lr=config.learning_rate, betas=(0.9, 0.98))
+    reader, optimizer = accelerator.prepare(Reader(trained), optimizer)
+    run = _Run(accelerator, reader, trained, model, optimizer, corpus, objective, config, seed, folder, log, schedule)
     identity = f"{digest(config)}-{digest(objective)}-{seed}-{len(corpus)}" + (
         f"-{digest(patching)}" if patching else ""
     )
     progress = _resume(run, identity)
-    plan = _plan(corpus, config, seed, schedule)
-    with denormals.flushed(), console.steps("training", config.steps, progress.step) as bar:
+    plan = plan_batches(corpus, config, seed, schedule)
+    with denormals.flushed(), _bar(run, progress.step) as bar:
         while progress.step < config.steps and not progress.stopped:
             begin = time.perf_counter()
             told = _step(run, plan, progress)
             if evaluate and config.evaluate_every and progress.step % config.evaluate_every == 0:
-                _judge(run, evaluate(run.model), progress)
+                _judge(run, evaluate, progress)
             if progress.step % config.checkpoint_every == 0 or progress.step == config.steps or progress.stopped:
-                header = vars(progress) | {"digest": identity}
-                checkpoint.save(folder / f"step-{progress.step:07}.safetensors", run.model, run.optimizer, header)
+                _save(run, f"step-{progress.step:07}.safetensors", vars(progress) | {"digest": identity}, run.optimizer)
             bar(f"loss {told['loss']:.3f}, {told['tokens'] / (time.perf_counter() - begin):,.0f} tokens/s")
     if progress.best_step:
         checkpoint.restore(folder / BEST, run.model, optimizer=None)
+    _give_back(run)
     return progress
+
+
+class Reader(torch.nn.Module):
+    """A model that answers with its loss: what wraps a model for several processes acts on calls of the whole."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+        self._no_split_modules = getattr(model, "_no_split_modules", None)  # the layers, for FSDP
+
+    def forward(self, batch: Batch, beta: float) -> tuple[Tensor, Tensor]:
+        return loss_of(self.model, batch, beta)
 
 
 def loss_of(model: Any, batch: Batch, beta: float) -> tuple[Tensor, Tensor]:
@@ -150,52 +158,6 @@ def learning_rate(step: int, config: TrainConfig) -> float:
     return config.learning_rate * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * way)))
 
 
-def epoch_batches(lengths: NDArray[np.int64], size: int, epoch: int, seed: int) -> list[NDArray[np.int64]]:
-    """All examples once, in batches of like length, in an order of this epoch's own."""
-    rng = stream(seed, "order", epoch)
-    order = rng.permutation(len(lengths))
-    pools = [order[at : at + size * POOL] for at in range(0, len(order), size * POOL)]
-    by_length = np.concatenate([pool[np.argsort(lengths[pool], kind="stable")] for pool in pools])
-    batches = [by_length[at : at + size] for at in range(0, len(by_length), size)]
-    return [batches[place] for place in rng.permutation(len(batches))]
-
-
-def _plan(corpus: Corpus, config: TrainConfig, seed: int, schedule: Schedule) -> Plan:
-    """Number of a micro-batch → its epoch and its examples."""
-    lengths = (corpus.patched or corpus.prompts).lengths()
-    everybody = _passes(np.arange(len(corpus)), lengths, config.batch_size, seed)
-    only = [step for step in range(config.steps) if schedule(step / config.steps).only]
-    pooled = np.flatnonzero(corpus.patched.some()) if corpus.patched else np.zeros(0, np.int64)
-    if not only or not len(pooled):
-        return everybody
-    return _passes(pooled, lengths, config.batch_size, seed, everybody, only[0] * config.accumulate)
-
-
-def _passes(
-    rows: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    size: int,
-    seed: int,
-    before: Plan | None = None,
-    first: int = 0,
-) -> Plan:
-    """Epoch after epoch over these rows, from micro-batch `first` on, and as `before` says up to there."""
-    per_epoch = math.ceil(len(rows) / size)
-    earlier = before(first - 1)[0] + 1 if before and first else 0  # epochs: what is drawn in one is never drawn again
-
-    @lru_cache(2)  # a step may end one epoch and begin the next
-    def batches(epoch: int) -> list[NDArray[np.int64]]:
-        return [rows[each] for each in epoch_batches(lengths[rows], size, earlier + epoch, seed)]
-
-    def planned(number: int) -> tuple[int, NDArray[np.int64]]:
-        if before and number < first:
-            return before(number)
-        epoch, place = divmod(number - first, per_epoch)
-        return earlier + epoch, batches(epoch)[place]
-
-    return planned
-
-
 def _step(run: _Run, plan: Plan, progress: Progress) -> dict[str, float]:
     """One update of the weights; returns what to tell about it."""
     config = run.config
@@ -206,11 +168,14 @@ def _step(run: _Run, plan: Plan, progress: Progress) -> dict[str, float]:
     told: list[dict[str, float]] = []
     phase = run.schedule(progress.step / config.steps)
     for part in range(config.accumulate):
-        epoch, examples = plan(progress.step * config.accumulate + part)
+        epoch, everybody = plan(progress.step * config.accumulate + part)
+        examples, share = own_part(everybody, run.accelerator.process_index, run.accelerator.num_processes)
         patched = drawn(phase, examples, epoch, run.seed)
         batch = collate(run.corpus, examples.tolist(), epoch, run.objective, config, run.seed, patched)
-        told.append(_backward(run, batch, progress.step))
-    run.accelerator.clip_grad_norm_(run.model.parameters(), config.clip)
+        last = part + 1 == config.accumulate  # only then are gradients exchanged
+        with nullcontext() if last else run.accelerator.no_sync(run.reader):
+            told.append(_backward(run, _weighted(batch, share, run.accelerator.device), share, progress.step))
+    run.accelerator.clip_grad_norm_(run.reader.parameters(), config.clip)
     run.optimizer.step()
     progress.step += 1
     means = {name: float(np.mean([part[name] for part in told])) for name in PARTS}
@@ -226,32 +191,51 @@ def _tell(run: _Run, figures: dict[str, float], step: int) -> None:
             run.log.add_scalar(name, value, step)
 
 
-def _backward(run: _Run, batch: Batch, step: int) -> dict[str, float]:
+def _weighted(batch: Batch, share: float, device: torch.device) -> Batch:
+    """A part of a batch, weighted as in the whole, on the device that reads it."""
+    moved: dict[str, Any] = {name: value.to(device) for name, value in vars(batch).items() if isinstance(value, Tensor)}
+    return replace(batch, **moved | {"weights": moved["weights"] * share})
+
+
+def _backward(run: _Run, batch: Batch, share: float, step: int) -> dict[str, float]:
+    count = run.accelerator.num_processes
     try:
-        loss, rows = loss_of(run.model, batch, run.objective.beta)
-        if not torch.isfinite(loss):
-            raise _not_finite(run.folder, batch, step)
-        run.accelerator.backward(loss / run.config.accumulate)
+        loss, rows = run.reader(batch, run.objective.beta)
+        told = _told(run, batch, loss.detach(), rows, share)
+        if not math.isfinite(told["loss"]):
+            raise _not_finite(run, batch, step)
+        run.accelerator.backward(loss * count / run.config.accumulate)  # gradients become the mean over processes
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise _no_memory(batch) from error
     except RuntimeError as error:
         if "not enough memory" in str(error) or "can't allocate" in str(error):  # what torch says on a CPU
             raise _no_memory(batch) from error
         raise
+    return told
+
+
+def _told(run: _Run, batch: Batch, loss: Tensor, rows: Tensor, share: float) -> dict[str, float]:
+    """Figures of the whole batch, from the parts of all processes."""
     chosen = batch.classification
     targets, histories = rows[: len(chosen)], rows[len(chosen) :]
+    parts = [each for kind in (targets[chosen], targets[~chosen], histories) for each in (kind.sum(), len(kind))]
+    tokens = batch.input_ids.numel()
+    sums = torch.tensor([*parts, tokens * batch.padding, tokens], dtype=torch.float64) * (share > 0)
+    all_sums = run.accelerator.reduce(torch.cat([loss[None].double(), sums.to(loss.device)]))
+    total, classified, classes, completed, completions, read, reads, padded, paid = all_sums.tolist()
     return {
-        "loss": float(loss.detach()),
-        "classification": float(targets[chosen].mean()),
-        "completion": float(targets[~chosen].mean()),
-        "history": float(histories.mean()) if len(histories) else 0.0,
-        "padding": batch.padding,
-        "tokens": float(batch.input_ids.numel()),
+        "loss": total,
+        "classification": classified / max(classes, 1),
+        "completion": completed / max(completions, 1),
+        "history": read / max(reads, 1),
+        "padding": padded / paid,
+        "tokens": paid,
     }
 
 
-def _not_finite(folder: Path, batch: Batch, step: int) -> TrainingError:
-    file = folder / f"not-a-number-{step:07}.safetensors"
+def _not_finite(run: _Run, batch: Batch, step: int) -> TrainingError:
+    other = f"-{run.accelerator.process_index}" if run.accelerator.process_index else ""
+    file = run.folder / f"not-a-number-{step:07}{other}.safetensors"
     tensors = {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
     if batch.patches:
         tokens = batch.patches.tokens
@@ -289,13 +273,54 @@ def _resume(run: _Run, identity: str) -> Progress:
     return Progress(**{name: value for name, value in header.items() if name != "digest"})
 
 
-def _judge(run: _Run, figures: Mapping[str, float], progress: Progress) -> None:
-    """Keep the weights of the best recall, and stop when they have not been beaten for long."""
-    _tell(run, {f"validation/{name}": value for name, value in figures.items()}, progress.step)
-    recall = figures["recall"]
-    if recall > progress.best:
-        progress.best, progress.best_step, progress.stale = recall, progress.step, 0
-        checkpoint.save(run.folder / BEST, run.model, None, {"step": progress.step, "recall": recall})
-    else:
-        progress.stale += 1
-        progress.stopped = bool(run.config.patience) and progress.stale >= run.config.patience
+def _judge(run: _Run, evaluate: Callable[[Any], Mapping[str, float]], progress: Progress) -> None:
+    """Keep the weights of the best recall, and stop when they have long not been beaten. The main process judges."""
+    _give_back(run)
+    if run.accelerator.is_main_process:
+        figures = evaluate(run.given)
+        _tell(run, {f"validation/{name}": value for name, value in figures.items()}, progress.step)
+        if figures["recall"] > progress.best:
+            progress.best, progress.best_step, progress.stale = figures["recall"], progress.step, 0
+        else:
+            progress.stale += 1
+            progress.stopped = bool(run.config.patience) and progress.stale >= run.config.patience
+    _agree(run, progress)
+    if progress.best_step == progress.step:
+        _save(run, BEST, {"step": progress.step, "recall": progress.best}, optimizer=None)
+
+
+def _agree(run: _Run, progress: Progress) -> None:
+    """All processes go on with the main one's judgement."""
+    values = (progress.best, progress.best_step, progress.stale, progress.stopped)
+    best, step, stale, stopped = broadcast(
+        torch.tensor(values, dtype=torch.float64, device=run.accelerator.device)
+    ).tolist()
+    progress.best, progress.best_step, progress.stale, progress.stopped = best, int(step), int(stale), bool(stopped)
+
+
+def _save(run: _Run, name: str, header: dict[str, Any], optimizer: Any) -> None:
+    """One file for all processes, written by the main one."""
+    checkpoint.save(run.folder / name, run.model, optimizer, header, run.accelerator.is_main_process)
+    run.accelerator.wait_for_everyone()
+
+
+def _elsewhere(accelerator: Accelerator) -> bool:
+    """Whether training leaves the caller's model, which is whole and in the CPU's memory, and works on a copy of it."""
+    return bool(accelerator.is_fsdp2 or accelerator.device.type != "cpu")
+
+
+def _give_back(run: _Run) -> None:
+    """Let the caller's model have the weights as they are now."""
+    if run.given is run.model:
+        return
+    own = checkpoint.trainable(run.given)
+    with torch.no_grad():
+        for name, value in checkpoint.trainable(run.model).items():
+            own[name].copy_(checkpoint.whole(value))
+
+
+def _bar(run: _Run, done: int) -> Any:
+    """Progress, told by the main process alone."""
+    if run.accelerator.is_main_process:
+        return console.steps("training", run.config.steps, done)
+    return nullcontext(lambda told: None)

@@ -264,7 +264,8 @@ def _size(request: AudienceRequest) -> str:
         case "percentile":
             return f"the best {size.percent:g} % of the eligible"
         case "probability":
-            return f"at least {percent(size.at_least, 2)} likely"
+            most = f", at most {percent(size.at_most, 2)}" if size.at_most < 1 else ""
+            return f"at least {percent(size.at_least, 2)} likely{most}"
         case "budget":
             return (
                 f"a budget of {_money(size.budget)}, {number(economics.cost_per_contact if economics else 0)} a contact"

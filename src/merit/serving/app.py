@@ -64,7 +64,7 @@ def routed(service: Service) -> FastAPI:
     api.add_api_route(DOCS, lambda: HTMLResponse(page), include_in_schema=False)
     for kind, answer in HANDLERS.items():
         api.add_exception_handler(kind, answer)
-    api.mount("/", Pages(Path(__file__).parent / "studio"), name="studio")
+    api.mount("/", Pages(Path(__file__).parent / "studio", service.bundle), name="studio")
     return api
 
 

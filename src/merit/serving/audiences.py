@@ -6,16 +6,18 @@ import secrets
 import shutil
 from collections.abc import Sequence
 from pathlib import Path as Folder
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import polars as pl
 from fastapi import Body, Header, Path, Query
 from fastapi.responses import FileResponse, Response
 from starlette.background import BackgroundTask
 
-from merit.campaign.audience import Audience
+from merit.campaign.audience import Audience, require_enough
 from merit.campaign.export import Form
 from merit.campaign.forecast import EDGES, merged
+from merit.campaign.overlap import TREATED
 from merit.campaign.request import AudienceRequest
 from merit.model import Model
 from merit.report.page import SMALLEST_CELL
@@ -24,7 +26,7 @@ from merit.serving import cursors, places, shapes
 from merit.serving.asking import Caller, Cursor, Limit, TheService
 from merit.serving.jobs import Job
 from merit.serving.keys import Key
-from merit.serving.limits import LONGEST_ID
+from merit.serving.limits import LONGEST_ID, MOST_SAMPLED
 from merit.serving.service import EXPORTS
 from merit.serving.store import Served
 from merit.stages import audience as stage
@@ -38,6 +40,31 @@ def preview(service: TheService, asked: Request) -> shapes.Preview:
     """How many, how it comes about, and what to expect. No user is named and nothing is written."""
     found, served = service.preview(asked)
     return told(found, served, service.tables)
+
+
+def sample(
+    service: TheService,
+    asked: Request,
+    k: Annotated[int, Query(ge=1, le=MOST_SAMPLED, description="users shown")] = 6,
+) -> shapes.Sample:
+    """Some of those who would be contacted. Refused where their export would be."""
+    found, served = service.preview(asked)
+    contacted = found.members.filter(pl.col("arm") == TREATED)
+    require_enough(len(contacted), ())
+    shown = contacted[np.unique(np.linspace(0, len(contacted) - 1, k).round().astype(np.int64))]
+    texts = [each.text for each in found.figures.interests]
+    with served.reading(texts) as model:
+        pairs = model.score(shown["user_id"], texts) if texts else None
+    return shapes.Sample(
+        model=served.version,
+        contacted=len(contacted),
+        items=[shapes.MemberRow.model_validate(row | {"interests": _of(pairs, row)}) for row in shown.to_dicts()],
+    )
+
+
+def _of(pairs: pl.DataFrame | None, member: dict[str, Any]) -> list[dict[str, Any]]:
+    """The scores of one member; none of a lookalike, which asks for no interest."""
+    return [] if pairs is None else pairs.filter(pl.col("user_id") == member["user_id"]).to_dicts()
 
 
 def build(
@@ -118,6 +145,7 @@ def told(found: Audience, served: Served, tables: Folder | None) -> shapes.Previ
         | {
             "waterfall": steps,
             "model": served.version,
+            "lowest": figures.lowest,
             "eligible": figures.eligible,
             "interests": figures.interests,
             "eligible_histogram": _bars(figures.eligible_histogram),

@@ -27,6 +27,7 @@ import polars as pl
 from pydantic import BaseModel, ValidationError
 
 from merit.campaign.analysis import Analysis
+from merit.campaign.design import ExperimentDesign
 from merit.campaign.export import Form
 from merit.campaign.request import AudienceRequest
 from merit.errors import DataError, MeritError
@@ -56,6 +57,21 @@ class Client:
         query = urlencode({"k": k, "diverse_regions": str(diverse_regions).lower()})
         return _frame(self._get(f"/v1/users/{quote(user, safe='')}/interests?{query}", shapes.InterestPage))
 
+    def regions(self, user: str, k: int = 50) -> shapes.Regions:
+        """How the k most likely interests of a user spread over regions of labels."""
+        return self._get(f"/v1/users/{quote(user, safe='')}/regions?k={k}", shapes.Regions)
+
+    def history(self, user: str, limit: int = 100) -> Iterator[shapes.HistoryRow]:
+        """What a user did, the newest first, page after page."""
+        cursor: str | None = None
+        while True:
+            query = {"limit": limit} | ({"cursor": cursor} if cursor else {})
+            path = f"/v1/users/{quote(user, safe='')}/history?{urlencode(query)}"
+            page = self._get(path, shapes.HistoryPage)
+            yield from page.items
+            if (cursor := page.next) is None:
+                return
+
     def verticals(self, user: str) -> pl.DataFrame:
         """How many interests of each vertical a user is expected to have."""
         return _frame(self._get(f"/v1/users/{quote(user, safe='')}/verticals", shapes.Verticals))
@@ -77,6 +93,10 @@ class Client:
         """Which events of a user carry the probability of an interest."""
         return _frame(self._post("/v1/explain", {"user_id": user, "interest": interest, "k": k}, shapes.Explanation))
 
+    def key(self) -> shapes.KeyFacts:
+        """The key in use, and what it may do."""
+        return self._get("/v1/key", shapes.KeyFacts)
+
     def card(self) -> str:
         return self._get("/v1/model/card", shapes.Card).markdown
 
@@ -86,11 +106,21 @@ class Client:
     def results(self) -> shapes.Results:
         return self._get("/v1/model/results", shapes.Results)
 
-    def labels(self, q: str = "", status: str = "live", limit: int = 100) -> Iterator[shapes.LabelRow]:
+    def calibration(self) -> shapes.Calibration:
+        return self._get("/v1/model/calibration", shapes.Calibration)
+
+    def label_map(self) -> shapes.LabelMap:
+        """The largest clusters of labels, with a place on a plane for each."""
+        return self._get("/v1/label-map", shapes.LabelMap)
+
+    def labels(
+        self, q: str = "", status: str = "live", limit: int = 100, cluster: int | None = None
+    ) -> Iterator[shapes.LabelRow]:
         """Labels that begin so or have such words, page after page."""
         cursor: str | None = None
         while True:
-            query = {"q": q, "status": status, "limit": limit} | ({"cursor": cursor} if cursor else {})
+            query: dict[str, Any] = {"q": q, "status": status, "limit": limit, "cluster": cluster, "cursor": cursor}
+            query = {name: value for name, value in query.items() if value is not None}
             page = self._get(f"/v1/labels?{urlencode(query)}", shapes.LabelPage)
             yield from page.items
             if (cursor := page.next) is None:
@@ -99,6 +129,14 @@ class Client:
     def preview(self, request: Audience) -> shapes.Preview:
         """Everything about an audience, and nothing written."""
         return self._post("/v1/audience/preview", _plain(request), shapes.Preview)
+
+    def sample(self, request: Audience, k: int = 6) -> shapes.Sample:
+        """Some of those who would be contacted."""
+        return self._post(f"/v1/audience/sample?k={k}", _plain(request), shapes.Sample)
+
+    def tables(self) -> shapes.Tables:
+        """The tables that rules may name."""
+        return self._get("/v1/tables", shapes.Tables)
 
     def build(self, request: Audience, idempotency: str | None = None) -> shapes.JobTold:
         """Start a job. Sent again with the same word of idempotency, it is still one job."""
@@ -136,6 +174,10 @@ class Client:
             raise DataError("The file did not arrive whole. Export it again.")
         files.write(out, content)
         return out
+
+    def design(self, asked: ExperimentDesign | Mapping[str, Any]) -> shapes.DesignTold:
+        """What a design needs and can see, and the file to keep."""
+        return self._post("/v1/experiments/design", _plain(asked), shapes.DesignTold)
 
     def analyze(self, asked: shapes.AnalysisAsked | Mapping[str, Any]) -> Analysis:
         """An experiment from its design and its sufficient statistics."""

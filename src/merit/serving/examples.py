@@ -43,6 +43,7 @@ JOB: dict[str, Any] = {
     "hash": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
 }
 LABEL = {"number": 17, "text": "trail running", "vertical": "sports", "status": "live", "since": 1, "cluster": 4}
+INTEREST = {"rank": 1, "interest": "trail running", "probability": 0.031, "vertical": "sports"}
 SCORES = {"model": VERSION, "items": [{"user_id": USER, "interest": "trail running", "probability": 0.031}]}
 READING = {"lift": 0.0275, "low": 0.0085, "high": 0.0468, "above_zero": 0.9978, "above_minimum": 0.777}
 ANALYSIS: dict[str, Any] = {
@@ -80,6 +81,16 @@ ANALYSIS: dict[str, Any] = {
     "groups": [],
     "flow": None,
 }
+BIN = {"low": 0.01, "high": 0.02, "pairs": 51234, "promised": 0.0142, "true": 0.0139}
+RELIABILITY: dict[str, Any] = {
+    "error": 0.0004,
+    "error_likely": 0.012,
+    "brier": 0.0061,
+    "prevalence": 0.0063,
+    "pairs": 1243310,
+    "bins": [BIN],
+}
+CALIBRATION = RELIABILITY | {"verticals": [{"vertical": "sports"} | RELIABILITY]}
 
 # operation → what a request holds (None: it has no body), and what the answer looks like
 EXAMPLES: dict[str, tuple[dict[str, Any] | None, Any]] = {
@@ -101,6 +112,7 @@ EXAMPLES: dict[str, tuple[dict[str, Any] | None, Any]] = {
             "verticals": ["grocery", "sports"],
         },
     ),
+    "key": (None, {"id": "9f86d081884c", "name": "campaign tool", "scopes": ["read", "audience"]}),
     "card": (None, {"markdown": "# Model card\n\nPropensities over 2,462 text interests …"}),
     "results": (
         None,
@@ -125,22 +137,57 @@ EXAMPLES: dict[str, tuple[dict[str, Any] | None, Any]] = {
                     "gain_high": 0.041,
                 }
             ],
-            "calibration": {
-                "error": 0.0004,
-                "error_likely": 0.012,
-                "brier": 0.0061,
-                "bins": [{"low": 0.01, "high": 0.02, "pairs": 51234, "promised": 0.0142, "true": 0.0139}],
-            },
+            "audiences": [],
+            "calibration": CALIBRATION,
         },
     ),
+    "calibration": (None, CALIBRATION),
     "labels": (None, {"total": 1, "items": [LABEL], "next": None}),
     "label": (None, LABEL),
+    "label_map": (
+        None,
+        {
+            "model": VERSION,
+            "clusters": 246,
+            "labels": 2462,
+            "items": [
+                {"cluster": 4, "labels": 12, "name": "trail running", "vertical": "sports", "x": 0.31, "y": -0.52}
+            ],
+        },
+    ),
     "interests": (
         None,
         {
             "user_id": USER,
             "model": VERSION,
-            "items": [{"rank": 1, "interest": "trail running", "probability": 0.031, "vertical": "sports"}],
+            "items": [INTEREST],
+            "next": None,
+        },
+    ),
+    "regions": (
+        None,
+        {
+            "user_id": USER,
+            "model": VERSION,
+            "effective": 3.2,
+            "items": [{"cluster": 4, "name": "trail running", "expected": 0.05, "interests": [INTEREST]}],
+        },
+    ),
+    "history": (
+        None,
+        {
+            "user_id": USER,
+            "model": VERSION,
+            "total": 31,
+            "items": [
+                {
+                    "item_id": "B07",
+                    "title": "Trail shoe",
+                    "interests": ["trail running"],
+                    "at": "2027-02-20T17:03:00.000+00:00",
+                    "event": "purchase",
+                }
+            ],
             "next": None,
         },
     ),
@@ -177,6 +224,7 @@ EXAMPLES: dict[str, tuple[dict[str, Any] | None, Any]] = {
             "sentence": "20,000 of 812,331 eligible users, 18,012 of whom are contacted. 420 conversions are expected.",
             "model": VERSION,
             "members": 20000,
+            "lowest": 0.012,
             "eligible": 812331,
             "interests": [
                 {
@@ -210,11 +258,43 @@ EXAMPLES: dict[str, tuple[dict[str, Any] | None, Any]] = {
             "notes": [],
         },
     ),
+    "sample": (
+        REQUEST,
+        {
+            "model": VERSION,
+            "contacted": 18012,
+            "items": [
+                {
+                    "user_id": USER,
+                    "rank": 1,
+                    "score": 0.31,
+                    "interests": [{"interest": "trail running", "probability": 0.31}],
+                }
+            ],
+        },
+    ),
+    "tables": (
+        None,
+        {"offered": True, "items": [{"name": "customers.parquet", "columns": ["user_id", "newsletter"]}]},
+    ),
     "build": (REQUEST, JOB | {"state": "PENDING", "started": None, "ended": None, "members": None, "hash": None}),
     "jobs": (None, {"items": [JOB], "next": None}),
     "job": (None, JOB),
     "cancel": (None, JOB | {"state": "FAILED", "reason": "Cancelled.", "members": None, "hash": None}),
     "export": (None, '{"user_id":"1042","rank":1,"score":0.31,"arm":"treatment"}\n'),
+    "design": (
+        DESIGN,
+        {
+            "file": '{\n "name": "Trail running, spring",\n …}\n',
+            "sha256": "0d9bc1d1d6a4b1a7e7a0b2f1c6f2b8e1f1a1d4b8f7a3c2e5d6b7a8c9d0e1f2a3",
+            "frozen": "2027-02-20",
+            "end": "2027-03-07",
+            "users_needed": 1103560,
+            "expected": {"users": 700000, "lift": 0.0252, "chance": 0.65, "luck": 0.1},
+            "by_lift": [{"lift": 0.02, "users": 1103560, "days": 12}],
+            "by_week": [{"weeks": 1, "users": 700000, "lift": 0.0252}],
+        },
+    ),
     "analyze": ({"design": DESIGN, "statistics": STATISTICS, "until": "2027-03-07"}, ANALYSIS),
     "analyze_table": (
         {"design": '{"name": "Trail running, spring", …}', "table": "outcomes.csv", "until": "2027-03-07"},

@@ -16,7 +16,8 @@ from typing import Any
 
 import merit
 from merit import errors
-from merit.errors import DataError, MeritError, StorageError
+from merit.errors import DataError, MeritError
+from merit.serving.problems import Refusal
 
 
 class Explainer:
@@ -40,7 +41,9 @@ class Explainer:
                 line = ""
             if not line:
                 self._end()
-                raise StorageError("The explanation took too long, or its process ended. Ask again.")
+                raise Refusal(
+                    503, "It takes too long", "The explanation took too long, or its process ended.", "Ask again."
+                )
         told = json.loads(line)
         if "error" in told:
             raise getattr(errors, told["error"])(told["message"])

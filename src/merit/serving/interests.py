@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import numpy as np
+import polars as pl
 from fastapi import Path, Query
 
 from merit.errors import DataError
 from merit.serving import cursors, shapes
 from merit.serving.asking import Cursor, TheModel, offset_of, require_user
-from merit.serving.limits import LONGEST_ID, MOST_INTERESTS, MOST_K, MOST_PAIRS
+from merit.serving.limits import LONGEST_ID, MOST_INTERESTS, MOST_K, MOST_PAIRS, MOST_REGIONS_OF
 
 User = Annotated[str, Path(min_length=1, max_length=LONGEST_ID, description="as in the interactions")]
 
@@ -37,6 +39,38 @@ def interests(
         model=served.version,
         items=[shapes.InterestRow.model_validate(row) for row in rows.to_dicts()] if rows is not None else [],
         next=cursors.write(last, *about) if last < most and not diverse_regions else None,
+    )
+
+
+def regions(
+    served: TheModel,
+    user_id: User,
+    k: Annotated[int, Query(ge=1, le=MOST_REGIONS_OF, description="interests that are looked at, the best")] = 50,
+) -> shapes.Regions:
+    """How the most likely interests of a user spread over regions: clusters of labels that mean something alike."""
+    require_user(served, user_id)
+    most = min(k, int(served.model.labels.live_mask().sum()))
+    found = served.model.interests(user_id, most).drop("user_id")
+    clusters = served.model.labels.table.select(interest="text", cluster="cluster")
+    rows = found.join(clusters, on="interest", how="left", maintain_order="left")
+    told = [_region(part) for part in rows.partition_by("cluster", maintain_order=True)]
+    shares = np.array([each.expected for each in told])
+    shares = shares[shares > 0] / max(shares.sum(), 1e-12)
+    return shapes.Regions(
+        user_id=user_id,
+        model=served.version,
+        effective=float(np.exp(-(shares * np.log(shares)).sum())),
+        items=sorted(told, key=lambda each: -each.expected),
+    )
+
+
+def _region(rows: pl.DataFrame) -> shapes.Region:
+    cluster = rows["cluster"][0]
+    return shapes.Region(
+        cluster=None if cluster == -1 else cluster,
+        name=rows["interest"][0],
+        expected=float(rows["probability"].sum()),
+        interests=[shapes.InterestRow.model_validate(row) for row in rows.drop("cluster").to_dicts()],
     )
 
 

@@ -46,6 +46,14 @@ class _File(Frozen):
 
 def create(path: Path, name: str, scopes: Sequence[str]) -> tuple[Key, str]:
     """A new key, and the one time its secret is known."""
+    key, secret = make(name, scopes)
+    with files.locked(path.with_name(".keys.lock")):
+        _write(path, (*read(path), key))
+    return key, secret
+
+
+def make(name: str, scopes: Sequence[str]) -> tuple[Key, str]:
+    """A key that nobody has written down yet, and its secret."""
     if unknown := [scope for scope in scopes if scope not in SCOPES]:
         raise ConfigError(f"There is no scope '{unknown[0]}'. Choose among {', '.join(SCOPES)}.")
     if not scopes or not 0 < len(name) <= 200:
@@ -61,8 +69,6 @@ def create(path: Path, name: str, scopes: Sequence[str]) -> tuple[Key, str]:
             "created": _now(),
         }
     )
-    with files.locked(path.with_name(".keys.lock")):
-        _write(path, (*read(path), key))
     return key, f"{PREFIX}_{number}_{secret}"
 
 
@@ -91,10 +97,11 @@ def read(path: Path) -> tuple[Key, ...]:
 
 
 class Keyring:
-    """The keys of a file, read again when it changes: no restart to revoke one."""
+    """The keys of a file, read again when it changes: no restart to revoke one. Guests live as long as the process."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, guests: Sequence[Key] = ()) -> None:
         self.path = path
+        self._guests = {key.id: key for key in guests}
         self._seen: tuple[int, int, int] | None = None
         self._keys: dict[str, Key] = {}
 
@@ -103,7 +110,7 @@ class Keyring:
         self._refresh()
         prefix, _, rest = given.partition("_")
         number, _, secret = rest.partition("_")
-        key = self._keys.get(number)
+        key = self._guests.get(number) or self._keys.get(number)
         right = hmac.compare_digest(_hash(secret, key.salt if key else ""), key.hash if key else "0" * 64)
         return key if key and right and prefix == PREFIX and key.revoked is None else None
 

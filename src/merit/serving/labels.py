@@ -19,12 +19,15 @@ def labels(
     served: TheModel,
     q: Annotated[str, Query(max_length=LONGEST, description="how a label begins, or words in it")] = "",
     status: Annotated[Literal["live", "retired"], Query()] = "live",
+    cluster: Annotated[int | None, Query(ge=0, le=2**31 - 1, description="only labels of this cluster")] = None,
     limit: Limit = 20,
     cursor: Cursor = None,
 ) -> shapes.LabelPage:
     """Labels that begin so, then labels with words that begin so; the most frequent first."""
     found = search(served.model.labels, q, status)
-    about = ("labels", served.version, q, status)
+    if cluster is not None:
+        found = found.filter(pl.col("cluster") == cluster)
+    about = ("labels", served.version, q, status, cluster)
     first = offset_of(cursor, len(found), *about)
     last = min(first + limit, len(found))
     return shapes.LabelPage(

@@ -13,6 +13,10 @@ MOST_PAGE = 200  # rows of any page
 MOST_RULES = 20  # of an audience: each reads a table
 MOST_ROWS = 1_000_000  # of an uploaded table: a small Parquet file can unfold to billions
 MOST_UNFOLDED = 512 * 2**20  # bytes of an uploaded Parquet file once it is unpacked
+MOST_CLUSTERS = 600  # on the map of labels: places are found by comparing all pairs, and more cannot be told apart
+MOST_REGIONS_OF = 200  # interests of a user that are told by region
+MOST_SAMPLED = 20  # members shown before an audience is built: to judge it, not to take it away
+MOST_TABLES = 200  # that are listed for rules
 LONGEST_ID = 200  # characters of a user id, a name or a key of idempotency
 
 

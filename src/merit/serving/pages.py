@@ -1,24 +1,30 @@
-"""Studio's files as they lie in the folder. Pages are asked for anew each time; what they use may be kept an hour."""
+"""Studio's files as they lie in the folder, asked for anew each time: a page never meets the script of another version.
+Vega's script is large and changes with its own version only: it may be kept an hour."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from starlette.responses import Response
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-KEPT = "public, max-age=3600"
+from merit.serving import bundle
+from merit.serving.bundle import Bundle
+
+FRESH, KEPT = "no-cache", "public, max-age=3600"
 
 
 class Pages(StaticFiles):
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, charts: Bundle) -> None:
         super().__init__(directory=folder, html=True)
+        self._charts = charts
 
-    def file_response(
-        self, full_path: str | os.PathLike[str], stat_result: os.stat_result, scope: Scope, status_code: int = 200
-    ) -> Response:
-        response = super().file_response(full_path, stat_result, scope, status_code)
-        response.headers["Cache-Control"] = "no-cache" if str(full_path).endswith(".html") else KEPT
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        if path == bundle.NAME and scope["method"] in ("GET", "HEAD"):
+            file = await run_in_threadpool(self._charts.file)
+            return FileResponse(file, media_type="text/javascript", headers={"Cache-Control": KEPT})
+        response = await super().get_response(path, scope)
+        response.headers["Cache-Control"] = FRESH
         return response

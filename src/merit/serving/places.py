@@ -24,17 +24,18 @@ def located(request: AudienceRequest, tables: Path | None) -> AudienceRequest:
         )
     changes: dict[str, Any] = {
         "rules": tuple(
-            rule.model_copy(update={"table": _found(rule.table, tables)}) if rule.table else rule
+            rule.model_copy(update={"table": found(rule.table, tables)}) if rule.table else rule
             for rule in request.rules
         )
     }
     if request.lookalike:
-        place = _found(request.lookalike.table, tables)
+        place = found(request.lookalike.table, tables)
         changes["lookalike"] = request.lookalike.model_copy(update={"table": place})
     return request.model_copy(update=changes)
 
 
-def _found(name: Path, tables: Path | None) -> Path:
+def found(name: Path, tables: Path | None) -> Path:
+    """Where a table of this name is."""
     if tables is None:
         raise ConfigError(
             "This service has no tables. Leave the rule out, or start it with `merit serve … --tables FOLDER`."

@@ -9,7 +9,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from merit.serving import audiences, experiments, facts, interests, labels
+from merit.serving import (
+    audiences,
+    designs,
+    experiments,
+    facts,
+    histories,
+    interests,
+    label_map,
+    labels,
+    results,
+    tables,
+)
 from merit.serving.keys import Scope
 
 Public = Literal["public"]
@@ -30,23 +41,31 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/health", "public", facts.health),
     Route("GET", "/ready", "public", facts.ready),
     Route("GET", "/metrics", "read", facts.metrics, file=True),
+    Route("GET", "/v1/key", "read", facts.key),
     Route("GET", "/v1/model", "read", facts.model),
     Route("GET", "/v1/model/card", "read", facts.card),
-    Route("GET", "/v1/model/results", "read", facts.results),
+    Route("GET", "/v1/model/results", "read", results.results),
+    Route("GET", "/v1/model/calibration", "read", results.calibration),
     Route("GET", "/v1/labels", "read", labels.labels),
     Route("GET", "/v1/labels/{number}", "read", labels.label),
+    Route("GET", "/v1/label-map", "read", label_map.label_map),
     Route("GET", "/v1/users/{user_id:path}/interests", "read", interests.interests),
     Route("GET", "/v1/users/{user_id:path}/verticals", "read", interests.verticals),
+    Route("GET", "/v1/users/{user_id:path}/regions", "read", interests.regions),
+    Route("GET", "/v1/users/{user_id:path}/history", "read", histories.history),
     Route("POST", "/v1/interest", "read", interests.interest),
     Route("POST", "/v1/score", "read", interests.score),
     Route("POST", "/v1/score-pairs", "read", interests.score_pairs),
     Route("POST", "/v1/explain", "read", interests.explain),
+    Route("GET", "/v1/tables", "audience", tables.tables),
     Route("POST", "/v1/audience/preview", "audience", audiences.preview),
+    Route("POST", "/v1/audience/sample", "export", audiences.sample),
     Route("POST", "/v1/audience/jobs", "audience", audiences.build, status=202),
     Route("GET", "/v1/audience/jobs", "audience", audiences.jobs),
     Route("GET", "/v1/audience/jobs/{number}", "audience", audiences.job),
     Route("POST", "/v1/audience/jobs/{number}/cancel", "audience", audiences.cancel),
     Route("GET", "/v1/audience/jobs/{number}/export", "export", audiences.export, file=True),
+    Route("POST", "/v1/experiments/design", "read", designs.design),
     Route("POST", "/v1/experiments/analyze", "read", experiments.analyze),
     Route("POST", "/v1/experiments/analyze-table", "read", experiments.analyze_table),
     Route("POST", "/v1/admin/reload", "admin", facts.reload),

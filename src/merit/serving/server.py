@@ -13,6 +13,7 @@ from merit import console
 from merit.errors import MeritError
 from merit.serving import app, facts, keys
 from merit.serving.envelope import set_up_logging
+from merit.serving.keys import Key
 from merit.serving.limits import Limits
 from merit.serving.service import Service, opened
 
@@ -29,16 +30,20 @@ def serve(
     limits: Limits,
     verify: bool,
     tls_in_front: bool,
+    guest: tuple[Key, str] | None = None,
 ) -> None:
-    """Serve until told to stop."""
+    """Serve until told to stop. `guest` is a key for this process alone, which opens Studio, and its secret."""
     warn_if_overheard(host, tls_in_front)
-    with opened(folder, state, labels, tables, limits, verify) as service:
-        if not (state / keys.FILE).exists():
+    with opened(folder, state, labels, tables, limits, verify, guest[:1] if guest else ()) as service:
+        if not guest and not (state / keys.FILE).exists():
             console.warn(f"There are no keys yet. Make one with `merit keys create NAME --scope read --state {state}`.")
         set_up_logging()
+        Thread(target=_make_charts, args=(service,), daemon=True).start()
         signal.signal(signal.SIGHUP, lambda *_: Thread(target=_reload, args=(service,), daemon=True).start())
         model = service.store.current.model
         console.tell(f"{model!r} at http://{host}:{port}/", users=len(model.users))
+        if guest:
+            console.stderr.print(f"Open http://{host}:{port}/#key={guest[1]}", markup=False, soft_wrap=True)
         settings = uvicorn.Config(
             app.make(service),
             host=host,
@@ -65,6 +70,14 @@ def is_local(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _make_charts(service: Service) -> None:
+    """Ahead of the first chart, so that nobody need wait for it."""
+    try:
+        service.bundle.file()
+    except MeritError as error:
+        console.warn(f"Studio will have no charts: {error}")
 
 
 def _reload(service: Service) -> None:

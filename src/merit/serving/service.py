@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +14,16 @@ from merit.campaign.request import AudienceRequest
 from merit.errors import MeritError
 from merit.serving import files, keys, places
 from merit.serving.buckets import Buckets
+from merit.serving.bundle import Bundle
 from merit.serving.jobs import Jobs
-from merit.serving.keys import Keyring
+from merit.serving.keys import Key, Keyring
 from merit.serving.limits import Limits
 from merit.serving.metrics import Metrics
 from merit.serving.store import Served, Store
 from merit.stages import audience as audiences
 
 DEFAULTS = Limits()
-JOBS, EXPORTS = "jobs", "exports"
+JOBS, EXPORTS, STATIC = "jobs", "exports", "static"
 EXPLAINED = 0.8  # of the time of a request: then its child is ended and the caller told, before the request is
 
 
@@ -36,6 +37,7 @@ class Service:
     buckets: Buckets
     jobs: Jobs
     metrics: Metrics
+    bundle: Bundle
     told: Callable[[MeritError], str]
     """An error's message, without the server's paths and without anyone's id."""
 
@@ -54,8 +56,12 @@ def opened(
     tables: Path | None = None,
     limits: Limits = DEFAULTS,
     verify: bool = True,
+    guests: Sequence[Key] = (),
 ) -> Iterator[Service]:
-    """A service over the folder of a run. A state folder belongs to one at a time: two would run a job twice."""
+    """A service over the folder of a run. A state folder belongs to one at a time: two would run a job twice.
+
+    `guests` are keys that are written nowhere.
+    """
     with files.locked(state / ".lock", wait=False):
         shutil.rmtree(state / EXPORTS, ignore_errors=True)  # of a process that is gone
         store = Store(folder, labels, verify, EXPLAINED * limits.seconds)
@@ -77,10 +83,11 @@ def opened(
                 state=state,
                 tables=tables,
                 limits=limits,
-                keys=Keyring(state / keys.FILE),
+                keys=Keyring(state / keys.FILE, guests),
                 buckets=Buckets(limits.rate, limits.burst),
                 jobs=jobs,
                 metrics=Metrics(jobs.counts),
+                bundle=Bundle(state / STATIC),
                 told=told,
             )
         finally:

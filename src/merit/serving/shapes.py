@@ -14,6 +14,7 @@ from merit.campaign.request import AudienceRequest
 from merit.campaign.statistics import Statistics
 from merit.model import LONGEST
 from merit.serving.jobs import State
+from merit.serving.keys import Scope
 from merit.serving.limits import LONGEST_ID, MOST_INTERESTS, MOST_K, MOST_PAIRS
 from merit.types import Status
 
@@ -48,6 +49,44 @@ class InterestPage(Told):
     items: list[InterestRow]
     next: str | None
     """The cursor of the next page; null on the last."""
+
+
+class Region(Told):
+    """A cluster of labels that mean something alike, as far as a user is interested in it."""
+
+    cluster: int | None
+    """Null for labels that were added since the space was clustered."""
+    name: str
+    """The most likely interest of it."""
+    expected: float
+    """How many of its interests the user is expected to have, of those that were looked at."""
+    interests: list[InterestRow]
+
+
+class Regions(Told):
+    user_id: str
+    model: str
+    effective: float
+    """Over how many regions the interests spread: as many as there would be if all were equally strong."""
+    items: list[Region]
+
+
+class HistoryRow(Told):
+    item_id: str
+    title: str | None
+    interests: list[str]
+    """Live labels that the item carries."""
+    at: str | None
+    """Null where the run's examples are not beside the model: then only the order is known."""
+    event: str | None
+
+
+class HistoryPage(Told):
+    user_id: str
+    model: str
+    total: int
+    items: list[HistoryRow]
+    next: str | None
 
 
 class VerticalRow(Told):
@@ -147,6 +186,28 @@ class LabelPage(Told):
     next: str | None
 
 
+class ClusterPlace(Told):
+    cluster: int
+    labels: int
+    """Live ones."""
+    vertical: str | None
+    """Of most of its labels."""
+    name: str
+    """The most frequent label of that vertical in it."""
+    x: float
+    y: float
+
+
+class LabelMap(Told):
+    """Clusters of live labels on a plane: those beside each other mean something alike. Distances say no more."""
+
+    model: str
+    clusters: int
+    """In all; the items are the largest of them."""
+    labels: int
+    items: list[ClusterPlace]
+
+
 class ModelFacts(Told):
     name: str
     version: str
@@ -158,6 +219,12 @@ class ModelFacts(Told):
     labels: dict[Status, int]
     label_version: int
     verticals: list[str]
+
+
+class KeyFacts(Told):
+    id: str
+    name: str
+    scopes: list[Scope]
 
 
 class Card(Told):
@@ -193,18 +260,39 @@ class Bin(Told):
     """The share that came true."""
 
 
-class Calibration(Told):
+class VerticalCalibration(Told):
+    vertical: str
     error: float
+    error_likely: float
+    brier: float
+    prevalence: float
+    pairs: int
+    bins: list[Bin]
+
+
+class Calibration(Told):
+    """Of test users, by a curve fitted on others."""
+
+    error: float
+    """The expected calibration error: the mean distance of promise and truth, over pairs."""
     error_likely: float
     """Among pairs given 1 % and more."""
     brier: float
+    prevalence: float
+    """The share of all pairs that came true."""
+    pairs: int
     bins: list[Bin]
+    """Those of at least 50 pairs."""
+    verticals: list[VerticalCalibration]
 
 
 class Results(Told):
     """Figures of at least 50 users, and whether probabilities keep their word."""
 
     figures: list[Figure]
+    """Interests for a user."""
+    audiences: list[Figure]
+    """Users for an interest; empty where the run did not rank them."""
     calibration: Calibration
 
 
@@ -271,6 +359,8 @@ class Preview(Told):
     sentence: str
     model: str
     members: int
+    lowest: float
+    """The lowest score that is in."""
     eligible: int
     interests: list[Meant]
     waterfall: list[WaterfallRow]
@@ -282,6 +372,38 @@ class Preview(Told):
     over_indexed: list[OverIndexed]
     separation: float | None
     notes: list[str]
+
+
+class MemberInterest(Told):
+    interest: str
+    probability: float
+
+
+class MemberRow(Told):
+    user_id: str
+    rank: int
+    score: float
+    interests: list[MemberInterest]
+
+
+class Sample(Told):
+    """Some of those who would be contacted, evenly over the ranks: the best, the last and some between."""
+
+    model: str
+    contacted: int
+    items: list[MemberRow]
+
+
+class TableRow(Told):
+    name: str
+    """As a rule names it."""
+    columns: list[str]
+
+
+class Tables(Told):
+    offered: bool
+    """Whether the service has a folder of tables at all."""
+    items: list[TableRow]
 
 
 class JobTold(Told):
@@ -302,6 +424,46 @@ class JobPage(Told):
 
 
 # --- experiments -----------------------------------------------------------------------------------------------------
+
+
+class PowerByLift(Told):
+    lift: float
+    users: int
+    days: int | None
+
+
+class PowerByWeek(Told):
+    weeks: int
+    users: int
+    lift: float | None
+    """Found with the agreed power; null where no lift would be."""
+
+
+class Expected(Told):
+    """What the users of the agreed window can show."""
+
+    users: int
+    lift: float | None
+    """The smallest that is found with the agreed power."""
+    chance: float
+    """To ship if the lift is the smallest worth having."""
+    luck: float
+    """To ship if there is no lift at all."""
+
+
+class DesignTold(Told):
+    file: str
+    """design.json, as `merit experiment design` writes it: keep it, an analysis asks for it."""
+    sha256: str
+    """Of the file: proves later that nothing in it was changed."""
+    frozen: date
+    end: date
+    """The last day whose outcomes count."""
+    users_needed: int
+    expected: Expected | None
+    """Null where the outlook does not say how many users there are."""
+    by_lift: list[PowerByLift]
+    by_week: list[PowerByWeek]
 
 
 class AnalysisAsked(Asked):

@@ -14,6 +14,8 @@ from pathlib import Path
 from threading import Lock, Thread
 
 import merit
+from merit import artifacts
+from merit.artifacts import Artifact
 from merit.errors import DataError
 from merit.model import Interest, Model
 from merit.serving.explainer import Explainer
@@ -53,6 +55,18 @@ class Served:
 
     def knows(self, user: str) -> bool:
         return bool((self.model.users["user_id"] == user).any())
+
+    def row(self, user: str) -> int:
+        """Where a user that is known stands among all."""
+        return int((self.model.users["user_id"] == user).arg_max() or 0)
+
+    def beside(self, kind: str) -> Artifact | None:
+        """The artifact of this kind that the model was made from, if the folder that is served still has it."""
+        place, parent = self.run / kind, self.model.artifact.manifest.parents[kind]
+        if not (place / artifacts.MANIFEST).exists():
+            return None
+        found = artifacts.load(place, kind, verify=False)
+        return found if found.manifest.hash == parent.hash else None
 
 
 class Store:

@@ -6,6 +6,7 @@ The artifact: the model in the Hugging Face format, tokenizer.json, and a log fo
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -22,11 +23,12 @@ from merit.data.labelled import Labelled, joined, label_examples
 from merit.data.patches import windows_of
 from merit.data.ragged import Ragged
 from merit.errors import ConfigError, DataError
-from merit.generator import backbone, corpus, tokenizer
+from merit.generator import backbone, corpus, processes, tokenizer
 from merit.generator.backbone import BackboneConfig
 from merit.generator.corpus import Shop, TextConfig
 from merit.generator.decode import DecodeConfig, decode
 from merit.generator.loop import TrainConfig, train
+from merit.generator.processes import DevicesConfig
 from merit.labels import space
 from merit.labels.space import LabelSpace
 from merit.labels.trie import Trie
@@ -39,6 +41,8 @@ from merit.types import Floats, Split
 
 CHECKED_USERS = 200  # validation users decoded during training: enough to see a trend, few enough not to slow it
 CHECKED_BUDGET = 10
+ONE = DevicesConfig()
+TOGETHER = DecodeConfig().batch_size
 
 
 class ObjectiveConfig(TrainConfig):
@@ -81,14 +85,16 @@ class Generator:
     shop: Shop
     labels: LabelSpace
     trie: Trie
+    together: int = TOGETHER
+    """Prompts decoded at a time. What is said of one does not depend on its company."""
 
     def decode(self, prompts: Ragged, config: DecodeConfig, seed: int, first: int = 0) -> Ragged:
         """All labels of all samples of each prompt, one after the other. The first prompt has the number `first`."""
         rows = [prompts[row] for row in range(len(prompts))]
         keys = np.arange(first, first + len(rows), dtype=np.uint64)
         words = self.shop.vocabulary
-        windows = windows_of(prompts)
-        said = decode(self.model, rows, self.trie, words.sep, words.end, config, seed, keys=keys, windows=windows)
+        windows, how = windows_of(prompts), config.model_copy(update={"batch_size": self.together})
+        said = decode(self.model, rows, self.trie, words.sep, words.end, how, seed, keys=keys, windows=windows)
         return Ragged.of([[label for sample in samples for label in sample] for samples in said.lists()])
 
 
@@ -100,54 +106,84 @@ def sampling(config: MiningConfig) -> DecodeConfig:
 
 
 def train_generator(
-    examples: Artifact, labels: Artifact, mined: Artifact | None, out: Path, config: GeneratorConfig, seed: int
+    examples: Artifact,
+    labels: Artifact,
+    mined: Artifact | None,
+    out: Path,
+    config: GeneratorConfig,
+    seed: int,
+    devices: DevicesConfig = ONE,
 ) -> Artifact:
     """Train and write a generator. A run that was stopped goes on from its last checkpoint."""
-    fresh = _untrained(examples, labels, config, seed)
-    shop = fresh.shop
-    model = backbone.adapt(fresh.model, config.backbone, shop.vocabulary, seed)
-    parents = {"examples": examples, "labels": labels} | ({"mined": mined} if mined else {})
     checkpoints = out.parent / f".{out.name}.checkpoints"
+    inputs = (examples, labels, mined, config, seed, checkpoints)
+    if processes.number():
+        _train(*inputs, out)
+        processes.wait()
+        return artifacts.load(out, "generator")
+    parents = {"examples": examples, "labels": labels} | ({"mined": mined} if mined else {})
     with artifacts.writing(out, "generator", config=config, seed=seed, parents=parents) as draft:
-        text = _corpus(read_labelled(examples, "train", shop), mined, shop, config)
-        held_out = read_labelled(examples, "validation", shop)
-        checked = fresh, held_out, corpus.write_inputs(held_out.items, shop, config.text)
-        with SummaryWriter(str(draft.path / "log")) as log:
-            progress = train(
-                model,
-                text,
-                config.train.resolved(),
-                config.train,
-                seed,
-                checkpoints,
-                evaluate=lambda _: _validate(*checked, load_vectors(labels), seed),
-                log=log,
-                patching=config.text.patching,
-            )
-        backbone.save(model, draft.path)
-        shop.vocabulary.tokenizer.save(str(draft.path / "tokenizer.json"))
-        draft.summary |= {
-            "objective": config.train.name,
-            "parameters": sum(value.numel() for value in model.parameters()),
-            "vocabulary": len(shop.vocabulary),
-            "examples": len(text),
-            "prompt_tokens": round(float(text.prompts.lengths().mean()), 1),
-            **_patches(text),
-            "steps": progress.step,
-            "tokens": progress.tokens,
-        }
+        draft.summary |= processes.launch(devices, _train, *inputs, draft.path)
+    processes.wait()
     shutil.rmtree(checkpoints, ignore_errors=True)
     return artifacts.load(out, "generator")
 
 
-def load_generator(generator: Artifact, examples: Artifact, labels: Artifact) -> tuple[Generator, GeneratorConfig]:
+def _train(
+    examples: Artifact,
+    labels: Artifact,
+    mined: Artifact | None,
+    config: GeneratorConfig,
+    seed: int,
+    checkpoints: Path,
+    folder: Path,
+) -> dict[str, Any]:
+    """One process's part in a training. The main one writes model and log to `folder`, and tells the figures."""
+    fresh = _untrained(examples, labels, config, seed)
+    shop = fresh.shop
+    model = backbone.adapt(fresh.model, config.backbone, shop.vocabulary, seed)
+    text = _corpus(read_labelled(examples, "train", shop), mined, shop, config)
+    held_out = read_labelled(examples, "validation", shop)
+    checked = fresh, held_out, corpus.write_inputs(held_out.items, shop, config.text)
+    main = not processes.number()
+    with SummaryWriter(str(folder / "log")) if main else nullcontext() as log:
+        progress = train(
+            model,
+            text,
+            config.train.resolved(),
+            config.train,
+            seed,
+            checkpoints,
+            evaluate=lambda _: _validate(*checked, load_vectors(labels), seed),
+            log=log,
+            patching=config.text.patching,
+        )
+    if not main:
+        return {}
+    backbone.save(model, folder)
+    shop.vocabulary.tokenizer.save(str(folder / "tokenizer.json"))
+    return {
+        "objective": config.train.name,
+        "parameters": sum(value.numel() for value in model.parameters()),
+        "vocabulary": len(shop.vocabulary),
+        "examples": len(text),
+        "prompt_tokens": round(float(text.prompts.lengths().mean()), 1),
+        **_patches(text),
+        "steps": progress.step,
+        "tokens": progress.tokens,
+    }
+
+
+def load_generator(
+    generator: Artifact, examples: Artifact, labels: Artifact, together: int = TOGETHER
+) -> tuple[Generator, GeneratorConfig]:
     """A trained generator, ready to decode over a label space (that of its training, or a later version)."""
     config = GeneratorConfig.model_validate(generator.manifest.config)
     known = space.load(labels.path)
     vocabulary = tokenizer.load(generator.file("tokenizer.json"))
     shop = read_shop(examples, labels, known, config, vocabulary)
     model = backbone.make(config.backbone.model_copy(update={"name": str(generator.path)}), vocabulary, seed=0)
-    return Generator(model, shop, known, shop.trie(known.live_mask())), config
+    return Generator(model, shop, known, shop.trie(known.live_mask()), together), config
 
 
 def read_examples(
@@ -162,6 +198,8 @@ def _untrained(examples: Artifact, labels: Artifact, config: GeneratorConfig, se
     known = space.load(labels.path)
     shop = read_shop(examples, labels, known, config)
     model = backbone.make(config.backbone, shop.vocabulary, seed)
+    context = model.config.max_position_embeddings
+    backbone.check_room(config.backbone.name, context, config.text.prompt.budget, config.train.max_target)
     if config.label_vectors:
         if config.backbone.name != backbone.TINY:
             raise ConfigError("label_vectors would overwrite what a pretrained backbone knows. Leave it false.")

@@ -16,17 +16,23 @@ from merit import artifacts, console
 from merit.artifacts import Artifact
 from merit.data.ragged import Ragged, list_column
 from merit.mining import MiningConfig, keep_mistakes
-from merit.stages.generator import Generator, load_generator, read_examples, sampling
+from merit.stages.generator import TOGETHER, Generator, load_generator, read_examples, sampling
 from merit.stages.labels import load_vectors
 
 PART = 2_000  # examples decoded between two commits
 
 
 def mine(
-    generator: Artifact, examples: Artifact, labels: Artifact, out: Path, config: MiningConfig, seed: int
+    generator: Artifact,
+    examples: Artifact,
+    labels: Artifact,
+    out: Path,
+    config: MiningConfig,
+    seed: int,
+    together: int = TOGETHER,
 ) -> Artifact:
     """Sample from the generator on every training example and keep what is wrong."""
-    trained, settings = load_generator(generator, examples, labels)
+    trained, settings = load_generator(generator, examples, labels, together)
     text, prompts = read_examples(examples, "train", trained, settings)
     parents = {"generator": generator, "examples": examples, "labels": labels}
     finished = out.parent / f".{out.name}.parts-{generator.manifest.hash[:12]}"

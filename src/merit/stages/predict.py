@@ -18,7 +18,7 @@ from merit.evaluation import predictions
 from merit.evaluation.predictions import Predictions
 from merit.generator.decode import DecodeConfig
 from merit.mining import MiningConfig, keep_mistakes
-from merit.stages.generator import Generator, load_generator, read_examples, sampling
+from merit.stages.generator import TOGETHER, Generator, load_generator, read_examples, sampling
 from merit.stages.labels import load_vectors
 from merit.stages.prefixes import write_continuations
 
@@ -36,10 +36,16 @@ class PredictConfig(Frozen):
 
 
 def predict(
-    generator: Artifact, examples: Artifact, labels: Artifact, out: Path, config: PredictConfig, seed: int
+    generator: Artifact,
+    examples: Artifact,
+    labels: Artifact,
+    out: Path,
+    config: PredictConfig,
+    seed: int,
+    together: int = TOGETHER,
 ) -> Artifact:
     """Decode every test example and write the lists."""
-    trained, settings = load_generator(generator, examples, labels)
+    trained, settings = load_generator(generator, examples, labels, together)
     asked, prompts = read_examples(examples, "test", trained, settings)
     name = settings.train.name
     parents = {"generator": generator, "examples": examples, "labels": labels}

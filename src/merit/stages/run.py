@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from merit import artifacts, console
 from merit.artifacts import Artifact
@@ -19,12 +19,15 @@ from merit.config import Frozen
 from merit.data import sources
 from merit.errors import ConfigError
 from merit.evaluation.classification import EvaluationConfig
+from merit.generator import processes
 from merit.generator.backbone import BackboneConfig
 from merit.generator.corpus import TextConfig
+from merit.generator.processes import DevicesConfig
 from merit.mining import MiningConfig
+from merit.plan.config import PlanConfig
 from merit.stages.data_report import DataReportConfig, write_data_report
 from merit.stages.evaluate import evaluate
-from merit.stages.generator import GeneratorConfig, ObjectiveConfig, train_generator
+from merit.stages.generator import TOGETHER, GeneratorConfig, ObjectiveConfig, train_generator
 from merit.stages.labels import LabelsConfig, build_labels, labels_inputs
 from merit.stages.mine import mine
 from merit.stages.model import ModelConfig, write_model
@@ -33,6 +36,7 @@ from merit.stages.prepare import PrepareConfig, PrepareRun, prepare
 from merit.stages.propensity import PropensityRun, train_propensity
 from merit.stages.rankings import RankingsConfig, rank
 from merit.stages.states import StatesConfig, write_states
+from merit.stages.timings import timed
 
 Stage = Literal[
     "examples",
@@ -83,6 +87,9 @@ class RunConfig(Frozen):
     """The folder that gets one artifact folder per stage."""
     cache: Path = Path(".cache/merit")
     """Label vectors by content, shared between runs."""
+    devices: DevicesConfig = DevicesConfig()
+    decode_batch: int = Field(TOGETHER, ge=1)
+    """Prompts decoded at a time. Lower it when memory is short: it decides nothing that is said."""
     source: sources.Source
     prepare: PrepareConfig = PrepareConfig()
     labels: LabelsConfig = LabelsConfig()
@@ -100,6 +107,8 @@ class RunConfig(Frozen):
     rankings: RankingsConfig = RankingsConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     model: ModelConfig = ModelConfig()
+    plan: PlanConfig = PlanConfig()
+    """What `merit plan` may assume. It decides nothing that is made."""
 
     def generator(self, train: ObjectiveConfig) -> GeneratorConfig:
         return GeneratorConfig(backbone=self.backbone, text=self.text, train=train, label_vectors=self.label_vectors)
@@ -117,6 +126,7 @@ def stage_named(name: str | None) -> Stage | None:
 
 def run(config: RunConfig, until: Stage | None = None) -> dict[Stage, Artifact]:
     """Make every artifact of the run that is missing or out of date, up to `until`."""
+    processes.check(config.devices)
     made: dict[Stage, Artifact] = {}
     for name, stage in _STAGES.items():
         made[name] = stage(config, made)
@@ -164,7 +174,7 @@ def _stage_1(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
         "generator",
         settings,
         _shop(made),
-        lambda out: train_generator(made["examples"], made["labels"], None, out, settings, config.seed),
+        lambda out: train_generator(made["examples"], made["labels"], None, out, settings, config.seed, config.devices),
     )
 
 
@@ -177,7 +187,9 @@ def _mined(stage: Stage, name: Stage) -> Callable[[RunConfig, Mapping[Stage, Art
             "mined",
             config.mining,
             parents,
-            lambda out: mine(made[stage], made["examples"], made["labels"], out, config.mining, config.seed),
+            lambda out: mine(
+                made[stage], made["examples"], made["labels"], out, config.mining, config.seed, config.decode_batch
+            ),
         )
 
     return make
@@ -191,7 +203,9 @@ def _stage_2(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
         "generator",
         settings,
         parents,
-        lambda out: train_generator(made["examples"], made["labels"], made["mined-1"], out, settings, config.seed),
+        lambda out: train_generator(
+            made["examples"], made["labels"], made["mined-1"], out, settings, config.seed, config.devices
+        ),
     )
 
 
@@ -204,7 +218,9 @@ def _predictions(stage: Stage, name: Stage) -> Callable[[RunConfig, Mapping[Stag
             "predictions",
             config.predict,
             parents,
-            lambda out: predict(made[stage], made["examples"], made["labels"], out, config.predict, config.seed),
+            lambda out: predict(
+                made[stage], made["examples"], made["labels"], out, config.predict, config.seed, config.decode_batch
+            ),
         )
 
     return make
@@ -218,7 +234,9 @@ def _states(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
         "states",
         config.states,
         parents,
-        lambda out: write_states(made["stage-2"], made["examples"], made["labels"], out, config.states, config.seed),
+        lambda out: write_states(
+            made["stage-2"], made["examples"], made["labels"], out, config.states, config.seed, config.decode_batch
+        ),
     )
 
 
@@ -302,7 +320,8 @@ def _unless_current(
     make: Callable[[Path], Artifact],
     inputs: Mapping[str, Any] | None = None,
 ) -> Artifact:
-    return unless_current(config.out / name, name, kind, settings, config.seed, parents, make, inputs)
+    timing = timed(make, config.out, name)
+    return unless_current(config.out / name, name, kind, settings, config.seed, parents, timing, inputs)
 
 
 def unless_current(
@@ -315,12 +334,16 @@ def unless_current(
     make: Callable[[Path], Artifact],
     inputs: Mapping[str, Any] | None = None,
 ) -> Artifact:
-    """What `folder` holds if it is just what `make` would write there; otherwise it is made."""
-    if found := artifacts.current(folder, kind, settings, seed, parents, inputs or {}):
-        console.tell(f"{name}: unchanged, kept", stage=name, folder=str(folder), kept=True)
-        return found
-    begin = time.perf_counter()
-    made = make(folder)
+    """What `folder` holds if it is just what `make` would write there; otherwise it is made.
+
+    Of processes that a launcher began, all train, and the main one makes everything else.
+    """
+    with processes.main_first(alone=kind != "generator"):
+        if found := artifacts.current(folder, kind, settings, seed, parents, inputs or {}):
+            console.tell(f"{name}: unchanged, kept", stage=name, folder=str(folder), kept=True)
+            return found
+        begin = time.perf_counter()
+        made = make(folder)
     seconds = round(time.perf_counter() - begin, 1)
     console.tell(f"{name}: made in {seconds} s", stage=name, folder=str(folder), kept=False, seconds=seconds)
     return made

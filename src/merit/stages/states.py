@@ -25,7 +25,7 @@ from merit.generator.corpus import write_inputs
 from merit.generator.decode import DecodeConfig, decode
 from merit.propensity import states
 from merit.propensity.states import Known
-from merit.stages.generator import Generator, GeneratorConfig, load_generator, read_examples
+from merit.stages.generator import TOGETHER, Generator, GeneratorConfig, load_generator, read_examples
 from merit.stages.prepare import PrepareRun, shards
 from merit.types import Split
 
@@ -40,10 +40,16 @@ class StatesConfig(Frozen):
 
 
 def write_states(
-    generator: Artifact, examples: Artifact, labels: Artifact, out: Path, config: StatesConfig, seed: int
+    generator: Artifact,
+    examples: Artifact,
+    labels: Artifact,
+    out: Path,
+    config: StatesConfig,
+    seed: int,
+    together: int = TOGETHER,
 ) -> Artifact:
     """Decode every example and every user's present, and keep the states."""
-    trained, settings = load_generator(generator, examples, labels)
+    trained, settings = load_generator(generator, examples, labels, together)
     parents = {"generator": generator, "examples": examples, "labels": labels}
     with artifacts.writing(out, "states", config=config, seed=seed, parents=parents) as draft:
         for split, found, prompts in _splits(trained, settings, examples):
@@ -98,7 +104,7 @@ def _table(found: Labelled, items: bool) -> pl.DataFrame:
 def _decode_states(trained: Generator, prompts: Ragged, folder: Path, name: str, labels: int) -> None:
     words, width = trained.shop.vocabulary, trained.model.config.hidden_size
     kept = states.create(folder, name, len(prompts), labels, width)
-    config = DecodeConfig(max_labels=labels, fixed_budget=True)
+    config = DecodeConfig(max_labels=labels, fixed_budget=True, batch_size=trained.together)
     starts = range(0, len(prompts), PART)
     for start in console.track(starts, f"states of {name}", total=len(starts)):
         rows = [prompts[row] for row in range(start, min(start + PART, len(prompts)))]

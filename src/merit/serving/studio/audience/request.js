@@ -1,0 +1,95 @@
+// One audience in three forms: the state of the page, its address, and the request that docs/audiences.md describes.
+
+const NUMBERS = ["at_least", "at_most", "users", "percent", "budget", "cost", "value", "caused", "holdout", "control"];
+export const LEAST = 100; // the service names no audience of fewer users
+
+/** The state a page begins with. */
+export function read(params, users) {
+  const state = {
+    name: params.name ?? "",
+    interests: [params.i ?? []].flat().map((text, place) => ({ text, weight: Number([params.w ?? []].flat()[place] ?? 1) || 1 })),
+    combine: ["all", "weighted"].includes(params.combine) ? params.combine : "any",
+    by: ["probability", "count", "percentile", "value", "budget"].includes(params.by) ? params.by : "percentile",
+    rules: [params.rule ?? []].flat().map(rule).filter(Boolean),
+    as_of: params.as_of ?? "",
+  };
+  for (const name of NUMBERS) {
+    const value = Number(params[name]);
+    state[name] = params[name] !== undefined && params[name] !== "" && Number.isFinite(value) ? value : null;
+  }
+  // A tenth of all; where that would be too few to be shown, as many as may be.
+  state.percent ??= Math.min(100, Math.max(10, Math.ceil((100 * 1.2 * LEAST) / Math.max(1, users))));
+  return state;
+}
+
+function rule(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
+/** What the address says of it. */
+export function params(state) {
+  const weighted = state.combine === "weighted";
+  const told = {
+    i: state.interests.map((each) => each.text),
+    w: weighted ? state.interests.map((each) => each.weight) : [],
+    combine: state.combine === "any" ? "" : state.combine,
+    by: state.by,
+    rule: state.rules.map((each) => JSON.stringify(each)),
+    as_of: state.as_of,
+    name: state.name,
+  };
+  for (const name of NUMBERS) told[name] = state[name];
+  return told;
+}
+
+const SIZES = {
+  probability: ({ at_least, at_most }) => ({ at_least: at_least ?? 1e-9, ...(at_most === null ? {} : { at_most }) }),
+  count: ({ users }) => ({ users: users ?? LEAST }),
+  percentile: ({ percent }) => ({ percent }),
+  budget: ({ budget }) => ({ budget: budget ?? 1 }),
+  value: () => ({}),
+};
+
+/** What the service is asked. */
+export function request(state) {
+  const texts = state.interests.map((each) => each.text);
+  const name = state.name.trim() || texts.join(" + ").slice(0, 200) || "Audience";
+  const asked = {
+    name,
+    interests: state.interests.map(({ text, weight }) => (state.combine === "weighted" ? { text, weight } : { text })),
+    combine: state.combine,
+    size: { by: state.by, ...SIZES[state.by](state) },
+    rules: state.rules,
+  };
+  if (state.as_of) asked.as_of = state.as_of;
+  if (state.cost !== null || state.value !== null) {
+    asked.economics = { cost_per_contact: state.cost ?? 0, value_per_conversion: state.value, caused: state.caused ?? 1 };
+  }
+  // The same users are held out of every campaign; the control is drawn anew for each name.
+  if (state.holdout) asked.holdout = { share: state.holdout / 100, salt: "studio-holdout" };
+  if (state.control) asked.control = { share: state.control / 100, salt: `control of ${name}` };
+  return asked;
+}
+
+/** The way back: the address of an audience that was built. */
+export function paramsOf(asked) {
+  const { size, economics, holdout, control } = asked;
+  return {
+    name: asked.name,
+    i: asked.interests.map((each) => each.text),
+    w: asked.combine === "weighted" ? asked.interests.map((each) => each.weight) : [],
+    combine: asked.combine,
+    by: size.by,
+    at_least: size.at_least, at_most: size.at_most, users: size.users, percent: size.percent, budget: size.budget,
+    cost: economics?.cost_per_contact, value: economics?.value_per_conversion, caused: economics?.caused,
+    holdout: holdout && 100 * holdout.share, control: control && 100 * control.share,
+    rule: asked.rules.map((each) => JSON.stringify(told(each))),
+    as_of: asked.as_of,
+  };
+}
+
+const told = (each) => Object.fromEntries(Object.entries(each).filter(([, value]) => value !== null && value?.length !== 0));

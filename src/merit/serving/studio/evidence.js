@@ -1,0 +1,30 @@
+// Which purchases say so: the probability again without each item, as /v1/explain tells it.
+
+import { busy, el, fill, nothing, problem, table } from "/dom.js";
+import { share } from "/words.js";
+
+/** Ask for the evidence of one pair and show it in `place`. */
+export async function evidence(place, app, user, interest, k = 8) {
+  fill(place, busy(`Reading the history again, without each item in turn. The first time takes some seconds …`));
+  try {
+    const told = await app.api.post("/v1/explain", { user_id: user, interest, k });
+    const strong = told.items.filter((row) => row.effect > 0);
+    const largest = Math.max(...strong.map((row) => row.effect), 1e-9);
+    fill(
+      place,
+      strong.length
+        ? table(
+            `Why “${interest}”`,
+            [["Without this item", false], ["times", true], ["the probability would be", true], ["so it weighs", false]],
+            strong.map((row) => [
+              row.title ?? row.item_id, String(row.times), share(row.probability),
+              el("span", { class: "meter", role: "img", "aria-label": `${row.effect.toFixed(2)} log-odds`, vars: { "--share": row.effect / largest } }),
+            ]),
+          )
+        : nothing("No single item speaks for it", "Leaving out any one of them does not lower the probability: it comes from the whole, or from what everybody buys."),
+    );
+    app.announce(`Evidence for ${interest} is shown.`);
+  } catch (error) {
+    if (error.status !== 401) fill(place, problem(error));
+  }
+}

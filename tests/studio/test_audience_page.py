@@ -1,0 +1,215 @@
+"""From a phrase to a file in the browser: every count that is shown is the model's."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, quote
+
+import polars as pl
+import pytest
+
+from merit.serving import keys
+from tests.studio.conftest import EXPLAINED, Studio
+
+pytestmark = pytest.mark.slow
+
+
+def members(page: Any) -> int:
+    """The count that is shown, once it is that of what was asked last."""
+    page.wait_for_function("() => document.querySelector('.tiles') && !document.querySelector('.found.stale')")
+    return int(tile(page, "Users in the audience").replace(",", ""))
+
+
+def tile(page: Any, name: str) -> str:
+    text: str = page.locator(".tile", has_text=name).locator("strong").inner_text()
+    return text
+
+
+def changed(page: Any, before: int) -> int:
+    page.wait_for_function(
+        "before => !document.querySelector('.found.stale')"
+        " && document.querySelector('.tile strong')?.innerText !== before",
+        arg=f"{before:,}",
+    )
+    return members(page)
+
+
+def asked(page: Any) -> dict[str, list[str]]:
+    """What the address says."""
+    return parse_qs(page.url.partition("?")[2])
+
+
+def scores(model: Any, text: str) -> pl.Series:
+    found: pl.Series = model.audience(text, len(model.users))["probability"]
+    return found
+
+
+def drag(page: Any, handle: str, probability: float) -> None:
+    track, knob = page.locator(".track").bounding_box(), page.get_by_role("slider", name=handle).bounding_box()
+    page.mouse.move(knob["x"] + knob["width"] / 2, knob["y"] + knob["height"] / 2)
+    page.mouse.down()
+    goal = track["x"] + track["width"] * (math.log10(probability) + 4) / 4
+    page.mouse.move(goal, knob["y"] + 5, steps=8)
+    page.mouse.up()
+
+
+def find(page: Any, text: str) -> None:
+    """Type some of it, and take the suggestion."""
+    page.get_by_role("combobox", name="An interest").press_sequentially(text[:-2])
+    page.get_by_role("option", name=text).first.click()
+
+
+def test_from_an_interest_to_a_file(page: Any, studio: Studio, model: Any) -> None:
+    text = model.labels.texts[0]
+    studio.open(page, "#/audience")
+    find(page, text)
+    first = members(page)
+    likely = scores(model, text)
+    assert first == math.floor(len(likely) * float(asked(page)["percent"][0]) / 100)
+    expected = float(tile(page, "Expected conversions"))
+    assert expected == pytest.approx(likely.head(first).sum(), abs=0.5)
+
+    page.locator(".histogram svg").wait_for()
+    drag(page, "At least this likely", 0.05)
+    cut = changed(page, first)
+    at_least = float(asked(page)["at_least"][0])
+    assert at_least == pytest.approx(0.05, rel=0.05) and cut == int((likely >= at_least).sum())
+    assert float(tile(page, "Expected conversions")) == pytest.approx(likely.head(cut).sum(), abs=0.5)
+
+    page.get_by_role("button", name="Add a rule").click()
+    page.get_by_label("Kind of rule").select_option(label="Consent: the column says yes")
+    page.get_by_label("Column", exact=True).select_option("newsletter")
+    page.get_by_role("button", name="Add this rule").click()
+    allowed = changed(page, cut)
+    said = model.users["user_id"][10:]
+    chosen = model.audience(text, len(said), among=said).filter(pl.col("probability") >= at_least)
+    assert allowed == len(chosen)
+    page.get_by_role("region", name="From all users to the audience").get_by_text("consent: newsletter").wait_for()
+
+    page.get_by_label("Name").fill("Spring, in the browser")
+    page.get_by_role("button", name="Save this audience").click()
+    page.locator(".note", has_text=f"“Spring, in the browser” is saved: {allowed:,} users.").wait_for()
+    for form, read in {"csv": pl.read_csv, "parquet": pl.read_parquet, "jsonl": pl.read_ndjson}.items():
+        with page.expect_download() as waiting:
+            page.get_by_role("button", name=f"Download Spring, in the browser as {form}").click()
+        assert waiting.value.suggested_filename == f"spring-in-the-browser.{form}"
+        content = io.BytesIO(Path(waiting.value.path()).read_bytes())
+        assert read(content)["user_id"].to_list() == chosen["user_id"].to_list()
+
+
+def test_an_address_shows_the_same_audience_to_somebody_else(page: Any, studio: Studio, model: Any) -> None:
+    one, two = model.labels.texts[:2]
+    rare = model.labels.texts[model.users["history"].explode().value_counts().sort("count")["history"][0]]
+    rule = json.dumps({"rule": "bought", "interests": [rare]})
+    view = f"#/audience?i={quote(one)}&i={quote(two)}&w=1&w=3&combine=weighted&by=count&users=101&rule={quote(rule)}"
+    studio.open(page, view)
+    assert members(page) == 101
+    assert page.get_by_label(f"Weight of {two}").input_value() == "3"
+    page.get_by_text(f"not bought yet: {rare}").first.wait_for()
+    page.get_by_label("all of them").check()
+    page.wait_for_function("() => location.hash.includes('combine=all')")
+    assert members(page) == 101
+
+
+def test_a_phrase_is_taken_as_it_is_and_a_far_one_is_warned_of(page: Any, studio: Studio, model: Any) -> None:
+    text = model.labels.texts[0]
+    studio.open(page, "#/audience")
+    box = page.get_by_role("combobox", name="An interest")
+    box.press_sequentially(f"{text} sets")
+    page.get_by_role("option", name="take these words as they are").click()
+    page.get_by_text(f"Your own words. Nearest interest: {text}").wait_for()
+    assert members(page) >= 100
+    box.press_sequentially("qqq zzz www")
+    page.get_by_role("option", name="take these words as they are").click()
+    page.get_by_text("far from every interest the model knows").first.wait_for()
+    assert members(page) >= 100
+
+
+@pytest.mark.parametrize("phrase", ["handguns", "a gun for beginners"])
+def test_a_blocked_interest_is_refused_with_its_reason(page: Any, studio: Studio, phrase: str) -> None:
+    studio.expect(403)
+    studio.open(page, "#/audience")
+    page.get_by_role("combobox", name="An interest").press_sequentially(phrase)
+    page.get_by_role("option", name="take these words as they are").click()
+    page.get_by_text("This is not used to choose people").wait_for()
+    assert page.locator(".wanted li").count() == 0 and "i=" not in page.url
+    studio.open(page, f"#/audience?i={quote(phrase)}")  # not by the address either
+    page.get_by_text("This is not used to choose people").wait_for()
+    assert page.get_by_role("button", name="Save this audience").is_disabled()
+
+
+def test_too_few_are_refused_and_can_be_eased(page: Any, studio: Studio, model: Any) -> None:
+    studio.expect(403)
+    studio.open(page, f"#/audience?i={quote(model.labels.texts[0])}&by=probability&at_least=0.9")
+    page.get_by_text("Too few to be an audience").wait_for()
+    page.locator(".histogram svg").wait_for()
+    drag(page, "At least this likely", 0.001)
+    assert members(page) == len(model.users)
+
+
+def test_the_most_likely_can_be_left_out(page: Any, studio: Studio, model: Any) -> None:
+    text = model.labels.texts[0]
+    studio.open(page, f"#/audience?i={quote(text)}&by=probability")
+    everybody = members(page)
+    assert everybody == len(model.users)
+    drag(page, "At most this likely", 0.119)
+    fewer = changed(page, everybody)
+    assert fewer == int((scores(model, text) <= float(asked(page)["at_most"][0])).sum()) < everybody
+
+
+def test_by_keyboard_alone(page: Any, studio: Studio, model: Any) -> None:
+    text = model.labels.texts[0]
+    studio.open(page, "#/audience")
+    page.evaluate("() => document.getElementById('main').focus()")
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.getAttribute('role')") == "combobox"
+    page.keyboard.type(text[:-2])
+    page.get_by_role("option", name=text).first.wait_for()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    before = members(page)
+    reach(page, "At least this likely")
+    assert page.evaluate("() => getComputedStyle(document.activeElement).outlineStyle") != "none"
+    page.keyboard.press("Home")
+    everybody = changed(page, before)
+    assert everybody == len(model.users)
+    slider = page.get_by_role("slider", name="At least this likely")
+    assert slider.get_attribute("aria-valuetext") == "everybody"
+    for _ in range(11):
+        page.keyboard.press("PageUp")
+    fewer = changed(page, everybody)
+    assert fewer == int((scores(model, text) >= float(asked(page)["at_least"][0])).sum())
+    reach(page, "Save this audience")
+    page.keyboard.press("Enter")
+    page.locator(".note", has_text="is saved:").wait_for()
+
+
+def reach(page: Any, name: str) -> None:
+    """Tab until the element of this name has the focus."""
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate(
+            "name => (document.activeElement.getAttribute('aria-label') ?? document.activeElement.innerText) === name",
+            name,
+        ):
+            return
+    raise AssertionError(f"no way by Tab to {name}")
+
+
+def test_samples_need_the_scope_that_may_see_users(page: Any, studio: Studio, model: Any) -> None:
+    view = f"#/audience?i={quote(model.labels.texts[0])}"
+    studio.open(page, view)
+    page.get_by_role("button", name="Show some of them").click()
+    page.get_by_role("link", name=model.audience(model.labels.texts[0], 1)["user_id"][0], exact=True).wait_for()
+    page.get_by_role("button", name="Why user").first.click()
+    told = page.get_by_text("Why “").or_(page.get_by_text("No single item speaks for it"))
+    told.first.wait_for(timeout=EXPLAINED)
+    _, planner = keys.create(studio.state / keys.FILE, "planner", ["read", "audience"])
+    studio.open(page, view, planner)
+    page.get_by_text("This key may not see users").wait_for()
+    assert page.get_by_role("button", name="Show some of them").count() == 0
