@@ -1,11 +1,12 @@
 """One interest over a million users, and one user over 291,000 labels, against a naive pass over whole pairs.
 
-    python -m benchmarks.retrieval            # under 4 minutes on 2 busy cores; 2.3 GB in a temporary folder
+    python -m benchmarks.retrieval            # under 4 minutes on 2 busy cores; 2.6 GB in a temporary folder
     python -m benchmarks.retrieval --quick    # 100,000 users, 50,000 labels
 
-Vectors and weights are random, at the scale a trained model has. The naive pass concatenates the vectors of a pair and
-takes them through all three layers in float32, block by block, with torch or numpy, whichever is faster here. Both rank
-to the end: the best 20,000 users, or the best 100 labels. `same_ranking` compares with a float64 pass over whole pairs.
+Vectors and weights are random, at the scale a trained model has. The naive pass concatenates the vectors of a pair,
+takes them through all three layers and adds the product of their factors (those of the one vector that all pairs share
+are made once per block), in float32, block by block, with torch or numpy, whichever is faster here. Both rank to the
+end: the best 20,000 users, or the best 100 labels. `same_ranking` compares with a float64 pass over whole pairs.
 """
 
 from __future__ import annotations
@@ -33,22 +34,24 @@ from merit.types import Floats, Ints
 
 USERS, LABELS, AUDIENCE, INTERESTS = 1_000_000, 291_000, 20_000, 100
 QUICK_USERS, QUICK_LABELS, QUICK_AUDIENCE = 100_000, 50_000, 2_000
-USER, LABEL, HALF, SECOND = 128, 384, 256, 64
+USER, LABEL, FIRST, SECOND, FACTORS = 128, 384, 256, 64, 64
 NAIVE_BLOCK = 4_096  # rows: the best for numpy; to torch 1,024 to 16,384 are all the same
 Figures = dict[str, Any]
 
 
 def make(folder: Path, users: int, labels: int, seed: int) -> None:
-    """Weights and both sides on disk. Halves have about unit variance, and so have scores."""
+    """Weights and both sides on disk. The first layer has about unit variance, and so have both parts of a score."""
     rng = stream(seed, "benchmarks.retrieval")
     scales = {
-        "W_u": ((HALF, USER), USER**-0.5),
-        "W_e": ((HALF, LABEL), 1.0),  # label vectors have length 1
-        "d1": ((HALF,), 0.1),
-        "W2": ((SECOND, HALF), HALF**-0.5),
+        "W_u": ((FIRST, USER), USER**-0.5),
+        "W_e": ((FIRST, LABEL), 1.0),  # label vectors have length 1
+        "d1": ((FIRST,), 0.1),
+        "W2": ((SECOND, FIRST), FIRST**-0.5),
         "d2": ((SECOND,), 0.1),
         "w3": ((SECOND,), 2 * SECOND**-0.5),
         "d3": ((1,), 1.0),
+        "P_u": ((FACTORS, USER), USER**-0.5 * FACTORS**-0.25),
+        "P_e": ((FACTORS, LABEL), FACTORS**-0.25),
     }
     net = mlp.load({name: rng.standard_normal(shape) * scale for name, (shape, scale) in scales.items()})
     save_file(net.arrays(), folder / "mlp.safetensors")
@@ -82,51 +85,69 @@ class Question(NamedTuple):
     n: int
 
 
-Layers = list[tuple[Any, Any]]
+class Naive(NamedTuple):
+    """The weights the way round in which rows are multiplied by them."""
+
+    layers: list[tuple[Any, Any]]
+    factors: tuple[Any, Any]  # (user, R), (label, R)
 
 
-def numpy_layers(net: Mlp, dtype: Any) -> Layers:
-    pairs = ((np.hstack([net.W_u, net.W_e]), net.d1), (net.W2, net.d2), (net.w3[None], np.array([net.d3])))
-    return [(np.ascontiguousarray(weight.T.astype(dtype)), bias.astype(dtype)) for weight, bias in pairs]
+def naive_of(net: Mlp, dtype: Any) -> Naive:
+    layers = ((np.hstack([net.W_u, net.W_e]), net.d1), (net.W2, net.d2), (net.w3[None], np.array([net.d3])))
+    of_user, of_label = (np.ascontiguousarray(weight.T.astype(dtype)) for weight in (net.P_u, net.P_e))
+    return Naive(
+        [(np.ascontiguousarray(weight.T.astype(dtype)), bias.astype(dtype)) for weight, bias in layers],
+        (of_user, of_label),
+    )
 
 
-def naive_numpy(layers: Layers, asked: Question) -> Ints:
-    dtype = layers[0][0].dtype
-    scores = np.empty(len(asked.rows), dtype)
+def naive_numpy(naive: Naive, asked: Question) -> Ints:
+    layers, (of_user, of_label) = naive
+    scores = np.empty(len(asked.rows), of_user.dtype)
+    one = asked.fixed[None].astype(of_user.dtype)
     for span in spans(len(asked.rows), NAIVE_BLOCK):
-        rows = asked.rows[span.start : span.stop]
-        fixed = np.broadcast_to(asked.fixed, (len(rows), len(asked.fixed)))
-        x = np.concatenate([rows, fixed] if asked.users_first else [fixed, rows], axis=1).astype(dtype, copy=False)
+        rows = asked.rows[span.start : span.stop].astype(of_user.dtype, copy=False)
+        users, labels = (rows, one) if asked.users_first else (one, rows)
+        x = np.concatenate([np.broadcast_to(side, (len(rows), side.shape[1])) for side in (users, labels)], axis=1)
         for weight, bias in layers[:-1]:
             x = x @ weight + bias
             np.maximum(x, 0, out=x)
-        scores[span.start : span.stop] = (x @ layers[-1][0] + layers[-1][1])[:, 0]
+        product = ((users @ of_user) * (labels @ of_label)).sum(axis=1)
+        scores[span.start : span.stop] = (x @ layers[-1][0] + layers[-1][1])[:, 0] + product
     return best(scores, asked.n)
 
 
-def torch_layers(net: Mlp) -> torch.nn.Module:
+class TorchModel(torch.nn.Module):
     """The model as anyone would write it."""
-    model = torch.nn.Sequential(
-        torch.nn.Linear(USER + LABEL, HALF),
-        torch.nn.ReLU(),
-        torch.nn.Linear(HALF, SECOND),
-        torch.nn.ReLU(),
-        torch.nn.Linear(SECOND, 1),
-    )
-    for layer, (weight, bias) in zip(model[::2], numpy_layers(net, np.float32), strict=True):
-        layer.load_state_dict({"weight": torch.from_numpy(weight.T.copy()), "bias": torch.from_numpy(bias)})
-    return model
+
+    def __init__(self, net: Mlp) -> None:
+        super().__init__()
+        naive = naive_of(net, np.float32)
+        first, second, last = (_linear(weight, bias) for weight, bias in naive.layers)
+        self.layers = torch.nn.Sequential(first, torch.nn.ReLU(), second, torch.nn.ReLU(), last)
+        self.of_user, self.of_label = (_linear(weight) for weight in naive.factors)
+
+    def forward(self, users: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """(n,) of (n, user) and (n, label), of which one may be a single row."""
+        pairs = torch.cat([side.expand(max(len(users), len(labels)), -1) for side in (users, labels)], dim=1)
+        product = (self.of_user(users) * self.of_label(labels)).sum(1)
+        return self.layers(pairs)[:, 0] + product  # type: ignore[no-any-return]
 
 
-def naive_torch(model: torch.nn.Module, asked: Question) -> Ints:
+def _linear(weight: Any, bias: Any = None) -> torch.nn.Linear:
+    made = torch.nn.Linear(*weight.shape, bias=bias is not None)
+    arrays = {"weight": weight.T.copy()} | ({} if bias is None else {"bias": bias})
+    made.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+    return made
+
+
+def naive_torch(model: TorchModel, asked: Question) -> Ints:
     scores = np.empty(len(asked.rows), np.float32)
-    everything, one = torch.from_numpy(asked.rows), torch.from_numpy(asked.fixed)
+    everything, one = torch.from_numpy(asked.rows), torch.from_numpy(asked.fixed)[None]
     with torch.inference_mode():
         for span in spans(len(asked.rows), NAIVE_BLOCK):
             rows = everything[span.start : span.stop]
-            fixed = one.expand(len(rows), -1)
-            pairs = torch.cat([rows, fixed] if asked.users_first else [fixed, rows], dim=1)
-            scores[span.start : span.stop] = model(pairs)[:, 0].numpy()
+            scores[span.start : span.stop] = model(*((rows, one) if asked.users_first else (one, rows))).numpy()
     return best(scores, asked.n)
 
 
@@ -137,8 +158,8 @@ def best(scores: Floats, n: int) -> Ints:
 
 def faster_naive(net: Mlp, asked: Question) -> tuple[str, Callable[[Question], Ints]]:
     ways = {
-        "numpy": partial(naive_numpy, numpy_layers(net, np.float32)),
-        "torch": partial(naive_torch, torch_layers(net)),
+        "numpy": partial(naive_numpy, naive_of(net, np.float32)),
+        "torch": partial(naive_torch, TorchModel(net)),
     }
     some = asked._replace(rows=asked.rows[: 8 * NAIVE_BLOCK])
     race = harness.alternate(lambda: ways["torch"](some), lambda: ways["numpy"](some), 3)
@@ -149,7 +170,7 @@ def faster_naive(net: Mlp, asked: Question) -> tuple[str, Callable[[Question], I
 def torch_products(net: Mlp, rows: int) -> Callable[[], object]:
     """The product of the second layer alone, of as many rows, as fast as torch does it from memory."""
     step = min(rows, 65_536)
-    first, weight = torch.rand(step, HALF), torch.from_numpy(net.W2_columns)
+    first, weight = torch.rand(step, FIRST), torch.from_numpy(net.W2_columns)
     out = torch.empty(step, SECOND)
 
     def products() -> None:
@@ -169,7 +190,7 @@ def one_way(scorer: Scorer, way: str, questions: list[Question], rounds: int) ->
     race = harness.alternate(lambda: ours(asked.fixed, asked.n), lambda: naive(asked), rounds)
     products = torch_products(scorer.mlp, len(asked.rows))
     share = harness.alternate(lambda: ours(asked.fixed, asked.n), products, rounds)
-    truth = numpy_layers(scorer.mlp, np.float64)
+    truth = naive_of(scorer.mlp, np.float64)
     wanted = [naive_numpy(truth, one) for one in questions]
     same = all((ours(one.fixed, one.n).rows == rows).all() for one, rows in zip(questions, wanted, strict=True))
     rounded = f"{(naive(asked) == wanted[0]).mean():.2%}"
@@ -235,8 +256,7 @@ def exactly(scorer: Scorer, label: Floats, n: int) -> int:
     """How many rows of an audience are scored in float64."""
     half = scorer.exact.labels.halves(label[None])
     stored = half.astype(np.float32)
-    norms, errors = np.linalg.norm(half, axis=1), np.linalg.norm(half - stored, axis=1)
-    off = scorer.bound.most(scorer.users.norm, scorer.users.error, norms, errors)
+    off = scorer.bound.most(scorer.users.norm, scorer.users.error, half, stored)
     fixed = fast.fix(scorer.mlp, stored)
     rough = fast.scores(scorer.mlp, scorer.users.halves, fixed, None, scorer.threads, scorer.block)[0]
     return len(topk.candidates(rough, n, float(off[0])))

@@ -34,7 +34,7 @@ from merit.evaluation.predictions import select
 from merit.labels import encoders, policy, space
 from merit.labels.space import LabelSpace
 from merit.propensity.calibrate import Calibration
-from merit.retrieval import additions, diverse, mlp, shortlist, store, verticals
+from merit.retrieval import additions, diverse, mlp, shortlist, store, topk, verticals
 from merit.retrieval.exact import Doubles, Exact
 from merit.retrieval.repeats import Repeats
 from merit.retrieval.scorer import Lists, Scorer
@@ -168,6 +168,7 @@ class Model:
 
     def _at_most(self, k: int) -> NDArray[np.bool_]:
         """The live labels, of which there must be k."""
+        topk.require_count(k, "labels")
         live = self.labels.live_mask()
         if k > live.sum():
             raise DataError(f"There are {live.sum():,} live interests; ask for no more than that (k = {k:,}).")
@@ -191,6 +192,7 @@ class Model:
 
     def audience(self, interest: str | Interest, n: int = 100, among: Any = None) -> pl.DataFrame:
         """The n users most likely to want an interest, of all or `among` some."""
+        topk.require_count(n, "users")
         wanted = self.interest(interest)
         eligible = None
         if among is not None:

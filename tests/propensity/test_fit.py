@@ -39,9 +39,9 @@ def _fitted(negatives, epochs=12):
     hits = np.concatenate([np.isin(gold[row], said[row]) for row in range(USERS)]).astype(np.int32)
     counts = np.ones(len(mined.values), np.int32)
     vectors = np.eye(LABELS, dtype=np.float32)
-    sampler = make_sampler(gold, hits, mined, counts, np.ones(LABELS, bool), vectors, negatives)
+    sampler = make_sampler(gold, hits, mined, counts, np.ones(LABELS, bool), negatives)
     torch.manual_seed(0)
-    config = PropensityConfig(labels=2, width=16, layers=1, heads=2, hidden=64, second=16, dropout=0.0)
+    config = PropensityConfig(labels=2, width=16, layers=1, heads=2, hidden=64, second=16, dropout=0.0, own=0)
     model = Propensity(config, 4, LABELS, torch.ones(LABELS, dtype=torch.bool))
     losses = fit(model, kept, sampler, vectors, FitConfig(epochs=epochs, learning_rate=5e-3, batch_size=128), 1)
     with torch.inference_mode():
@@ -57,7 +57,7 @@ def _fitted(negatives, epochs=12):
     ids=["random alone", "mined, popular and random"],
 )
 def test_scores_are_log_odds_at_natural_prevalence_whatever_the_shares(negatives):
-    found, truth, losses = _fitted(negatives.model_copy(update={"max_similarity": 1.0}))
+    found, truth, losses = _fitted(negatives)
     assert losses[-1] < losses[0]
     error = np.abs(np.log(found) - np.log(truth))
     assert error.mean() < 0.25, f"off by a factor {np.exp(error.mean()):.2f} on average"
@@ -70,7 +70,7 @@ def test_a_loss_that_is_not_a_number_stops_the_training():
         vectors = np.eye(LABELS, dtype=np.float32)
         nothing = Ragged(np.zeros(USERS + 1, np.int64), np.zeros(0, np.int32))
         hits, counts = np.zeros(len(gold.values), np.int32), np.zeros(0, np.int32)
-        sampler = make_sampler(gold, hits, nothing, counts, np.ones(LABELS, bool), vectors, NegativesConfig())
+        sampler = make_sampler(gold, hits, nothing, counts, np.ones(LABELS, bool), NegativesConfig())
         config = PropensityConfig(labels=2, width=8, heads=2)
         model = Propensity(config, 4, LABELS, torch.ones(LABELS, dtype=torch.bool))
         fit(model, broken, sampler, vectors, FitConfig(epochs=1), 1)

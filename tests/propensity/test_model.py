@@ -15,10 +15,12 @@ def _model(trained=(True, True, False, True)):
     return model.eval()
 
 
-def test_the_split_first_layer_is_the_layer_over_the_concatenation():
-    """The slow twin concatenates [user; label vector] and applies three ordinary layers."""
+def test_a_score_is_the_mlp_over_the_concatenation_and_the_product_of_factors():
+    """The slow twin concatenates [user; label vector], applies three ordinary layers, and adds the product."""
     model = _model()
-    users, vectors = torch.randn(5, 16), model.labels(torch.randn(4, 6), torch.arange(4))
+    with torch.no_grad():
+        model.of_text.normal_()
+    users, vectors = torch.randn(5, 20), model.labels(torch.randn(4, 6), torch.arange(4))
     weight = torch.cat([model.of_user.weight, model.of_label.weight], dim=1)
     split = model.score(model.user_halves(users)[:, None], model.label_halves(vectors))
     for row in range(5):
@@ -26,7 +28,9 @@ def test_the_split_first_layer_is_the_layer_over_the_concatenation():
             first = torch.relu(weight @ torch.cat([users[row], vectors[column]]) + model.of_user.bias)
             second = torch.relu(model.second.weight @ first + model.second.bias)
             whole = model.last.weight @ second + model.last.bias
-            torch.testing.assert_close(split[row, column], whole[0], rtol=1e-5, atol=1e-5)
+            text, own = vectors[column][:6], vectors[column][6:]
+            product = sum(users[row][16 + each] * (own[each] + model.of_text[each] @ text) for each in range(4))
+            torch.testing.assert_close(split[row, column], whole[0] + product, rtol=1e-5, atol=1e-5)
 
 
 def test_what_stands_behind_the_last_label_changes_nothing():
@@ -34,12 +38,12 @@ def test_what_stands_behind_the_last_label_changes_nothing():
     states = torch.randn(2, 3, 10)
     other = states.clone()
     other[:, 2] = 99.0
-    counts, histories = torch.tensor([2, 2]), torch.randn(2, 10)
-    torch.testing.assert_close(model.users(states, counts, histories), model.users(other, counts, histories))
+    rest = torch.tensor([2, 2]), torch.randn(2, 10), torch.randn(2, 3)
+    torch.testing.assert_close(model.users(states, *rest), model.users(other, *rest))
 
 
 def test_a_user_without_labels_still_has_a_vector():
-    vector = _model().users(torch.zeros(1, 3, 10), torch.tensor([0]), torch.zeros(1, 10))
+    vector = _model().users(torch.zeros(1, 3, 10), torch.tensor([0]), torch.zeros(1, 10), torch.zeros(1, 3))
     assert torch.isfinite(vector).all()
 
 
@@ -50,14 +54,28 @@ def test_only_labels_that_were_trained_on_have_numbers_of_their_own():
     assert (vectors[:, 6:] != 0).any(1).tolist() == [True, True, False, True, False, False]
 
 
+def test_dropped_labels_have_nothing_of_their_own():
+    torch.manual_seed(0)
+    vectors = _model((True,) * 1000).labels(torch.zeros(1000, 6), torch.arange(1000), dropped=0.3)
+    assert 0.25 < (vectors[:, 6:] == 0).all(1).float().mean() < 0.35
+
+
+def test_without_numbers_of_their_own_there_is_no_product():
+    config = CONFIG.model_copy(update={"own": 0})
+    model = Propensity(config, 10, 6, torch.ones(4, dtype=torch.bool)).eval()
+    users = model.users(torch.randn(2, 3, 10), torch.tensor([3, 3]), torch.randn(2, 6), torch.zeros(2, 0))
+    assert users.shape == (2, 16)
+    assert model.user_halves(users).shape == model.label_halves(torch.randn(2, 6)).shape == (2, 24)
+
+
 def test_the_vectors_of_one_user_do_not_depend_on_the_company():
     model = _model()
-    inputs = torch.randn(7, 3, 10), torch.tensor([3, 3, 2, 1, 3, 2, 3]), torch.randn(7, 10)
+    inputs = torch.randn(7, 3, 10), torch.tensor([3, 3, 2, 1, 3, 2, 3]), torch.randn(7, 10), torch.randn(7, 3)
     alone = torch.cat([model.users(*(each[row : row + 1] for each in inputs)) for row in range(7)])
     np.testing.assert_allclose(model.users(*inputs).detach(), alone.detach(), atol=1e-5)
 
 
-def test_a_history_is_the_mean_of_its_label_vectors_by_how_often_they_occur():
+def test_a_history_is_the_mean_of_its_label_vectors_and_the_sum_of_what_they_say():
     """The slow twin adds them up one by one."""
     model = _model()
     history = Ragged.of([[0, 2], [], [1, 2, 3]])
@@ -68,8 +86,11 @@ def test_a_history_is_the_mean_of_its_label_vectors_by_how_often_they_occur():
     found = user_vectors(model, Known(states, history, times).take(rows), texts)
     table = model.labels(torch.from_numpy(texts), torch.arange(4))
     for place, row in enumerate(rows.tolist()):
-        own = np.log1p(times[history.offsets[row] : history.offsets[row + 1]])
-        mean = sum((w / own.sum() * table[label] for w, label in zip(own, history[row], strict=True)), torch.zeros(10))
+        often = np.log1p(times[history.offsets[row] : history.offsets[row + 1]])
+        mean, said = torch.zeros(10), torch.zeros(3)
+        for weight, label in zip(often.tolist(), history[row].tolist(), strict=True):
+            mean += weight / often.sum() * table[label].detach()
+            said += weight / np.sqrt((often**2).sum()) * model.says[label].detach() * model.trained[label]
         values = torch.from_numpy(states.values[row].astype(np.float32))
-        slow = model.users(values[None], torch.tensor([int(states.counts[row])]), mean[None].float())
+        slow = model.users(values[None], torch.tensor([int(states.counts[row])]), mean[None], said[None])
         torch.testing.assert_close(found[place], slow[0], rtol=1e-4, atol=1e-5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,16 +17,14 @@ from merit.retrieval.quantise import DTYPES, Form
 from tests.retrieval.worlds import naive_score, weights
 
 
-def errors(net: Mlp, users: np.ndarray, label: np.ndarray, form: Form) -> tuple[np.ndarray, float]:
-    """(users,) of |float32 − float64| against one label, and the bound."""
+def errors(net: Mlp, users: np.ndarray, label: np.ndarray, form: Form, fixed: str = "<f4") -> tuple[np.ndarray, float]:
+    """(users,) of |float32 − float64| against one label, and the bound. `fixed`: the type the label's half goes by."""
     exact = Exact.of(net)
     side = store.hold("users", users, exact.users, halves_form=form)
     half = exact.labels.halves(label[None])
-    stored = half.astype(np.float32)
+    stored = half.astype(fixed).astype(np.float32)
     rough = fast.scores(net, side.halves, fast.fix(net, stored), None, 1, 64)[0]
-    off = Bound.of(net).most(
-        side.norm, side.error, np.linalg.norm(stored, axis=1).astype(float), np.linalg.norm(half - stored, axis=1)
-    )
+    off = Bound.of(net).most(side.norm, side.error, half, stored)
     return np.abs(rough - exact.scores(exact.users.halves(users), half[0])), float(off[0])
 
 
@@ -34,22 +34,48 @@ def errors(net: Mlp, users: np.ndarray, label: np.ndarray, form: Form) -> tuple[
     st.sampled_from(sorted(DTYPES)),
     st.integers(1, 80),
     st.integers(1, 20),
-    st.sampled_from([1e-4, 1.0, 300.0]),
+    st.integers(0, 70),
+    st.sampled_from([1e-4, 1.0, 100.0]),
+    st.sampled_from([0.0, 1.0]),
 )
-def test_no_score_is_off_by_more(seed: int, form: Form, half: int, second: int, scale: float) -> None:
+def test_no_score_is_off_by_more(
+    seed: int, form: Form, first: int, second: int, factors: int, scale: float, layers: float
+) -> None:
     rng = np.random.default_rng(seed)
-    net = weights(rng, 5, 7, half, second)
+    net = weights(rng, 5, 7, first, second, factors)
+    net = replace(net, w3=net.w3 * np.float32(layers), d3=net.d3 * layers)  # at 0 there is nothing but the product
     users = rng.standard_normal((50, 5), dtype=np.float32) * np.float32(scale) * rng.pareto(1.5, (50, 1)).clip(0, 20)
     label = rng.standard_normal(7, dtype=np.float32)
     found, off = errors(net, users.astype(np.float32), label, form)
     assert (found <= off).all()
 
 
+@pytest.mark.parametrize(
+    ("whole", "form", "fixed"),
+    [(False, "int8", "<f4"), (True, "float32", "<f2"), (True, "float32", "<f4")],
+    ids=["the stored factors", "the fixed factors", "the rounding of the product"],
+)
+def test_each_way_in_which_a_product_can_be_off_is_in_the_bound(whole: bool, form: Form, fixed: str) -> None:
+    """Silent layers, and one way at a time: without its part of the bound, scores are off by more."""
+    rng = np.random.default_rng(3)
+    net = weights(rng, 64, 64, 1, 1, 64)
+    net = replace(net, W_u=net.W_u * 0, W_e=net.W_e * 0, d1=net.d1 * 0, w3=net.w3 * 0, d3=0.0)
+    if whole:
+        net = replace(net, P_u=np.eye(64, dtype=np.float32), P_e=np.eye(64, dtype=np.float32))  # float32 loses nothing
+    users, label = rng.standard_normal((500, 64), dtype=np.float32), rng.standard_normal(64, dtype=np.float32)
+    found, off = errors(net, users, label, form, fixed)
+    assert 0 < found.max() <= off
+
+
 @pytest.mark.parametrize(("form", "widest"), [("float32", 0.02), ("float16", 0.05), ("int8", 1.0)])
 def test_at_the_default_sizes_it_is_a_small_part_of_the_spread_of_scores(form: Form, widest: float) -> None:
     rng = np.random.default_rng(0)
-    net = weights(rng, 128, 384, 256, 64)
-    scaled = Mlp(net.W_u / 11, net.W_e, net.d1 * 0, net.W2 / 11, net.d2 * 0, net.w3 / 6, net.d3)
+    net = weights(rng, 128, 384, 256, 64, 64)
+    scaled = replace(
+        net,
+        **{"W_u": net.W_u / 11, "d1": net.d1 * 0, "W2": net.W2 / 11, "d2": net.d2 * 0, "w3": net.w3 / 6},
+        **{"P_u": net.P_u / 33, "P_e": net.P_e / 3},
+    )
     users, label = rng.standard_normal((2_000, 128), dtype=np.float32), rng.standard_normal(384, dtype=np.float32)
     found, off = errors(scaled, users, label / np.float32(np.linalg.norm(label)), form)
     spread = np.std([naive_score(scaled, user, label / np.float32(np.linalg.norm(label))) for user in users[:200]])

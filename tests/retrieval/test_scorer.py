@@ -29,6 +29,7 @@ worlds = st.builds(
     form=st.sampled_from(sorted(DTYPES)),
     threads=st.integers(1, 3),
     block=st.integers(1, 50),
+    factors=st.sampled_from([0, 1, 4, 21]),
 )
 shares = st.sampled_from([0.0, 0.2, 0.7, 1.0])
 
@@ -86,13 +87,16 @@ def ranked(lists: Lists) -> list[Ranked]:
     ]
 
 
-def test_the_same_for_any_block_number_of_threads_and_storage() -> None:
-    one = world(5, users=700, kind="close")
-    wanted = one.audience(labels_of(one)[0], 300)
+@pytest.mark.parametrize("factors", [0, 4, 64])
+def test_the_same_for_any_block_number_of_threads_and_storage(factors: int) -> None:
+    one = world(5, users=700, kind="close", factors=factors)
+    label = labels_of(one)[0]
+    wanted = one.audience(label, 300)
+    assert wanted.rows.tolist() == naive_best(naive_scores(one, users_of(one), label[None])[:, 0], 300)
     for form in DTYPES:
         for threads, block in ((1, 1), (2, 64), (3, 97), (2, 10_000)):
-            other = world(5, users=700, kind="close", form=form, threads=threads, block=block)
-            found = other.audience(labels_of(other)[0], 300)
+            other = world(5, users=700, kind="close", form=form, threads=threads, block=block, factors=factors)
+            found = other.audience(label, 300)
             assert (found.rows == wanted.rows).all()
             assert (found.scores == wanted.scores).all()
 
@@ -106,7 +110,7 @@ def test_float32_alone_would_get_the_order_wrong() -> None:
 
 
 def test_a_model_that_never_wakes_ranks_by_row() -> None:
-    scorer = world(3)
+    scorer = world(3, factors=0)
     asleep = Scorer(replace(scorer.mlp, d2=np.full_like(scorer.mlp.d2, -1e6)), scorer.users, scorer.labels)
     rows, scores = asleep.audience(labels_of(scorer)[0], 9)
     assert rows.tolist() == list(range(9))
@@ -147,6 +151,19 @@ def test_the_check_of_the_blas_sees_rows_that_differ(monkeypatch: pytest.MonkeyP
     assert Exact.of(net).tile == exact_module.TILE
     monkeypatch.setattr(exact_module.Layer, "fill", uneven)
     assert Exact.of(net).tile == 1
+
+
+def test_the_check_of_the_blas_sees_products_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Exact._tail
+
+    def uneven(exact: Exact, joined: np.ndarray, second: np.ndarray) -> np.ndarray:
+        products = joined[50:, len(exact.W2) :]
+        products[:] = np.nextafter(products, np.inf)
+        return plain(exact, joined, second)
+
+    monkeypatch.setattr(Exact, "_tail", uneven)
+    assert Exact.of(world(2, factors=0).mlp).tile == exact_module.TILE
+    assert Exact.of(world(2).mlp).tile == 1
 
 
 def test_callers_in_several_threads_get_the_same_and_leave_the_blas_as_it_was() -> None:
@@ -194,10 +211,10 @@ def test_nothing_is_ranked_where_nobody_is_eligible() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_halves_that_are_not_numbers_are_named(bad: float) -> None:
+@pytest.mark.parametrize(("bad", "column"), [(np.nan, 3), (np.inf, 3), (np.nan, -1), (np.inf, -1), (-np.inf, -1)])
+def test_halves_that_are_not_numbers_are_named(bad: float, column: int) -> None:
     scorer = world(1)
-    scorer.users.halves.codes[17, 3] = bad
+    scorer.users.halves.codes[17, column] = bad
     with pytest.raises(DamagedArtifact, match=r"Row 17 of users .* Make the folder again"):
         scorer.audience(labels_of(scorer)[0], 5)
     scorer.labels.halves.codes[9] = bad

@@ -14,11 +14,19 @@ lists = st.lists(st.lists(st.integers(0, 29), max_size=25), min_size=1, max_size
 
 
 @settings(max_examples=50, deadline=None)
-@given(lists, st.integers(0, 2**32), st.sampled_from(KINDS), st.integers(1, 12), st.integers(1, 40), st.booleans())
+@given(
+    lists,
+    st.integers(0, 2**32),
+    st.sampled_from(KINDS),
+    st.integers(1, 12),
+    st.integers(1, 40),
+    st.booleans(),
+    st.sampled_from([0, 4]),
+)
 def test_candidates_are_ranked_as_one_by_one(
-    wanted: list[list[int]], seed: int, kind: str, k: int, block: int, masked: bool
+    wanted: list[list[int]], seed: int, kind: str, k: int, block: int, masked: bool, factors: int
 ) -> None:
-    scorer = world(seed, kind=kind, threads=2, block=block)
+    scorer = world(seed, kind=kind, threads=2, block=block, factors=factors)
     rng = np.random.default_rng(seed)
     users, live = rng.integers(0, 40, len(wanted)), rng.random(30) < 0.6
     slow = naive_scores(scorer, users_of(scorer), labels_of(scorer))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import numpy as safetensors
 
 from merit.data.ragged import Ragged
 from merit.errors import DamagedArtifact, DataError, StorageError
@@ -83,10 +84,10 @@ def test_a_file_cut_while_it_is_open_is_noticed_before_it_is_used(tmp_path: Path
 def test_arrays_of_another_shape_form_or_model_are_refused(tmp_path: Path) -> None:
     scorer = world(4)
     folder = written(tmp_path, scorer)
-    np.save(folder / "halves.npy", np.zeros((40, 15), np.float32))
-    with pytest.raises(DamagedArtifact, match=r"float32 \(40, 15\), but float32 \(40, 16\)"):
+    np.save(folder / "halves.npy", np.zeros((40, 16), np.float32))  # without factors
+    with pytest.raises(DamagedArtifact, match=r"float32 \(40, 16\), but float32 \(40, 20\)"):
         store.read(folder, scorer.exact.users)
-    np.save(folder / "halves.npy", np.asfortranarray(np.zeros((40, 16), np.float32)))
+    np.save(folder / "halves.npy", np.asfortranarray(np.zeros((40, 20), np.float32)))
     with pytest.raises(DamagedArtifact, match="did not write"):
         store.read(folder, scorer.exact.users)
     with pytest.raises(DamagedArtifact, match="another propensity model"):
@@ -128,14 +129,20 @@ def test_released_rows_can_be_read_again(tmp_path: Path) -> None:
         assert (mapped.array == before).all()
 
 
-def test_weights_come_back_and_must_fit() -> None:
-    net = weights(np.random.default_rng(0), 5, 7, 16, 6)
-    again = mlp.load(net.arrays())
-    assert all((again.arrays()[name] == array).all() for name, array in net.arrays().items())
+@pytest.mark.parametrize("factors", [0, 3])
+def test_weights_come_back_and_must_fit(factors: int) -> None:
+    net = weights(np.random.default_rng(0), 5, 7, 16, 6, factors)
+    again = mlp.load(safetensors.load(safetensors.save(net.arrays())))
+    assert all(np.array_equal(again.arrays()[name], array) for name, array in net.arrays().items())
     assert Exact.of(again).users.fingerprint == Exact.of(net).users.fingerprint
     with pytest.raises(DamagedArtifact, match="W2 of the scorer"):
         mlp.load(net.arrays() | {"W2": net.W2[:, :-1]})
-    with pytest.raises(DamagedArtifact, match="no array W_u"):
-        mlp.load({name: array for name, array in net.arrays().items() if name != "W_u"})
+    with pytest.raises(DamagedArtifact, match="P_e of the scorer"):
+        mlp.load(net.arrays() | {"P_e": np.zeros((factors + 1, 7))})
+    with pytest.raises(DamagedArtifact, match="P_u of the scorer"):
+        mlp.load(net.arrays() | {"P_u": net.P_u[:, :-1]})
+    for lost in net.arrays():
+        with pytest.raises(DamagedArtifact, match=f"no array {lost}"):
+            mlp.load({name: array for name, array in net.arrays().items() if name != lost})
     with pytest.raises(DamagedArtifact, match="not numbers"):
         mlp.load(net.arrays() | {"d2": np.full(6, np.nan)})

@@ -29,15 +29,19 @@ def numbers(rng: np.random.Generator, shape: tuple[int, ...], kind: Kind) -> Flo
     return rng.standard_normal(shape, dtype=np.float32)
 
 
-def weights(rng: np.random.Generator, user: int, label: int, half: int, second: int, kind: Kind = "any") -> Mlp:
+def weights(
+    rng: np.random.Generator, user: int, label: int, first: int, second: int, factors: int, kind: Kind = "any"
+) -> Mlp:
     shapes: dict[str, tuple[int, ...]] = {
-        "W_u": (half, user),
-        "W_e": (half, label),
-        "d1": (half,),
-        "W2": (second, half),
+        "W_u": (first, user),
+        "W_e": (first, label),
+        "d1": (first,),
+        "W2": (second, first),
         "d2": (second,),
         "w3": (second,),
         "d3": (1,),
+        "P_u": (factors, user),
+        "P_e": (factors, label),
     }
     return mlp.load(
         {name: numbers(rng, shape, "whole" if kind == "whole" else "any") for name, shape in shapes.items()}
@@ -52,10 +56,11 @@ def world(
     form: Form = "float32",
     threads: int = 1,
     block: int | None = None,
+    factors: int = 4,
 ) -> Scorer:
     """A third of the users and of the labels are copies of others; `form` is how the halves are stored."""
     rng = np.random.default_rng(seed)
-    net = weights(rng, 5, 7, 16, 6, kind)
+    net = weights(rng, 5, 7, 16, 6, factors, kind)
     exact = Exact.of(net)
     sides = []
     for name, count, layer in (("users", users, exact.users), ("labels", labels, exact.labels)):
@@ -70,7 +75,8 @@ def naive_score(net: Mlp, user: Floats, label: Floats) -> float:
     wide = {name: array.astype(np.float64) for name, array in net.arrays().items()}
     first = np.hstack([wide["W_u"], wide["W_e"]]) @ np.concatenate([user, label]).astype(np.float64) + wide["d1"]
     second = wide["W2"] @ np.maximum(first, 0) + wide["d2"]
-    return float(wide["w3"] @ np.maximum(second, 0) + net.d3)
+    product = (wide["P_u"] @ user.astype(np.float64)) @ (wide["P_e"] @ label.astype(np.float64))
+    return float(wide["w3"] @ np.maximum(second, 0) + net.d3 + product)
 
 
 def naive_scores(scorer: Scorer, users: Floats, labels: Floats) -> Doubles:

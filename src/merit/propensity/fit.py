@@ -24,9 +24,9 @@ FASTER = 20
 
 
 class FitConfig(Frozen):
-    epochs: int = Field(6, ge=1)
-    batch_size: int = Field(256, ge=1)
-    learning_rate: float = Field(2e-3, gt=0)
+    epochs: int = Field(1, ge=1)
+    batch_size: int = Field(64, ge=1)
+    learning_rate: float = Field(1e-3, gt=0)
     weight_decay: float = Field(0.01, ge=0)
 
 
@@ -73,9 +73,12 @@ def fit(
 
 
 def _groups(model: Propensity, config: FitConfig) -> list[dict[str, Any]]:
-    """The few numbers about repeats must travel far, and Adam moves every number by about the rate a step."""
-    few = [model.repeat, model.repeat_own]
-    rest = [value for value in model.parameters() if not any(value is each for each in few)]
+    """The few numbers about repeats must travel far, and Adam moves every number by about the rate a step.
+
+    What the product is made of stays as it was trained, against all labels.
+    """
+    few, still = [model.repeat, model.repeat_own], [model.own, model.says, model.of_text]
+    rest = [value for value in model.parameters() if not any(value is each for each in (*few, *still))]
     return [
         {"params": rest, "lr": config.learning_rate, "weight_decay": config.weight_decay},
         {"params": few, "lr": FASTER * config.learning_rate, "weight_decay": 0.0},
@@ -83,11 +86,12 @@ def _groups(model: Propensity, config: FitConfig) -> list[dict[str, Any]]:
 
 
 def _start_at_prevalence(model: Propensity, sampler: Sampler) -> None:
-    """Before training every pair is as likely as the average one: epochs would be spent on finding that out."""
+    """Without a product, every pair begins as likely as the average one: epochs would be spent on finding that out."""
     share = len(sampler.gold.values) / (len(sampler.gold) * len(sampler.live))
     with torch.no_grad():
         model.last.weight.mul_(0.1)
-        model.last.bias.fill_(math.log(share / (1 - share)))
+        if not model.factors:
+            model.last.bias.fill_(math.log(share / (1 - share)))
 
 
 def batch_loss(
@@ -112,18 +116,29 @@ def batch_loss(
 
 
 def user_vectors(model: Propensity, known: Inputs, vectors: Floats) -> Tensor:
-    """(B, width). `vectors` are the text vectors of all labels; only those in these histories are looked at."""
+    """(B, width + factors). `vectors` are the text vectors of all labels; only those in these histories are read."""
     labels, place = np.unique(known.labels, return_inverse=True)
     table = model.labels(torch.from_numpy(vectors[labels]), torch.from_numpy(labels))
-    histories = embedding_bag(
+    histories = _sums(known, place, table, known.shares)
+    return model.users(torch.from_numpy(known.states), torch.from_numpy(known.counts), histories, said(model, known))
+
+
+def said(model: Propensity, known: Inputs) -> Tensor:
+    """(B, factors - 1): what the labels of the histories say."""
+    labels, place = np.unique(known.labels, return_inverse=True)
+    return _sums(known, place, model.sayings(torch.from_numpy(labels)), known.weights)
+
+
+def _sums(known: Inputs, place: Ints, table: Tensor, weights: Floats) -> Tensor:
+    """(B, D): rows of the table, weighted and added up by user."""
+    return embedding_bag(
         torch.from_numpy(place),
         table,
         torch.from_numpy(known.offsets),
         mode="sum",
-        per_sample_weights=torch.from_numpy(known.shares),
+        per_sample_weights=torch.from_numpy(weights),
         include_last_offset=True,
     )
-    return model.users(torch.from_numpy(known.states), torch.from_numpy(known.counts), histories)
 
 
 def _cross_entropy(scores: Tensor, right: Pairs, wrong: Pairs) -> Tensor:

@@ -1,12 +1,13 @@
 """score(user, label): a transformer over a user's states and history, and an MLP over [user; label vector].
 
 The generator's states are one token each; the labels of the history, a mean of their vectors by how often they occur,
-are one more: what a linear model knows, this one should know too.
+are one more. The MLP's first layer is split, W [u; e] = W_u u + W_e e: each half is computed once per user and once per
+label, and a pair costs the remaining two layers only.
 
-The MLP's first layer is split, W [u; e] = W_u u + W_e e: each half is computed once per user and once per label, and
-a pair costs the remaining two layers only. Behind its text vector a label has a few numbers of its own, learnt (what
-its text does not say: how popular it is, who buys it). They are zero for a label that training has not seen, and
-training sets them to zero at random, so that the text has learnt to stand alone.
+Beside the MLP stands a product, p_u · q_c. Every label that training has seen has numbers of its own behind its text
+vector; they and what its text says of them are q_c. p_u is the sum of what the labels of a history say, and a one, so
+that a label's last number is how popular it is. That is a linear model of the history of low rank. A pair costs next
+to nothing, so it is trained against all labels at once (see `factors`): what a linear model knows, this one knows too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.functional import embedding, linear
 
 from merit.config import Frozen
 
@@ -29,9 +31,8 @@ class PropensityConfig(Frozen):
     """Of the MLP's first layer: what is stored for every user and label."""
     second: int = Field(64, ge=4)
     dropout: float = Field(0.1, ge=0, lt=1)
-    own: int = Field(32, ge=0)
-    """Numbers of its own that a label seen in training has behind its text vector."""
-    own_dropout: float = Field(0.3, ge=0, lt=1)
+    own: int = Field(64, ge=0)
+    """Numbers of its own that a label seen in training has behind its text vector; 0 for no product: the paper."""
 
 
 class Propensity(nn.Module):
@@ -43,7 +44,6 @@ class Propensity(nn.Module):
         """`trained`: by label of the space, whether training sees it."""
         super().__init__()
         self.register_buffer("trained", trained)
-        self.own_dropout = config.own_dropout
         self.scale = nn.LayerNorm(state_width)
         self.enter = nn.Linear(state_width, config.width)
         self.enter_history = nn.Linear(vector_width + config.own, config.width)
@@ -54,51 +54,78 @@ class Propensity(nn.Module):
         self.encoder = nn.TransformerEncoder(
             layer, config.layers, norm=nn.LayerNorm(config.width), enable_nested_tensor=False
         )
-        self.of_user = nn.Linear(config.width, config.hidden)
-        self.own = nn.Parameter(0.1 * torch.randn(len(trained), config.own))
+        self.of_user = nn.Linear(config.width + config.own, config.hidden)
         self.of_label = nn.Linear(vector_width + config.own, config.hidden, bias=False)
+        self.own = nn.Parameter(0.1 * torch.randn(len(trained), config.own))
+        self.says = nn.Parameter(0.1 * torch.randn(len(trained), max(0, config.own - 1)))
+        self.of_text = nn.Parameter(torch.zeros(config.own, vector_width))
         self.repeat = nn.Parameter(torch.zeros(3))
         self.repeat_own = nn.Parameter(torch.zeros(config.own))
         self.second = nn.Linear(config.hidden, config.second)
         self.last = nn.Linear(config.second, 1)
 
-    def users(self, states: Tensor, counts: Tensor, histories: Tensor) -> Tensor:
-        """(B, width): the vector of each user.
+    @property
+    def factors(self) -> int:
+        """Numbers whose product stands beside the MLP."""
+        return self.own.shape[1]
 
-        From states (B, k, state width), the number of them that are there (B,), and the mean label vector of each
-        history (B, text + own).
+    def users(self, states: Tensor, counts: Tensor, histories: Tensor, said: Tensor) -> Tensor:
+        """(B, width + factors): the vector of each user.
+
+        From states (B, k, state width), the number of them that are there (B,), the mean label vector of each history
+        (B, text + own), and what its labels say (B, factors - 1).
         """
         history = self.enter_history(histories)[:, None]
         entered = torch.cat([history, self.enter(self.scale(states))], dim=1) + self.place
         missing = torch.arange(entered.shape[1], device=states.device) > counts[:, None]
         read = self.encoder(entered, src_key_padding_mask=missing)
         kept = (~missing).to(read.dtype)[..., None]
-        vectors: Tensor = (read * kept).sum(1) / kept.sum(1)
-        return vectors
+        return torch.cat([(read * kept).sum(1) / kept.sum(1), self.user_factors(said)], dim=1)
+
+    def user_factors(self, said: Tensor) -> Tensor:
+        """(B, factors): they end with a one."""
+        return torch.cat([said, said.new_ones(len(said), min(1, self.factors))], dim=1)
+
+    def label_factors(self, vectors: Tensor) -> Tensor:
+        """(C, factors): a label's own numbers, and what its text says of them."""
+        text = self.of_text.shape[1]
+        return vectors[:, text:] + linear(vectors[:, :text], self.of_text)
 
     def user_halves(self, vectors: Tensor) -> Tensor:
-        """(B, hidden)"""
-        halves: Tensor = self.of_user(vectors)
-        return halves
-
-    def labels(self, texts: Tensor, labels: Tensor) -> Tensor:
-        """(C, text + own): from text vectors and numbers in the label space; -1 for a phrase that is no label."""
-        known = (labels >= 0) & (labels < len(self.own))
-        place = torch.where(known, labels, 0)
-        used = known & self.trained[place]
-        if self.training:
-            used = used & (torch.rand(len(labels), device=labels.device) >= self.own_dropout)
-        return torch.cat([texts, self.own[place] * used[:, None]], dim=1)
+        """(B, hidden + factors)"""
+        return torch.cat([self.of_user(vectors), vectors[:, vectors.shape[1] - self.factors :]], dim=1)
 
     def label_halves(self, vectors: Tensor) -> Tensor:
-        """(C, hidden)"""
-        halves: Tensor = self.of_label(vectors)
-        return halves
+        """(C, hidden + factors)"""
+        return torch.cat([self.of_label(vectors), self.label_factors(vectors)], dim=1)
+
+    def labels(self, texts: Tensor, labels: Tensor, dropped: float = 0.0) -> Tensor:
+        """(C, text + own): from text vectors and numbers in the label space; -1 for a phrase that is no label.
+
+        So many are `dropped` at random: they have nothing of their own, so that the text learns to stand alone.
+        """
+        used, place = self._seen(labels)
+        if dropped:
+            used = used & (torch.rand(len(labels), device=labels.device) >= dropped)
+        return torch.cat([texts, embedding(place, self.own) * used[:, None]], dim=1)
+
+    def sayings(self, labels: Tensor) -> Tensor:
+        """(C, factors - 1): what each of these labels says of a user who had it."""
+        used, place = self._seen(labels)
+        return embedding(place, self.says) * used[:, None]
+
+    def _seen(self, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Which labels training has seen, and where their numbers are."""
+        known = (labels >= 0) & (labels < len(self.own))
+        place = torch.where(known, labels, 0)
+        return known & self.trained[place], place
 
     def score(self, user_halves: Tensor, label_halves: Tensor) -> Tensor:
-        """Log-odds of pairs: the halves are added as they are broadcast, the last dimension is the hidden one."""
-        first = torch.relu(user_halves + label_halves)
-        scores: Tensor = self.last(torch.relu(self.second(first)))[..., 0]
+        """Log-odds of pairs: the halves are broadcast, the last dimension is hidden + factors."""
+        hidden = self.of_user.out_features
+        first = torch.relu(user_halves[..., :hidden] + label_halves[..., :hidden])
+        product = (user_halves[..., hidden:] * label_halves[..., hidden:]).sum(-1)
+        scores: Tensor = self.last(torch.relu(self.second(first)))[..., 0] + product
         return scores
 
     def label_repeats(self, vectors: Tensor) -> Tensor:

@@ -3,6 +3,9 @@
 Sampled negatives distort scores: a label that is drawn as a negative more often looks less likely than it is. So every
 pair carries the expected number of times it is drawn, and training adds -log of it to the score (the correction of
 case-control studies). What is learnt is then the log-odds at natural prevalence, whatever the shares.
+
+Labels that look like a gold one are left out of what is mined (the paper's 0.6 rule), and of that only: were they left
+out of the others as well, nobody would ever tell the model that they are rarely wanted (docs/log.md).
 """
 
 from __future__ import annotations
@@ -18,7 +21,6 @@ from merit.data.ragged import Ragged
 from merit.types import Floats, Ints
 
 MISSING = -1
-BLOCK = 4096  # rows whose similarities are computed together
 
 
 class NegativesConfig(Frozen):
@@ -28,8 +30,6 @@ class NegativesConfig(Frozen):
     """Drawn by frequency to the power 3/4."""
     random: int = Field(64, ge=1)
     """Drawn evenly among live labels: every label must be met."""
-    max_similarity: float = Field(0.6, gt=0, le=1)
-    """Labels closer than this to a gold label are not called wrong."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,6 @@ class Sampler:
     live: Ints
     popularity: NDArray[np.float64]  # by live label, cumulative
     base: Floats  # by label: expected draws as popular and as random
-    vectors: Floats
 
     def positives(self, rows: Ints) -> Pairs:
         """The gold labels of these examples, with the rate at which each would be drawn were it wrong."""
@@ -76,10 +75,10 @@ class Sampler:
         return self._rated(labels, times / np.maximum(self._mistakes(rows)[:, None] + times, 1))
 
     def negatives(self, rows: Ints, rng: np.random.Generator) -> Pairs:
-        """Fresh negatives; gold labels and their look-alikes are taken out."""
+        """Fresh negatives; gold labels are taken out. Mining has left out look-alikes of gold labels among its own."""
         labels = np.concatenate([self._mined(rows, rng), self._popular(rows, rng), self._random(rows, rng)], axis=1)
-        alike = look_alikes(labels, _padded(self.gold, rows), self.vectors, self.config.max_similarity)
-        labels = np.where(alike, MISSING, labels)
+        gold = (labels[..., None] == _padded(self.gold, rows)[:, None]).any(-1)
+        labels = np.where(gold, MISSING, labels)
         return self._rated(labels, self.said.times(rows, labels) / np.maximum(self._mistakes(rows)[:, None], 1))
 
     def _rated(self, labels: Ints, share: NDArray[np.float64]) -> Pairs:
@@ -116,28 +115,16 @@ def make_sampler(
     mined: Ragged,
     counts: NDArray[np.int32],
     live: NDArray[np.bool_],
-    vectors: Floats,
     config: NegativesConfig,
 ) -> Sampler:
     """`hits` and `counts` stand beside the values of gold and mined: how many samples said each."""
     chosen = np.flatnonzero(live)
-    popularity = np.maximum(np.bincount(gold.values, minlength=len(vectors))[chosen], 1) ** 0.75
-    base = np.zeros(len(vectors), np.float32)
+    popularity = np.maximum(np.bincount(gold.values, minlength=len(live))[chosen], 1) ** 0.75
+    base = np.zeros(len(live), np.float32)
     base[chosen] = config.popular * popularity / popularity.sum() + config.random / len(chosen)
     mistakes = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-    said = _said([(gold, hits), (mined, counts)], len(vectors))
-    return Sampler(config, gold, mined, mistakes, said, chosen, np.cumsum(popularity), base, vectors)
-
-
-def look_alikes(labels: Ints, gold: Ints, vectors: Floats, limit: float) -> NDArray[np.bool_]:
-    """(B, M): whether a label is gold, or closer than `limit` to a gold label of its row."""
-    alike = np.zeros(labels.shape, dtype=bool)
-    for at in range(0, len(labels), BLOCK):
-        part = slice(at, at + BLOCK)
-        cosines = np.einsum("bmd,bgd->bmg", vectors[labels[part]], vectors[gold[part]], optimize=True)
-        right = gold[part][:, None, :]
-        alike[part] = (((cosines > limit) | (labels[part][..., None] == right)) & (right >= 0)).any(-1)
-    return alike
+    said = _said([(gold, hits), (mined, counts)], len(live))
+    return Sampler(config, gold, mined, mistakes, said, chosen, np.cumsum(popularity), base)
 
 
 def _said(parts: list[tuple[Ragged, NDArray[np.int32]]], n_labels: int) -> Said:

@@ -81,7 +81,17 @@ class Known:
         values, counts = self.states.take(rows)
         labels, sizes = self.history.take(rows)
         times, _ = Ragged(self.history.offsets, self.times).take(rows)
-        return Inputs(values, counts, labels.astype(np.int64), offsets_of(sizes), shares_of(times, sizes))
+        shares, owner = shares_of(times, sizes), np.repeat(np.arange(len(rows)), sizes)
+        return Inputs(
+            values,
+            counts,
+            labels.astype(np.int64),
+            offsets_of(sizes),
+            shares,
+            unit(shares, owner),
+            times.astype(np.float32),
+            np.bincount(owner, weights=times, minlength=len(rows))[owner].astype(np.float32),
+        )
 
 
 class Had(NamedTuple):
@@ -99,6 +109,9 @@ class Inputs(NamedTuple):
     labels: NDArray[np.int64]  # of the histories, one after the other
     offsets: NDArray[np.int64]  # (B + 1,)
     shares: NDArray[np.float32]  # beside labels: of the user's history, by the logarithm of how often
+    weights: NDArray[np.float32]  # the same, of length one for every user
+    times: NDArray[np.float32]  # beside labels: how often
+    totals: NDArray[np.float32]  # beside labels: all labels of that user's history, repeats counted
 
 
 def shares_of(times: NDArray[np.int32], sizes: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -108,6 +121,12 @@ def shares_of(times: NDArray[np.int32], sizes: NDArray[np.int64]) -> NDArray[np.
     total = np.bincount(owner, weights=weight, minlength=len(sizes))
     shares: NDArray[np.float32] = (weight / np.maximum(total[owner], 1e-9)).astype(np.float32)
     return shares
+
+
+def unit(shares: NDArray[np.float32], owner: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Of length one for every user, so that a long history does not say less than a short one."""
+    length = np.sqrt(np.bincount(owner, weights=shares.astype(np.float64) ** 2))
+    return (shares / length[owner]).astype(np.float32)
 
 
 def create(folder: Path, name: str, users: int, labels: int, width: int) -> States:

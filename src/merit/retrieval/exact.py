@@ -28,15 +28,15 @@ TILE = 128  # rows: within 5 % of the rate of longer ones, and little is wasted 
 
 @dataclass(frozen=True)
 class Layer:
-    """One side's part of the first layer."""
+    """What makes one side's halves: its part of the first layer, then its factors, which have no bias."""
 
-    weight: Doubles  # (D, H)
-    bias: Doubles  # (H,)
+    weight: Doubles  # (D, H + R)
+    bias: Doubles  # (H + R,)
     tile: int
 
     @one_blas_thread()
     def halves(self, vectors: Floats) -> Doubles:
-        """(n, H) of vectors (n, D)."""
+        """(n, H + R) of vectors (n, D)."""
         made = np.empty((len(vectors), len(self.bias)))
         wide, half = self.buffers()
         for span in spans(len(vectors), self.tile):
@@ -49,7 +49,7 @@ class Layer:
         return np.zeros((self.tile, len(self.weight))), np.empty((self.tile, len(self.bias)))
 
     def fill(self, vectors: Floats, wide: Doubles, half: Doubles) -> None:
-        """half (tile, H) of up to a tile of vectors; what is below them is of no meaning."""
+        """half (tile, H + R) of up to a tile of vectors; what is below them is of no meaning."""
         wide[: len(vectors)] = vectors
         np.matmul(wide, self.weight, out=half)
         half += self.bias
@@ -77,44 +77,53 @@ class Exact:
 
     @one_blas_thread()
     def scores(self, user_halves: Doubles, label_halves: Doubles) -> Doubles:
-        """(n,) of (n, H) and (n, H), or of (n, H) and the one (H,) that all share."""
+        """(n,) of (n, H + R) and (n, H + R), or of (n, H + R) and the one (H + R,) that all share."""
         users, labels = np.broadcast_arrays(user_halves, label_halves)
-        made, first, second = np.empty(len(users)), np.zeros((self.tile, len(self.W2))), self._second()
+        made, first, second = np.empty(len(users)), np.zeros((self.tile, users.shape[1])), self._second()
         for span in spans(len(users), self.tile):
             some = slice(span.start, span.stop)
-            np.add(users[some], labels[some], out=first[: len(span)])
+            self._join(users[some], labels[some], first[: len(span)])
             made[some] = self._tail(first, second)[: len(span)]
         return made
 
     @one_blas_thread()
     def against(self, layer: Layer, vectors: Floats, half: Doubles) -> Doubles:
-        """(n,) of vectors (n, D) of one side with one half (H,) of the other: `scores` without keeping the halves."""
+        """(n,) of vectors (n, D) of one side with one half (H + R,) of the other: `scores` that keeps no halves."""
         made, (wide, first), second = np.empty(len(vectors)), layer.buffers(), self._second()
         for span in spans(len(vectors), self.tile):
             layer.fill(vectors[span.start : span.stop], wide, first)
-            first += half
+            self._join(first, half, first)
             made[span.start : span.stop] = self._tail(first, second)[: len(span)]
         return made
 
     def _second(self) -> Doubles:
         return np.empty((self.tile, len(self.w3)))
 
-    def _tail(self, first: Doubles, second: Doubles) -> Doubles:
-        """(tile,) of sums of halves (tile, H), which are overwritten."""
+    def _join(self, ours: Doubles, theirs: Doubles, out: Doubles) -> None:
+        """out (n, H + R): the sums of the first layer, then the products of the factors."""
+        width = len(self.W2)
+        np.add(ours[..., :width], theirs[..., :width], out=out[:, :width])
+        np.multiply(ours[..., width:], theirs[..., width:], out=out[:, width:])
+
+    def _tail(self, joined: Doubles, second: Doubles) -> Doubles:
+        """(tile,) of joined halves (tile, H + R), which are overwritten."""
+        first, products = np.split(joined, [len(self.W2)], axis=1)
         np.maximum(first, 0, out=first)
         np.matmul(first, self.W2, out=second)
         second += self.d2
         np.maximum(second, 0, out=second)
         second *= self.w3
         total: Doubles = second.sum(axis=1)
+        total += products.sum(axis=1)
         return total + self.d3
 
 
 def _with_tile(mlp: Mlp, tile: int) -> Exact:
     wide = {name: array.astype(np.float64) for name, array in mlp.arrays().items()}
+    users, labels = (np.ascontiguousarray(np.vstack([wide[f"W_{side}"], wide[f"P_{side}"]]).T) for side in "ue")
     return Exact(
-        users=Layer(np.ascontiguousarray(wide["W_u"].T), np.zeros_like(wide["d1"]), tile),
-        labels=Layer(np.ascontiguousarray(wide["W_e"].T), wide["d1"], tile),
+        users=Layer(users, np.zeros(mlp.half), tile),
+        labels=Layer(labels, np.pad(wide["d1"], (0, len(mlp.P_e))), tile),
         W2=np.ascontiguousarray(wide["W2"].T),
         d2=wide["d2"],
         w3=wide["w3"],
@@ -131,4 +140,6 @@ def _rows_alike(exact: Exact) -> bool:
         for layer in (exact.users, exact.labels)
     )
     dense = replace(exact, d2=exact.d2 + 1e3)  # no unit of the second layer sleeps, so that all are compared
-    return all((found == found[0]).all() for found in (users, labels, dense.scores(users, labels)))
+    linear = replace(exact, w3=np.zeros_like(exact.w3), d3=0.0)  # large sums would hide the last bits of the products
+    tried = (users, labels, *(each.scores(users, labels) for each in (dense, linear)))
+    return all((found == found[0]).all() for found in tried)

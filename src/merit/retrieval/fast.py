@@ -5,6 +5,9 @@ number per unit, and a block costs one pass of max before the product instead of
 
     W2 relu(a + b) + d2  =  W2 max(a, −b) + c           with c = W2 b + d2
     w3 · relu(y + c)     =  w3 · max(y, −c) + w3 · c
+
+The factors behind a half have a floor of −∞: they go through the same pass as they are, which is faster than to leave
+them out of it, and are in cache for their product.
 """
 
 from __future__ import annotations
@@ -26,31 +29,33 @@ TALL = 32  # rows that max takes as one long row: numpy's loop starts anew at ea
 class Fixed(NamedTuple):
     """One half that stays while the rows of the other side go by."""
 
-    floor: Floats  # (TALL · H,)  −b, over and over
+    floor: Floats  # (TALL · (H + R),)  −b, then −∞ for the factors, over and over
     second_floor: Floats  # (S,)  −c
     constant: np.float32  # w3 · c + d3
+    factors: Floats  # (R,)
 
 
 class Buffers(NamedTuple):
-    first: Floats  # (block, H)
+    first: Floats  # (block, H + R)
     second: Floats  # (block, S)
 
 
 def fix(mlp: Mlp, halves: Floats) -> list[Fixed]:
-    """Halves (F, H) made ready. The constants in float64: they are in every score."""
-    c = halves.astype(np.float64) @ mlp.W2_columns.astype(np.float64) + mlp.d2
+    """Halves (F, H + R) made ready. The constants in float64: they are in every score."""
+    b, factors = np.split(halves, [len(mlp.d1)], axis=1)
+    floors = np.hstack([-b, np.full_like(factors, -np.inf)])
+    c = b.astype(np.float64) @ mlp.W2_columns.astype(np.float64) + mlp.d2
     constant = c @ mlp.w3.astype(np.float64) + mlp.d3
-    parts = zip(-halves, -c.astype(np.float32), constant.astype(np.float32), strict=True)
-    return [Fixed(np.tile(floor, TALL), second_floor, number) for floor, second_floor, number in parts]
+    parts = zip(floors, -c.astype(np.float32), constant.astype(np.float32), factors, strict=True)
+    return [Fixed(np.tile(floor, TALL), *others) for floor, *others in parts]
 
 
 def block_rows(mlp: Mlp) -> int:
-    return max(TALL, CACHED // (4 * len(mlp.d1)))
+    return max(TALL, CACHED // (4 * mlp.half))
 
 
 def buffers(mlp: Mlp, block: int) -> Buffers:
-    second, first = mlp.W2.shape
-    return Buffers(np.empty((block, first), np.float32), np.empty((block, second), np.float32))
+    return Buffers(np.empty((block, mlp.half), np.float32), np.empty((block, len(mlp.d2)), np.float32))
 
 
 def scores(mlp: Mlp, halves: Rows, fixed: list[Fixed], rows: Ints | None, threads: int, block: int) -> Floats:
@@ -77,14 +82,16 @@ def score_block(mlp: Mlp, halves: Rows, rows: Ints | slice, fixed: Fixed, work: 
     """out (n,): one fixed half against up to a block of rows."""
     first, second = work.first[: len(out)], work.second[: len(out)]
     _raise(halves.read(rows, first), fixed.floor, first)
-    np.matmul(first, mlp.W2_columns, out=second)
+    width = len(mlp.d1)
+    np.matmul(first[:, :width], mlp.W2_columns, out=second)
     np.maximum(second, fixed.second_floor, out=second)
     np.matmul(second, mlp.w3, out=out)
+    out += first[:, width:] @ fixed.factors
     out += fixed.constant
 
 
 def _raise(rows: Floats, floor: Floats, out: Floats) -> None:
-    """out (n, H) = max(rows, floor), TALL rows at a time as far as that goes."""
+    """out (n, H + R) = max(rows, floor), TALL rows at a time as far as that goes."""
     whole = len(rows) // TALL * TALL
     np.maximum(rows[:whole].reshape(-1, len(floor)), floor, out=out[:whole].reshape(-1, len(floor)))
     if whole < len(rows):

@@ -155,8 +155,7 @@ class Scorer:
 
     def _fix(self, halves: Doubles, against: Side) -> tuple[list[fast.Fixed], Doubles]:
         stored = halves.astype(np.float32)
-        norms, errors = (np.linalg.norm(rows, axis=1) for rows in (halves, halves - stored))
-        return fast.fix(self.mlp, stored), self.bound.most(against.norm, against.error, norms + errors, errors)
+        return fast.fix(self.mlp, stored), self.bound.most(against.norm, against.error, halves, stored)
 
     def check(self) -> None:
         """That no file was cut short since it was opened: a map of such a file would end the process."""
@@ -205,6 +204,6 @@ def allowed(mask: Mask | None, side: Side) -> Ints | None:
 
 
 def _spread(side: Side, layer: Layer, rows: Ints) -> Doubles:
-    """(n, H): exact halves of rows that may repeat, each computed once."""
+    """(n, H + R): exact halves of rows that may repeat, each computed once."""
     distinct, place = np.unique(rows, return_inverse=True)
     return layer.halves(side.vectors.take(distinct))[place]

@@ -31,7 +31,7 @@ from merit.storage import storage_errors
 from merit.types import Floats, Ints
 
 FACTS = "side.json"
-CHUNK = 16_384  # rows computed at a time: 32 MiB of float64 halves
+CHUNK = 16_384  # rows computed at a time: 40 MiB of float64 halves
 
 
 class Facts(Frozen):

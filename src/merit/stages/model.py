@@ -88,7 +88,8 @@ def write_model(
 
 
 def mlp_of(model: Propensity) -> Mlp:
-    """The scorer's three layers as plain arrays."""
+    """The scorer's three layers and its product as plain arrays."""
+    same = torch.eye(model.factors)
     values = {
         "W_u": model.of_user.weight,
         "W_e": model.of_label.weight,
@@ -97,6 +98,8 @@ def mlp_of(model: Propensity) -> Mlp:
         "d2": model.second.bias,
         "w3": model.last.weight[0],
         "d3": model.last.bias,
+        "P_u": torch.cat([torch.zeros(model.factors, model.of_user.in_features - model.factors), same], dim=1),
+        "P_e": torch.cat([model.of_text, same], dim=1),
     }
     return mlp.load({name: value.detach().numpy() for name, value in values.items()})
 

@@ -25,6 +25,8 @@ from merit.plan import costs
 from merit.plan.shapes import Shape
 from merit.plan.work import Decoding, Encoding, Fitting, Loading, Passing, Scoring, Tabulating, Training, Work
 from merit.propensity import fit as fitting
+from merit.propensity.factors import Met, factors_loss
+from merit.propensity.model import Propensity
 from merit.propensity.negatives import make_sampler
 from merit.propensity.states import Known, States
 from merit.stages.generator import ObjectiveConfig
@@ -131,22 +133,32 @@ class Probe:
         known = _known(sample, run.model.labels, self.shape.width)
         corpus = sample.corpus
         hits = np.zeros(len(corpus.gold.values), np.int32)
-        sampler = make_sampler(
-            corpus.gold, hits, corpus.mined, corpus.mined_counts, sample.live, sample.vectors, run.negatives
-        )
+        sampler = make_sampler(corpus.gold, hits, corpus.mined, corpus.mined_counts, sample.live, run.negatives)
         model = make_model(run.model, self.shape.width, sample.vectors.shape[1], sample.live, seed=0)
         once = run.fit.model_copy(update={"epochs": 1, "batch_size": size})
         fitting.fit(model, known.part(0, size), sampler, sample.vectors, once, seed=0)  # the first pays for starting
         begin = time.perf_counter()
         fitting.fit(model, known.part(0, BATCHES * size), sampler, sample.vectors, once, seed=0)
-        return (time.perf_counter() - begin) / BATCHES * run.fit.batch_size / size
+        step = (time.perf_counter() - begin) / BATCHES * run.fit.batch_size / size
+        return step + run.factors.epochs / run.fit.epochs * run.fit.batch_size * self._factors(model, known)
+
+    def _factors(self, model: Propensity, known: Known) -> float:
+        """Seconds for an example, of training the product."""
+        run, sample = self.config.propensity, self.sample
+        rows, labels = np.arange(min(run.factors.batch_size, len(known))), np.flatnonzero(sample.live)
+        met = Met(labels[: run.factors.labels], np.ones(min(run.factors.labels, len(labels)), np.float32))
+        if not model.factors:
+            return 0.0
+        begin = time.perf_counter()
+        factors_loss(model, known, sample.corpus.gold, sample.vectors, rows, met).backward()  # type: ignore[no-untyped-call]
+        return (time.perf_counter() - begin) / len(rows)
 
     def score(self) -> float:
         """Seconds for a pair, in blocks as large as those of the stage."""
         run, sample = self.config.propensity, self.sample
         model = make_model(run.model, self.shape.width, sample.vectors.shape[1], sample.live, seed=0).eval()
-        labels = torch.zeros(len(sample.vectors), run.model.hidden)
-        users = torch.zeros(max(1, GRID // labels.numel()), 1, run.model.hidden)
+        labels = torch.zeros(len(sample.vectors), run.model.hidden + run.model.own)
+        users = torch.zeros(max(1, GRID // labels.numel()), 1, labels.shape[1])
         with torch.inference_mode():
             model.score(users, labels)
             begin = time.perf_counter()

@@ -28,6 +28,7 @@ from merit.evaluation import reliability
 from merit.evaluation.reliability import Bins
 from merit.labels import space
 from merit.propensity.calibrate import Calibration, Tally, calibrate
+from merit.propensity.factors import FactorsConfig, fit_factors
 from merit.propensity.fit import FitConfig, fit, user_vectors
 from merit.propensity.model import Propensity, PropensityConfig
 from merit.propensity.negatives import NegativesConfig, Sampler, make_sampler
@@ -44,6 +45,7 @@ class PropensityRun(Frozen):
     """All that decides what this stage makes."""
 
     model: PropensityConfig = PropensityConfig()
+    factors: FactorsConfig = FactorsConfig()
     negatives: NegativesConfig = NegativesConfig()
     fit: FitConfig = FitConfig()
     calibration_pairs: int = Field(20_000_000, ge=1)
@@ -59,13 +61,13 @@ class Scorer:
     """k_g: states that make a user."""
     texts: Floats
     """By label: its text vector."""
-    halves: torch.Tensor  # (C, hidden)
+    halves: torch.Tensor  # (C, hidden + factors)
     repeats: torch.Tensor  # (C,)
     live: NDArray[np.bool_]
     calibration: Calibration | None
 
     def vectors(self, known: Known) -> torch.Tensor:
-        """(B, width): the vectors of users."""
+        """(B, width + factors): the vectors of users."""
         with torch.inference_mode():
             return user_vectors(self.model, known.first(self.labels).take(np.arange(len(known))), self.texts)
 
@@ -90,7 +92,7 @@ class Scorer:
 
 @dataclass(frozen=True)
 class Users:
-    halves: torch.Tensor  # (B, hidden)
+    halves: torch.Tensor  # (B, hidden + factors)
     known: Known
 
     def __len__(self) -> int:
@@ -113,12 +115,14 @@ def train_propensity(
     known, vectors = space.load(labels.path), load_vectors(labels)
     people, kept = read_states(states, "train")
     live = known.live_mask()
-    sampler = _sampler(people, mined, live, vectors, config)
+    sampler = _sampler(people, mined, live, config)
     model = make_model(config.model, kept.states.values.shape[2], vectors.shape[1], live, seed)
     verticals = known.table["vertical"].fill_null("unknown")
     parents = {"states": states, "mined": mined, "labels": labels}
     with artifacts.writing(out, "propensity", config=config, seed=seed, parents=parents) as draft:
-        losses = fit(model, kept.first(config.model.labels), sampler, vectors, config.fit, seed)
+        seen = kept.first(config.model.labels)
+        first = fit_factors(model, seen, sampler.gold, np.flatnonzero(live), vectors, config.factors, seed)
+        losses = fit(model, seen, sampler, vectors, config.fit, seed)
         scorer = _scorer(model, config, vectors, live, None)
         curve = _calibrated(scorer, states, config)
         found = _checked(scorer, curve, states, verticals, config)
@@ -128,6 +132,7 @@ def train_propensity(
         overall = reliability.summary(found)
         draft.summary |= {
             "parameters": sum(value.numel() for value in model.parameters()),
+            "factor_losses": [round(loss, 4) for loss in first],
             "losses": [round(loss, 4) for loss in losses],
             "ece": overall.ece,
             "brier": overall.brier,
@@ -177,15 +182,13 @@ def _scorer(
     return Scorer(model, config.model.labels, vectors, halves, repeats, live, curve)
 
 
-def _sampler(
-    people: pl.DataFrame, mined: Artifact, live: NDArray[np.bool_], vectors: Floats, config: PropensityRun
-) -> Sampler:
+def _sampler(people: pl.DataFrame, mined: Artifact, live: NDArray[np.bool_], config: PropensityRun) -> Sampler:
     table = pl.read_parquet(mined.file("mined.parquet"))
     if len(table) != len(people):
         raise DataError(f"{mined.path} has {len(table)} examples, the states have {len(people)}. Mine again.")
     gold, wrong = column_lists(people["gold"]), column_lists(table["labels"])
     hits, counts = (column_lists(table[name]).values for name in ("hits", "counts"))
-    return make_sampler(gold, hits, wrong, counts, live, vectors, config.negatives)
+    return make_sampler(gold, hits, wrong, counts, live, config.negatives)
 
 
 def _false_negatives(mined: Artifact) -> dict[str, float]:

@@ -66,7 +66,8 @@ def disk(config: RunConfig, amounts: Sizes, shape: Shape) -> dict[Stage, float]:
     scorer = costs.SINGLE * scorer_parameters(config, amounts, shape)
     said = 4.0 * config.predict.budget * amounts.test
     wide = config.propensity.model
-    rows = amounts.users * (wide.width + wide.hidden) + amounts.labels * (amounts.vector_width + wide.own + wide.hidden)
+    half = wide.hidden + wide.own
+    rows = amounts.users * (wide.width + wide.own + half) + amounts.labels * (amounts.vector_width + wide.own + half)
     mined = 2.5 * amounts.train * config.mining.samples * amounts.golds.mean()
     return {
         "examples": EVENT * amounts.events + ITEM * amounts.items,
