@@ -15,7 +15,7 @@ from merit.stages import timings
 
 
 def make(out: Path) -> Artifact:
-    held = np.ones(40 << 20, np.uint8)
+    held = np.ones(256 << 20, np.uint8)
     time.sleep(0.05)
     with artifacts.writing(out, "thing") as draft:
         (draft.path / "size.txt").write_text(str(held.sum()))
@@ -31,7 +31,7 @@ def test_time_and_memory_of_a_stage_are_noted_with_what_it_made(tmp_path: Path) 
     assert list(told) == ["first", "second"]
     assert told["first"].hash == made.manifest.hash
     assert 0.05 <= told["first"].seconds < 5
-    assert told["first"].peak >= before + (35 << 20)
+    assert told["first"].peak >= before + (64 << 20)  # a busy system takes some of the rest back meanwhile
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
     assert artifacts.load(tmp_path / "first").manifest.summary == {}
 
