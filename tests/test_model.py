@@ -137,6 +137,14 @@ def test_what_over_indexes_is_counted(model):
         assert abs(had["had"].mean() - row["base"]) < 1e-9
 
 
+def test_rare_labels_do_not_crowd_out_what_many_had(model):
+    users = model.users["user_id"].head(60)
+    told = model.over_indexed(users, k=3, at_least=15)
+    assert len(told) == 3 and (told["share"] * 60 > 14.9).all()
+    everything = model.over_indexed(users, k=len(model.labels))
+    assert told["interest"].to_list() == everything.filter(pl.col("share") * 60 > 14.9)["interest"].to_list()[:3]
+
+
 # --- a vocabulary that changes ---------------------------------------------------------------------------------------
 
 

@@ -265,12 +265,16 @@ class Model:
             }
         ).sort("user_id", "expected", descending=[False, True])
 
-    def over_indexed(self, users: Any, k: int = 20) -> pl.DataFrame:
-        """What these users had more often than all users: the share who had a label here, there, and the ratio."""
+    def over_indexed(self, users: Any, k: int = 20, at_least: int = 1) -> pl.DataFrame:
+        """What these users, `at_least` so many of them, had more often than all users.
+
+        The share who had a label here, there, and the ratio.
+        """
         rows = self._rows(users)
-        here = np.bincount(self._had.take(rows)[0], minlength=len(self.labels)) / max(1, len(rows))
+        counts = np.bincount(self._had.take(rows)[0], minlength=len(self.labels))
+        here = counts / max(1, len(rows))
         base = np.bincount(self._had.values, minlength=len(self.labels)) / len(self.users)
-        enough = self.labels.live_mask() & (base * len(self.users) >= ENOUGH)
+        enough = self.labels.live_mask() & (base * len(self.users) >= ENOUGH) & (counts >= at_least)
         index = np.where(enough, here / np.maximum(base, 1e-12), 0)
         best = np.lexsort((np.arange(len(index)), -index))[:k]
         best = best[index[best] > 1]
