@@ -21,9 +21,10 @@ import polars as pl
 import pytest
 
 from merit import artifacts, console
-from merit.errors import DataError
+from merit.errors import DataError, MissingArtifact
 from merit.serving import keys, server
 from merit.serving.client import Client, ServiceError
+from merit.serving.service import opened
 from merit.stages.labels import change_labels
 
 PATIENCE = 300  # seconds, for machines that have other things to do
@@ -103,6 +104,13 @@ def test_the_demo_opens_with_a_key_that_is_written_nowhere(made: Path, tmp_path:
     finally:
         child.terminate()
         child.wait(PATIENCE)
+
+
+def test_what_is_no_model_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "shop").mkdir()
+    with pytest.raises(MissingArtifact, match="merit run"), opened(tmp_path / "shop", tmp_path / "state"):
+        pass
+    assert not (tmp_path / "state").exists()
 
 
 def test_without_a_demo_the_remedy_is_named(tmp_path: Path) -> None:

@@ -124,8 +124,8 @@ def test_results_are_those_of_the_run_both_ways(page: Any, studio: Studio, shop:
 
 def test_a_view_is_in_its_address(page: Any, studio: Studio) -> None:
     studio.open(page, "#/model/results?match=0.7&vertical=pairs")
-    rows(page, "Close in meaning, all interests")
-    rows(page, "Every pair of user and label")
+    assert rows(page, "Close in meaning, all interests")
+    assert rows(page, "Every pair of user and label")
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,7 @@ def test_the_skip_link_leads_past_the_bar_and_not_to_another_page(page: Any, stu
 def test_an_unknown_page_is_the_first_one(page: Any, studio: Studio) -> None:
     studio.open(page, "#/nowhere/at/all?x=%ZZ")
     page.get_by_role("heading", name="Audience", exact=True).wait_for()
+    assert page.get_by_role("link", name="Audience", exact=True).get_attribute("aria-current") == "page"
 
 
 def test_when_the_service_is_gone_the_page_says_so(page: Any, studio: Studio) -> None:

@@ -62,9 +62,9 @@ def opened(
 
     `guests` are keys that are written nowhere.
     """
+    store = Store(folder, labels, verify, EXPLAINED * limits.seconds)  # first: without a model, nothing is left behind
     with files.locked(state / ".lock", wait=False):
         shutil.rmtree(state / EXPORTS, ignore_errors=True)  # of a process that is gone
-        store = Store(folder, labels, verify, EXPLAINED * limits.seconds)
 
         def told(error: MeritError) -> str:
             model = store.current.model
