@@ -2,6 +2,7 @@
 
     python -m benchmarks.retrieval            # under 4 minutes on 2 busy cores; 2.6 GB in a temporary folder
     python -m benchmarks.retrieval --quick    # 100,000 users, 50,000 labels
+    python -m benchmarks.retrieval --plot docs/images/retrieval.svg    # and a picture of the cost by number of users
 
 Vectors and weights are random, at the scale a trained model has. The naive pass concatenates the vectors of a pair,
 takes them through all three layers and adds the product of their factors (those of the one vector that all pairs share
@@ -19,7 +20,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import altair as alt
 import numpy as np
+import polars as pl
 import torch
 from safetensors.numpy import load_file, save_file
 
@@ -33,6 +36,7 @@ from merit.seeds import stream
 from merit.types import Floats, Ints
 
 USERS, LABELS, AUDIENCE, INTERESTS = 1_000_000, 291_000, 20_000, 100
+COUNTS = (10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000)
 QUICK_USERS, QUICK_LABELS, QUICK_AUDIENCE = 100_000, 50_000, 2_000
 USER, LABEL, FIRST, SECOND, FACTORS = 128, 384, 256, 64, 64
 NAIVE_BLOCK = 4_096  # rows: the best for numpy; to torch 1,024 to 16,384 are all the same
@@ -214,16 +218,33 @@ def first_users(scorer: Scorer, count: int) -> Scorer:
     return Scorer(scorer.mlp, cut, scorer.labels)
 
 
-def cost_by_users(scorer: Scorer, label: Floats, counts: list[int]) -> Figures:
-    """Nanoseconds per user, for audiences of 2 % of the users: the same number means a linear cost."""
+def seconds_by_users(scorer: Scorer, label: Floats, counts: list[int]) -> dict[int, float]:
+    """For audiences of 2 % of the users."""
     found = {}
     for count in counts:
-        some = first_users(scorer, count)
-        ask = partial(some.audience, label, count // 50)
+        ask = partial(first_users(scorer, count).audience, label, count // 50)
         ask()
-        seconds = float(np.median([harness.timed(ask)[1] for _ in range(5)]))
-        found[f"ns_per_user_at_{count}"] = round(1e9 * seconds / count)
+        found[count] = float(np.median([harness.timed(ask)[1] for _ in range(7)]))
     return found
+
+
+def straight(seconds: dict[int, float]) -> tuple[float, float]:
+    """Seconds that an answer takes for nobody, and for each user more: the line with the least relative error."""
+    counts, times = np.array(list(seconds)), np.array(list(seconds.values()))
+    (start, slope), *_ = np.linalg.lstsq(np.stack([1 / times, counts / times], 1), np.ones(len(times)))
+    return float(start), float(slope)
+
+
+def draw(seconds: dict[int, float], file: Path) -> None:
+    start, slope = straight(seconds)
+    x = alt.X("users:Q").scale(type="log").title("users")
+    y = alt.Y("seconds:Q").scale(type="log").title("seconds for the first 2 % of them")
+    measured = pl.DataFrame({"users": list(seconds), "seconds": list(seconds.values())})
+    fitted = measured.with_columns(seconds=start + slope * pl.col("users"))
+    title = f"{1e3 * start:.1f} ms, and {1e9 * slope:.0f} ns for each user"
+    line = alt.Chart(fitted, title=title).mark_line(color="#999").encode(x, y)
+    points = alt.Chart(measured).mark_point(filled=True, size=60).encode(x, y)
+    (line + points).properties(width=480, height=300).save(file)
 
 
 def storage(scorer: Scorer, label: Floats, count: int, n: int, rounds: int) -> tuple[Figures, dict[str, str]]:
@@ -263,7 +284,9 @@ def exactly(scorer: Scorer, label: Floats, n: int) -> int:
 
 
 def main() -> None:
-    arguments = harness.parser(__doc__).parse_args()
+    parser = harness.parser(__doc__)
+    parser.add_argument("--plot", type=Path, help="draw the cost by number of users into this file")
+    arguments = parser.parse_args()
     warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
     quick, seed = arguments.quick, arguments.seed
     users, labels = (QUICK_USERS, QUICK_LABELS) if quick else (USERS, LABELS)
@@ -281,9 +304,13 @@ def main() -> None:
         interests, also = one_way(
             scorer, "interests", [Question(phrases, people[at], False, INTERESTS) for at in range(several)], rounds
         )
-        counts = [count for count in (10_000, 100_000, 1_000_000) if count <= users]
-        cost = cost_by_users(scorer, phrases[0], counts)
+        counts = [count for count in COUNTS if count <= users]
+        seconds = seconds_by_users(scorer, phrases[0], counts)
         stored, sizes = storage(scorer, phrases[0], users // 5, n // 5, rounds)
+    if arguments.plot:
+        draw(seconds, arguments.plot)
+    start, slope = straight(seconds)
+    off = max(abs(start + slope * count - took) / took for count, took in seconds.items())
     figures = {
         "users": users,
         "labels": labels,
@@ -293,7 +320,10 @@ def main() -> None:
         "gemm_share": min(audience["audience_gemm_share"], interests["interests_gemm_share"]),
         "peak_gib": round(peak, 3),
         "same_ranking": audience["audience_same_ranking"] and interests["interests_same_ranking"],
-        **cost,
+        **{f"ns_per_user_at_{count}": round(1e9 * took / count) for count, took in seconds.items()},
+        "fixed_ms": round(1e3 * start, 2),
+        "ns_per_user": round(1e9 * slope),
+        "off_the_line": round(off, 3),
         **stored,
     }
     remarks = {
@@ -301,6 +331,7 @@ def main() -> None:
         "gemm_share": "aim ≥ 0.5; the rate of the whole answer / torch's for the second layer's product alone",
         "peak_gib": "aim ≤ 2; a process that opens both sides and answers both ways",
         "same_ranking": "aim: identical to float64 over whole pairs, row by row",
+        "off_the_line": "the largest distance from fixed_ms + ns_per_user × users, as a share of the time",
         **told,
         **also,
         **sizes,
