@@ -28,7 +28,7 @@ from merit.data import accept, sources
 from merit.data.examples import ExamplesConfig, build_examples
 from merit.data.schema import EVENTS, Tables
 from merit.data.split import SPLITS, SplitConfig, assign_users
-from merit.errors import DataError
+from merit.errors import ConfigError, DataError
 from merit.types import Ints
 
 Flags = NDArray[np.bool_]
@@ -69,11 +69,12 @@ class Shard:
 
 def prepare(out: Path, config: PrepareRun, seed: int) -> Artifact:
     """Write the examples artifact."""
+    _require_orders(config)
     tables = sources.open_source(config.source)
     with artifacts.writing(out, "examples", config=config, seed=seed, inputs=tables.inputs) as draft:
         with console.spinner("reading the tables"):
             good = accept.sift(tables)
-            users, number, aside = _users(good, config.prepare, seed)
+            users, number, aside = _users(good, config, seed)
         with TemporaryDirectory(dir=draft.path) as parts:
             with console.spinner(f"parting the events of {len(users):,} users into {number} shards"):
                 _part(good, users, Path(parts))
@@ -113,11 +114,15 @@ def _make_shards(
     return total
 
 
-def _users(good: accept.Good, config: PrepareConfig, seed: int) -> tuple[pl.DataFrame, int, accept.BadRows]:
+def _users(good: accept.Good, config: PrepareRun, seed: int) -> tuple[pl.DataFrame, int, accept.BadRows]:
     """Who there is, with split and shard; the number of shards; and what had to be set aside."""
     [counted], aside = accept.collect(good, good.interactions.group_by("user_id").len("events"))
-    wanted = config.shards or max(1, math.ceil(int(counted["events"].sum()) / EVENTS_PER_SHARD))
-    return assign_users(counted["user_id"], config.split, seed, wanted), wanted, aside
+    wanted = config.prepare.shards or max(1, math.ceil(int(counted["events"].sum()) / EVENTS_PER_SHARD))
+    given, split = sources.given_split(config.source), config.prepare.split
+    if given is None:
+        return assign_users(counted["user_id"], split, seed, wanted), wanted, aside
+    own = assign_users(counted["user_id"], split.model_copy(update={"test": 0.0}), seed, wanted)
+    return own.with_columns(split=pl.coalesce(given, "split").cast(own.schema["split"])), wanted, aside
 
 
 def _part(good: accept.Good, users: pl.DataFrame, parts: Path) -> None:
@@ -173,6 +178,15 @@ def _count(shard: Shard) -> Counter[str]:
     per_split = {split: int((shard.examples["split"] == split).sum()) for split in SPLITS}
     sizes = {"users": len(shard.users), "events": len(shard.events), "examples": len(shard.examples)}
     return Counter(sizes | per_split)
+
+
+def _require_orders(config: PrepareRun) -> None:
+    """Documents have one text and all of their labels at once."""
+    if config.source.kind == "xmc" and (config.prepare.target, config.prepare.min_history) != ("order", 1):
+        raise ConfigError(
+            'Documents are read as one event and an order of all their labels: set prepare.target = "order" and '
+            'prepare.min_history = 1 (and text.item_text = "title", or their text is never read).'
+        )
 
 
 def _require_examples(total: Counter[str], config: PrepareConfig) -> None:
