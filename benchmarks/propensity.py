@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import torch
 
 from benchmarks import harness
 from benchmarks.objectives import DUELS, Judged, duels, kept, settings
@@ -24,12 +25,17 @@ from merit import console, provenance
 from merit.artifacts import Artifact
 from merit.baselines.als import als
 from merit.baselines.trivial import BASELINES
+from merit.data.ragged import Ragged
 from merit.evaluation import reliability, tables
 from merit.evaluation.audiences import MEAN, SHARES, Scores, hit
 from merit.evaluation.classification import measure
-from merit.evaluation.predictions import Truth
+from merit.evaluation.predictions import Truth, owners
 from merit.labels import space
+from merit.labels.mentions import Mentions
+from merit.labels.space import LabelSpace
+from merit.propensity import unseen
 from merit.propensity.states import Known
+from merit.propensity.unseen import Catalogue
 from merit.seeds import stream
 from merit.stages.evaluate import evaluate, read_predictions, show_results, training_popularity, truth_of_test_users
 from merit.stages.generator import GeneratorConfig, load_generator, train_generator
@@ -37,11 +43,13 @@ from merit.stages.labels import change_labels, load_vectors
 from merit.stages.mine import mine
 from merit.stages.model import vertical_shares
 from merit.stages.predict import predict
-from merit.stages.propensity import PropensityRun, load_scorer, train_propensity
+from merit.stages.prepare import shards
+from merit.stages.propensity import PropensityRun, Scorer, Users, load_scorer, train_propensity
 from merit.stages.rankings import NAME, frequency_scores, judge, likelihood_scores, propensity_scores, rank
 from merit.stages.run import RunConfig, run
 from merit.stages.states import StatesConfig, read_states, write_states
 from merit.stages.world import make_world
+from merit.types import Floats, Ints
 
 KGS = (1, 3, 5, 7, 10)
 WITHHELD = 0.1
@@ -163,12 +171,57 @@ def lift_from_text_alone(
         labels, folder / "labels", "retire", texts, reason="withheld from training", cache=config.cache
     )
     blind = chain(config, examples, without, folder, seed, ("2",))
-    lifts = {}
-    for name, made in (("trained", full), ("text alone", blind)):
+    lifts = {"history frequency": _lift(frequency_scores(truth), truth, hidden)}
+    for name, made in (("trained", full), ("label's text only", blind)):
         scorer = load_scorer(made.propensity["2"], labels)  # the whole label space, withheld labels live again
         users = scorer.users(_same_users(made.states["2"], truth))
         lifts[name] = _lift(propensity_scores(scorer, users), truth, hidden)
-    return lifts | {"ratio": lifts["text alone"] / lifts["trained"], "labels": len(hidden)}
+    by_titles = unseen_scores(scorer, users, examples, without, truth, known)
+    lifts["text alone"] = _lift(by_titles, truth, hidden)
+    pairs = int(np.isin(truth.gold.values, hidden).sum())
+    return lifts | {"ratio": lifts["text alone"] / lifts["trained"], "labels": len(hidden), "pairs": pairs}
+
+
+def unseen_scores(
+    scorer: Scorer, users: Users, examples: Artifact, without: Artifact, truth: Truth, known: LabelSpace
+) -> Scores:
+    """As `merit.load` scores a label that training never saw: by its text, and by products whose titles name it."""
+    items = pl.read_parquet(examples.file("items.parquet"))
+    sold = pl.read_parquet(examples.file("item_counts.parquet"))["count"].to_numpy().astype(np.float64)
+    labels_then = Ragged(*space.item_labels(space.load(without.path), items))
+    catalogue = Catalogue(Mentions.of(items["title"]), labels_then, sold)
+    bought = _items_of(examples, truth)
+    totals = np.maximum(np.bincount(owners(users.known.history), users.known.times, len(users)), 1)
+    model, width = scorer.model, scorer.texts.shape[1]
+    with torch.inference_mode():
+        numbers = model.labels(torch.from_numpy(scorer.texts), torch.arange(len(known)))[:, width:].numpy()
+
+    def score(labels: Ints) -> Floats:
+        named = [catalogue.naming(known.texts[label]) for label in labels.tolist()]
+        found = [catalogue.labels_of(each) for each in named]
+        own = np.stack([unseen.own(weights, numbers[which]) for which, weights in found])
+        vectors = torch.from_numpy(np.concatenate([scorer.texts[labels], own], axis=1))
+        said = unseen.told(bought, named, len(items))
+        times = np.zeros((len(users), len(labels)), np.float32)
+        times[said.users, said.labels] = said.times
+        shares = (np.maximum(times, 1) / totals[:, None]).astype(np.float32)
+        with torch.inference_mode():
+            again = model.repeats(torch.from_numpy(times), torch.from_numpy(shares), torch.zeros(len(labels)))
+            grid: Floats = (model.score(users.halves[:, None], model.label_halves(vectors)) + again).numpy()
+        return grid
+
+    return score
+
+
+def _items_of(examples: Artifact, truth: Truth) -> Ragged:
+    """The items of the truth's test users."""
+    tables_ = [(part.users, part.events, part.examples.filter(pl.col("split") == "test")) for part in shards(examples)]
+    rows = {
+        users["user_id"][row["user"]]: events["item"][row["history_start"] : row["history_stop"]].to_list()
+        for users, events, some in tables_
+        for row in some.iter_rows(named=True)
+    }
+    return Ragged.of([rows[truth.user_ids[user]] for user in truth.user.tolist()])
 
 
 def _same_users(states: Artifact, truth: Truth) -> Known:
@@ -215,20 +268,24 @@ def main() -> None:
     swept: Judged = []
     lists: dict[str, Artifact] = {}
     told: dict[str, Any] = {}
+    promised: dict[int, pl.DataFrame] = {}
     for seed in seeds:
         folder = arguments.out / f"seed-{seed}"
         full = chain(config, *shop, folder, seed, ("1", "2"))
         ranked += user_rankings(full, *shop, truth, seed)
         swept += sweep(config, full, *shop, truth, seed) if seed in arguments.sweep else []
         lists |= interest_lists(config, full, *shop, folder, seed)
-        found = reliability.summary(pl.read_parquet(full.propensity["2"].file("reliability.parquet")))
+        promised[seed] = pl.read_parquet(full.propensity["2"].file("reliability.parquet"))
+        found = reliability.summary(promised[seed])
         told |= {f"ece seed {seed}": found.ece, f"ece of 1 % and more seed {seed}": found.ece_likely}
         if seed in arguments.withheld:
             lifts = lift_from_text_alone(config, full, *shop, truth, folder / "withheld", seed)
             told |= {f"lift {name} seed {seed}": round(value, 3) for name, value in lifts.items()}
     show("Users for an interest, in points", ranked, truth, "history frequency")
     tell("Users for an interest: the propensity model minus each of the others", beaten(ranked, truth.users, COLUMNS))
-    tell(f"By vertical, the first {LIFT_AT:.0%} of users", by_vertical(ranked, truth))
+    for share in SHARES:
+        tell(f"By vertical, the first {share:.0%} of users", by_vertical(ranked, truth, share))
+    tell("Calibration on test users, in points", calibration(promised))
     if swept:
         show("k_g", swept, truth, f"k_g = {KGS[0]}")
     results = evaluate(lists, *shop, arguments.out / "results", config.evaluation, 7)
@@ -253,12 +310,24 @@ def beaten(judged: Judged, users: int, columns: tables.Columns) -> pl.DataFrame:
     return duels(ours, judged, users, columns)
 
 
-def by_vertical(judged: Judged, truth: Truth) -> pl.DataFrame:
+def by_vertical(judged: Judged, truth: Truth, share: float) -> pl.DataFrame:
     """Hit@k, a row per vertical and a column per method."""
     found = tables.compare(judged, truth.users, 7, "history frequency")
-    columns = {name: hit(LIFT_AT, name) for name in truth.verticals}
+    columns = {name: hit(share, name) for name in truth.verticals}
     table = tables.headline(found, columns, ()).drop("users", "seeds", "commit", "command")
     return table.drop("method").transpose(include_header=True, header_name="vertical", column_names=table["method"])
+
+
+def calibration(promised: dict[int, pl.DataFrame]) -> pl.DataFrame:
+    """By vertical and overall, the mean over seeds."""
+    found = pl.concat(
+        reliability.by_vertical(table.vstack(table.with_columns(vertical=pl.lit("all")))) for table in promised.values()
+    )
+    named = {"ece": "ECE", "ece_likely": "ECE of 1 % and more", "brier": "Brier", "prevalence": "prevalence"}
+    means = found.group_by("vertical", maintain_order=True).agg(
+        *(pl.col(key).mean().mul(100).round(3).alias(name) for key, name in named.items()), pl.col("pairs").first()
+    )
+    return means.sort(pl.col("vertical") == "all", descending=True, maintain_order=True)
 
 
 def show(title: str, judged: Judged, truth: Truth, against: str) -> None:

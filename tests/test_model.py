@@ -164,6 +164,39 @@ def test_new_labels_are_scored_at_once_and_untouched_ones_to_the_same_bit(made, 
     assert texts[3] not in newer.interests(users, k=40)["interest"].to_list()
 
 
+def product(model):
+    """A product that some have bought and not all, the words of its title that say most of it, and who bought it."""
+    items = pl.read_parquet(model.artifact.file("items.parquet"))
+    bought = model.users.select("user_id", "items").explode("items").unique()
+    often = bought.group_by("items").len().filter(pl.col("len").is_between(5, 60)).sort("items")
+    title = items.filter(pl.col("item") == often["items"][0])["title"][0]
+    return title, set(bought.filter(pl.col("items") == often["items"][0])["user_id"])
+
+
+def test_who_bought_what_a_phrase_names_comes_first(model):
+    """The phrase is a product's title: having bought it counts as having had the interest."""
+    title, buyers = product(model)
+    ranked = model.audience(title, n=len(model.users))["user_id"].to_list()
+    places = [ranked.index(user) for user in buyers]
+    assert np.mean(places) < len(ranked) / 3
+    told = model.explain(min(buyers), title, k=3)
+    assert title in told["title"].to_list() and told["effect"][0] > 0
+
+
+def test_a_label_added_later_scores_as_its_text_did_before(made, model, tmp_path):
+    """Whether a phrase is typed or added to the label space makes no difference, in both directions."""
+    title, _ = product(model)
+    old = artifacts.load(made / "labels", "labels")
+    change_labels(old, tmp_path / "a", "add", [title], reason="new", cache=tmp_path / "c")
+    newer, users = merit.load(made, labels=tmp_path / "a"), model.users["user_id"]
+    assert newer.score(users, [title])["probability"].equals(model.score(users, [title])["probability"])
+    assert newer.audience(title, n=20).equals(model.audience(title, n=20))
+    likely = newer.audience(title, n=1)["user_id"][0]
+    everything = newer.interests(likely, k=int(newer.labels.live_mask().sum()))
+    found = everything.filter(pl.col("interest") == newer.labels.texts[-1])["probability"]
+    assert found[0] == model.audience(title, n=1)["probability"][0]
+
+
 def test_a_label_space_that_lost_labels_is_refused(made, tmp_path):
     other = tmp_path / "other"
     source = shop(tmp_path, 60, 9)

@@ -21,7 +21,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from merit import __version__
 from merit.config import Frozen
@@ -43,6 +43,15 @@ class Parent(Frozen):
     path: str
 
 
+class Erased(Frozen):
+    """Rows of users that were taken out of a finished folder."""
+
+    number: str
+    """Of the erasure. Its certificate has the files' hashes from before."""
+    at: str
+    rows: int
+
+
 class Manifest(Frozen):
     """What a folder is and where it came from."""
 
@@ -51,7 +60,8 @@ class Manifest(Frozen):
     version: str = __version__
     created: str
     hash: str
-    """Of kind, config, seed, parents' hashes and file contents: equal for equal results, wherever and whenever made."""
+    """Of kind, config, seed, parents' hashes and file contents: equal for equal results, wherever and whenever made.
+    It names what was made: it stays when users are erased, so that all that was made from it still finds it."""
     seed: int | None = None
     config: dict[str, Any] = {}
     parents: dict[str, Parent] = {}
@@ -59,6 +69,7 @@ class Manifest(Frozen):
     """Fingerprints of raw files read. Outside the hash: a copied file keeps its content but not its time."""
     summary: dict[str, Any] = {}
     files: dict[str, FileRecord]
+    erased: tuple[Erased, ...] = Field((), exclude_if=lambda value: not value)
 
 
 @dataclass(frozen=True)
@@ -166,6 +177,7 @@ def describe(artifact: Artifact) -> str:
         f"  made {told.created} by merit {told.version}, seed {told.seed}, hash {told.hash[:16]}",
         *(f"  from {name}: {parent.path} (hash {parent.hash[:16]})" for name, parent in told.parents.items()),
         *(f"  read {name}" for name in told.inputs),
+        *(f"  {each.rows:,} rows erased {each.at} (erasure {each.number})" for each in told.erased),
         *(
             f"  {name}: {value:,}" if isinstance(value, int) else f"  {name}: {value}"
             for name, value in told.summary.items()
@@ -208,18 +220,10 @@ def _describe(
         )
         for name, parent in parents.items()
     }
-    essence = {
-        "kind": kind,
-        "format": FORMAT,
-        "config": _plain(config),
-        "seed": seed,
-        "parents": {name: parent.hash for name, parent in family.items()},
-        "files": {name: record.sha256 for name, record in records.items()},
-    }
-    return Manifest(
+    made = Manifest(
         kind=kind,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        hash=sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest(),
+        hash="",
         seed=seed,
         config=_plain(config),
         parents=family,
@@ -227,6 +231,20 @@ def _describe(
         summary=draft.summary,
         files=records,
     )
+    return made.model_copy(update={"hash": identity(made, {name: each.sha256 for name, each in records.items()})})
+
+
+def identity(manifest: Manifest, files: Mapping[str, str]) -> str:
+    """The hash of what is made with these files, by name the sha256 of each."""
+    essence = {
+        "kind": manifest.kind,
+        "format": manifest.format,
+        "config": manifest.config,
+        "seed": manifest.seed,
+        "parents": {name: parent.hash for name, parent in manifest.parents.items()},
+        "files": dict(files),
+    }
+    return sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()
 
 
 def _plain(config: BaseModel | None) -> dict[str, Any]:

@@ -58,6 +58,11 @@ def set_up_logging(verbose: bool = False, quiet: bool = False, log_file: Path | 
         log.addHandler(lines)
 
 
+def mute() -> None:
+    """Of a worker: no bars, since the one that began it has one for all."""
+    stderr.quiet = True
+
+
 def tell(message: str, **fields: Any) -> None:
     """One event for people (the sentence) and for machines (the fields)."""
     log.info(message, extra={"fields": fields})

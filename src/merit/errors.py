@@ -59,3 +59,9 @@ class TrainingError(MeritError):
     """Training cannot go on: a loss that is not a number, or too little memory."""
 
     exit_code = 9
+
+
+class EngineError(MeritError):
+    """Some shards of a job could not be done, or nobody is there to do them."""
+
+    exit_code = 10

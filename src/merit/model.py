@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -28,11 +28,14 @@ from safetensors.numpy import load_file
 
 from merit import artifacts, console
 from merit.artifacts import Artifact
-from merit.data.ragged import column_lists
+from merit.data.ragged import Ragged, column_lists
+from merit.erasure.hidden import Hidden, Purged
 from merit.errors import DamagedArtifact, DataError, MissingArtifact, PolicyError
 from merit.evaluation.predictions import select
 from merit.labels import encoders, policy, space
+from merit.labels.mentions import Mentioned, Mentions
 from merit.labels.space import LabelSpace
+from merit.propensity import unseen
 from merit.propensity.calibrate import Calibration
 from merit.retrieval import additions, diverse, mlp, shortlist, store, topk, verticals
 from merit.retrieval.exact import Doubles, Exact
@@ -49,6 +52,7 @@ LONGEST = 200  # characters of a phrase: an interest is a few words, and an enco
 LONELY = 5  # percent of labels have no nearer neighbour than a phrase may be distant before we warn
 ASKED = 256  # labels whose neighbours are looked up to learn what near is: encoders differ
 PEOPLE = 2_048  # users whose lists are told together
+MOST = 0.5  # of a phrase's weight in a title, from which the product counts as one that names it
 AHEAD = 10  # times k labels are ranked before a list is spread over regions
 
 
@@ -65,6 +69,17 @@ class Interest:
     similarity: float
     far: bool
     """Whether the model has seen nothing like it, so that its scores are hardly more than a guess."""
+    products: int = 0
+    """How many products have most of a phrase in their titles."""
+
+
+class Visible(NamedTuple):
+    """The users who may be told of: all but those who are being erased."""
+
+    users: pl.DataFrame
+    rows: Ints
+    """Where they are among the stored ones."""
+    hidden: frozenset[str] = frozenset()
 
 
 def load(folder: Path | str, labels: Path | str | None = None, verify: bool = True) -> Model:
@@ -84,15 +99,16 @@ def load(folder: Path | str, labels: Path | str | None = None, verify: bool = Tr
 
 
 class Model:
-    """See the module's first lines."""
+    """A trained model and the users it knows; `merit.load` opens one."""
 
     def __init__(self, artifact: Artifact, newer: Artifact | None = None) -> None:
         self.artifact = artifact
         self._labels = newer or artifacts.load(artifact.file("labels"), "labels", verify=False)
         self.labels: LabelSpace = space.load(self._labels.path)
         self._require_descendant()
-        self.users: pl.DataFrame = pl.read_parquet(artifact.file("users.parquet"))
-        self._row = pl.Series(self.users["user_id"]).to_frame().with_row_index("row")
+        self._hidden, self._purged = Hidden(artifact.path.parent), Purged(artifact)
+        self._stored: pl.DataFrame = pl.read_parquet(artifact.file("users.parquet"))
+        self._visible = Visible(self._stored, np.arange(len(self._stored)))
         arrays = load_file(artifact.file("mlp.safetensors"))
         if missing := {"repeat", "repeat_labels"} - set(arrays):
             raise DamagedArtifact(
@@ -102,8 +118,9 @@ class Model:
         first, often, share = arrays["repeat"].astype(np.float64).tolist()
         of_label = arrays["repeat_labels"].astype(np.float64)
         of_label = np.pad(of_label, (0, len(self.labels) - len(of_label)))  # zero for labels added later
-        self._had, times = column_lists(self.users["history"]), column_lists(self.users["counts"]).values
-        self._repeats = Repeats.of(self._had, times, (first, often, share), of_label)
+        self._had, times = column_lists(self._stored["history"]), column_lists(self._stored["counts"]).values
+        self._trained: int = artifact.manifest.summary["labels"]
+        self._repeats = self._with_added(Repeats.of(self._had, times, (first, often, share), of_label))
         weights = mlp.load(arrays)
         exact = Exact.of(weights)
         people, interests = (store.read(artifact.file(name), layer) for name, layer in _sides(exact))
@@ -113,7 +130,27 @@ class Model:
 
     def __repr__(self) -> str:
         live = int(self.labels.live_mask().sum())
-        return f"<merit model: {len(self.users):,} users, {live:,} interests, {self.artifact.path}>"
+        return f"<merit model: {len(self._stored):,} users, {live:,} interests, {self.artifact.path}>"
+
+    @property
+    def users(self) -> pl.DataFrame:
+        """user_id, history, counts, items of everyone who may be told of."""
+        return self.visible().users
+
+    def visible(self) -> Visible:
+        """Who may be told of at this moment: an erasure counts from the next question on, in every process."""
+        hidden = self._hidden.users()  # before the look at the folder: the list goes only when that has changed
+        if self.outdated:
+            raise DataError(f"Users were erased from {self.artifact.path} since it was opened. Open it again.")
+        if hidden != self._visible.hidden:
+            rows = np.flatnonzero(~self._stored["user_id"].is_in(list(hidden)).to_numpy())
+            self._visible = Visible(self._stored[rows], rows, hidden)
+        return self._visible
+
+    @property
+    def outdated(self) -> bool:
+        """Whether users were erased since it was opened, so that it must be opened again."""
+        return self._purged.since()
 
     def interests(self, users: Any, k: int = 10, diverse_regions: bool = False) -> pl.DataFrame:
         """The k most likely interests of each user; with `diverse_regions`, of as many regions as there are."""
@@ -130,14 +167,15 @@ class Model:
         best: far fewer products where labels are many. `shortlist_recall` measures what that loses.
         """
         live = self._at_most(k)
-        for span in spans(len(self.users), PEOPLE):
-            rows = np.arange(span.start, span.stop)
+        everybody = self.visible().rows
+        for span in spans(len(everybody), PEOPLE):
+            rows = everybody[span.start : span.stop]
             found = self._lists(rows, k, live, regions)
             yield self._told(rows, [one for lists in found for one in _one_by_one(lists)])
 
     def shortlist_recall(self, k: int, regions: int, users: int = 500) -> float:
         """The share of the k best interests of some users that a search in so many regions finds."""
-        rows, live = np.sort(stream(0, "shortlist").permutation(len(self.users))[:users]), self._at_most(k)
+        rows, live = np.sort(stream(0, "shortlist").permutation(self.visible().rows)[:users]), self._at_most(k)
         exact, short = (
             np.concatenate([_pairs(lists, len(self.labels)) for lists in self._lists(rows, k, live, how)])
             for how in (None, regions)
@@ -182,7 +220,7 @@ class Model:
         table = self.labels.table.select(interest="text", vertical="vertical")[labels]
         return pl.DataFrame(
             {
-                "user_id": self.users["user_id"].gather(rows[owner]),
+                "user_id": self._stored["user_id"].gather(rows[owner]),
                 "rank": np.concatenate([np.arange(1, len(each.rows) + 1) for each in found]) if found else [],
                 "interest": table["interest"],
                 "probability": self._calibration.probability(scores),
@@ -194,16 +232,17 @@ class Model:
         """The n users most likely to want an interest, of all or `among` some."""
         topk.require_count(n, "users")
         wanted = self.interest(interest)
+        everybody = self.visible().rows
         eligible = None
-        if among is not None:
-            eligible = np.zeros(len(self.users), dtype=bool)
-            eligible[self._rows(among)] = True
-        if n > len(self.users):
-            raise DataError(f"There are {len(self.users):,} users; ask for no more than that (n = {n:,}).")
+        if among is not None or len(everybody) < len(self._stored):
+            eligible = np.zeros(len(self._stored), dtype=bool)
+            eligible[everybody if among is None else self._rows(among)] = True
+        if n > len(everybody):
+            raise DataError(f"There are {len(everybody):,} users; ask for no more than that (n = {n:,}).")
         found = self._best_users(wanted, n, eligible)
         return pl.DataFrame(
             {
-                "user_id": self.users["user_id"].gather(found.rows),
+                "user_id": self._stored["user_id"].gather(found.rows),
                 "rank": np.arange(1, len(found.rows) + 1),
                 "probability": self._calibration.probability(found.scores),
             }
@@ -215,7 +254,7 @@ class Model:
         scores = np.stack([self._against(rows, each) for each in wanted], axis=1)
         return pl.DataFrame(
             {
-                "user_id": self.users["user_id"].gather(np.repeat(rows, len(wanted))),
+                "user_id": self._stored["user_id"].gather(np.repeat(rows, len(wanted))),
                 "interest": [each.text for _ in rows for each in wanted],
                 "probability": self._calibration.probability(scores.ravel()),
             }
@@ -232,7 +271,7 @@ class Model:
             scores[own] = self._against(rows[own], self.interest(text))
         return pl.DataFrame(
             {
-                "user_id": self.users["user_id"].gather(rows),
+                "user_id": self._stored["user_id"].gather(rows),
                 "interest": texts,
                 "probability": self._calibration.probability(scores),
             }
@@ -249,7 +288,7 @@ class Model:
         shares = load_file(self.artifact.file("verticals.safetensors"))["shares"]
         known = live[live < len(shares)]  # where the items of a label added later are is not known yet
         scores = self._scorer.grid(rows, known)
-        had, added = self._had.gather(rows), self._repeats.of_users(rows)
+        had, added = self._repeats.had.gather(rows), self._repeats.of_users(rows)
         place = np.full(len(self.labels), -1)
         place[known] = np.arange(len(known))
         owner, column = np.repeat(np.arange(len(rows)), had.lengths()), place[had.values]
@@ -259,7 +298,7 @@ class Model:
         names = json.loads(self.artifact.file("verticals.json").read_text(encoding="utf-8"))
         return pl.DataFrame(
             {
-                "user_id": self.users["user_id"].gather(np.repeat(rows, len(names))),
+                "user_id": self._stored["user_id"].gather(np.repeat(rows, len(names))),
                 "vertical": names * len(rows),
                 "expected": totals.ravel(),
             }
@@ -273,8 +312,8 @@ class Model:
         rows = self._rows(users)
         counts = np.bincount(self._had.take(rows)[0], minlength=len(self.labels))
         here = counts / max(1, len(rows))
-        base = np.bincount(self._had.values, minlength=len(self.labels)) / len(self.users)
-        enough = self.labels.live_mask() & (base * len(self.users) >= ENOUGH) & (counts >= at_least)
+        base = np.bincount(self._had.values, minlength=len(self.labels)) / len(self._stored)
+        enough = self.labels.live_mask() & (base * len(self._stored) >= ENOUGH) & (counts >= at_least)
         index = np.where(enough, here / np.maximum(base, 1e-12), 0)
         best = np.lexsort((np.arange(len(index)), -index))[:k]
         best = best[index[best] > 1]
@@ -290,12 +329,17 @@ class Model:
 
         row = int(self._rows([user])[0])
         wanted = self.interest(interest)
-        items = column_lists(self.users["items"])[row]
+        items = self._bought[row]
         vectors, distinct, times, totals = leave_one_out(self.artifact, self._labels, items, wanted.label)
         halves = self._scorer.exact.users.halves(vectors)
         scores = self._scorer.exact.scores(halves, self._label_half(wanted))
-        if wanted.label >= 0:
-            scores = scores + self._repeats.added(times, np.maximum(totals, 1), np.full(len(times), wanted.label))
+        if not 0 <= wanted.label < self._trained:
+            named = self._catalogue.naming(wanted.text, wanted.label)
+            says = np.zeros(len(self._catalogue.labels))
+            says[named.items] = named.weights
+            times = np.array([says[items].sum(), *(says[items[items != item]].sum() for item in distinct)])
+        of_label = self._repeats.of_label[wanted.label] if wanted.label >= 0 else 0.0
+        scores = scores + self._repeats.added(times, np.maximum(totals, 1), of_label)
         names = pl.read_parquet(self.artifact.file("items.parquet"), columns=["item_id", "title"])
         table = pl.DataFrame(
             {
@@ -325,7 +369,11 @@ class Model:
         cosines = self._text_vectors[known] @ vector
         best = int(cosines.argmax())
         nearest, similarity = self.labels.table["text"][int(known[best])], float(cosines[best])
-        found = Interest(text, -1, self._with_own(vector), nearest, similarity, similarity < self._near)
+        named = self._catalogue.naming(text)
+        products = int((named.weights >= MOST).sum())
+        found = Interest(
+            text, -1, self._with_own(named, vector), nearest, similarity, similarity < self._near, products
+        )
         if found.far:
             console.warn(
                 f"'{text}' is far from every interest the model knows (nearest: '{nearest}', similarity "
@@ -377,34 +425,62 @@ class Model:
         cosines[some[:, None] == live] = -1
         return float(np.percentile(cosines.max(axis=1), LONELY))
 
-    def _with_own(self, vector: Floats) -> Floats:
-        """A phrase has no numbers of its own."""
-        own = self._scorer.mlp.W_e.shape[1] - len(vector)
-        return np.concatenate([vector, np.zeros(own, np.float32)])
+    def _with_own(self, named: Mentioned, vector: Floats) -> Floats:
+        """A phrase has the numbers of the labels of products that name it."""
+        labels, weights = self._catalogue.labels_of(named)
+        numbers = self.label_vectors(labels)[:, len(vector) :]
+        return np.concatenate([vector, unseen.own(weights, numbers)])
+
+    def _having(self, wanted: Interest) -> tuple[Ints, Doubles]:
+        """The users who had it, or products that name it, and what that adds to their scores."""
+        if wanted.label >= 0:
+            return self._repeats.users_with(wanted.label)
+        found = unseen.told(self._bought, [self._catalogue.naming(wanted.text)], len(self._catalogue.labels))
+        return found.users, self._repeats.added(found.times, self._repeats.totals[found.users], 0.0)
+
+    def _with_added(self, repeats: Repeats) -> Repeats:
+        """Labels that are newer than the model were had by those who had products that name them."""
+        added = range(self._trained, len(self.labels))
+        if not added:
+            return repeats
+        named = [self._catalogue.naming(self.labels.texts[label], label) for label in added]
+        found = unseen.told(self._bought, named, len(self._catalogue.labels))
+        return repeats.also(found.users, found.labels + self._trained, found.times)
+
+    @cached_property
+    def _catalogue(self) -> unseen.Catalogue:
+        items = pl.read_parquet(self.artifact.file("items.parquet"), columns=["item", "title", "tags"])
+        labels = Ragged(*space.item_labels(self.labels, items))
+        sold = np.bincount(self._bought.values, minlength=len(labels)).astype(np.float64)
+        return unseen.Catalogue(Mentions.of(items["title"]), labels, sold)
+
+    @cached_property
+    def _bought(self) -> Ragged:
+        """By stored user: the items of the history."""
+        return column_lists(self._stored["items"])
 
     def _against(self, rows: Ints, wanted: Interest) -> Doubles:
         """The scores of some users for one interest."""
         halves = self._scorer.exact.users.halves(self._scorer.users.vectors.take(rows))
-        added = np.zeros(len(self.users))
-        had, places = self._repeats.users_with(wanted.label)
-        added[had] = self._repeats.at(places)
+        added = np.zeros(len(self._stored))
+        had, adds = self._having(wanted)
+        added[had] = adds
         return self._scorer.exact.scores(halves, self._label_half(wanted)) + added[rows]
 
     def _best_users(self, wanted: Interest, n: int, eligible: NDArray[np.bool_] | None) -> Ranked:
-        had, places = self._repeats.users_with(wanted.label)
+        had, added = self._having(wanted)
         if eligible is not None:
-            had, places = had[eligible[had]], places[eligible[had]]
-        added = self._repeats.at(places)
-        dense = self._scorer.audience(wanted.vector, min(n + additions.ahead(added), len(self.users)), eligible)
+            had, added = had[eligible[had]], added[eligible[had]]
+        dense = self._scorer.audience(wanted.vector, min(n + additions.ahead(added), len(self._stored)), eligible)
         halves = self._scorer.exact.users.halves(self._scorer.users.vectors.take(had))
         own = self._scorer.exact.scores(halves, self._label_half(wanted))
         return additions.merged(dense, had, own, added, n)
 
     def _lists(self, rows: Ints, k: int, live: NDArray[np.bool_], regions: int | None = None) -> Iterator[Lists]:
         most = int(live.sum())
-        more = additions.ahead(self._repeats.of_users(rows)) and int(self._had.lengths()[rows].max())
+        more = additions.ahead(self._repeats.of_users(rows)) and int(self._repeats.had.lengths()[rows].max())
         for dense in self._dense(rows, min(k + more, most), live, regions):
-            had, added = self._had.gather(dense.users), self._repeats.of_users(dense.users)
+            had, added = self._repeats.had.gather(dense.users), self._repeats.of_users(dense.users)
             alive = live[had.values]
             kept = select(had, alive)
             pairs = np.repeat(dense.users, kept.lengths()), kept.values.astype(np.int64)
@@ -425,13 +501,15 @@ class Model:
 
     def _grown(self, old: Side, exact: Exact) -> Side:
         """The stored interests, and those that a later version of the label space has behind them."""
-        trained = self.artifact.manifest.summary["labels"]
-        texts = self._text_vectors
+        trained, texts = self._trained, self._text_vectors
         kept = old.vectors.take(slice(0, trained))
         width = texts.shape[1]
         changed = (kept[:, :width] != texts[:trained]).any(axis=1)  # renamed: the new name speaks, with no own numbers
         kept[changed] = np.pad(texts[:trained][changed], ((0, 0), (0, kept.shape[1] - width)))
         added = np.pad(texts[trained:], ((0, 0), (0, kept.shape[1] - width)))
+        for row, text in zip(added, self.labels.texts[trained:], strict=True):
+            labels, weights = self._catalogue.labels_of(self._catalogue.naming(text))
+            row[width:] = unseen.own(weights[labels < trained], kept[labels[labels < trained], width:])
         return store.hold("interests", np.concatenate([kept, added]), exact.labels)
 
     def _require_descendant(self) -> None:
@@ -444,7 +522,9 @@ class Model:
 
     def _rows(self, users: Any) -> Ints:
         wanted = pl.DataFrame({"user_id": _texts(users, "users")}, schema={"user_id": pl.String})
-        rows = wanted.join(self._row, on="user_id", how="left", maintain_order="left")["row"]
+        known = self.visible()
+        places = known.users.select("user_id", row=pl.Series(known.rows))
+        rows = wanted.join(places, on="user_id", how="left", maintain_order="left")["row"]
         if rows.null_count():
             missing = wanted["user_id"].filter(rows.is_null())
             raise DataError(

@@ -12,8 +12,8 @@ def _filled(folder, users=5, labels=4, width=3):
     values = np.random.default_rng(0).normal(size=(users, labels, width)).astype(np.float32)
     counts = np.array([4, 3, 2, 1, 0][:users], dtype=np.int32)
     kept = states.create(folder, "test", users, labels, width)
-    states.fill(kept, 0, values[:2], counts[:2])
-    states.fill(kept, 2, values[2:], counts[2:])
+    states.fill(kept, np.arange(2), values[:2], counts[:2])
+    states.fill(kept, np.arange(2, users), values[2:], counts[2:])
     return values, counts
 
 
@@ -42,7 +42,7 @@ def test_more_labels_than_are_kept_is_an_error_with_a_remedy(tmp_path, k):
 def test_states_that_are_not_numbers_are_refused(tmp_path, bad):
     kept = states.create(tmp_path, "test", 1, 1, 2)
     with pytest.raises(DataError, match="learning rate"):
-        states.fill(kept, 0, np.array([[[0.0, bad]]], dtype=np.float32), np.ones(1, np.int32))
+        states.fill(kept, np.arange(1), np.array([[[0.0, bad]]], dtype=np.float32), np.ones(1, np.int32))
 
 
 def test_a_truncated_file_is_noticed(tmp_path):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,15 +40,33 @@ def test_repeats_are_those_of_the_model(users: list[dict[int, int]]) -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(histories, st.integers(-1, LABELS - 1))
-def test_users_with_a_label_are_found_with_its_place(users: list[dict[int, int]], label: int) -> None:
+@given(histories, st.integers(0, LABELS - 1))
+def test_users_with_a_label_are_found_with_what_it_adds(users: list[dict[int, int]], label: int) -> None:
     ours, _, _ = made(users)
-    rows, places = ours.users_with(label)
+    rows, added = ours.users_with(label)
     assert rows.tolist() == [row for row, user in enumerate(users) if label in user]
-    assert (ours.had.values[places] == label).all()
-    assert ours.times[places].tolist() == [user[label] for user in users if label in user]
+    slow = [ours.of_users(np.array([row]))[list(users[row]).index(label)] for row in rows]
+    assert added.tolist() == slow
 
 
 def test_a_label_that_is_not_there_adds_nothing() -> None:
     ours, _, _ = made([{1: 2}])
-    assert ours.added(np.array([0, 2]), np.array([2, 2]), np.array([1, 1]))[0] == 0
+    assert ours.added(np.array([0, 2]), np.array([2, 2]), ours.of_label[[1, 1]])[0] == 0
+
+
+@pytest.mark.parametrize("times", [0.0, 0.2, 0.9, 1.0, 2.5])
+def test_less_than_once_counts_by_how_much_as_in_the_model(times: float) -> None:
+    ours, model, vectors = made([{1: 2, 3: 4}])
+    with torch.no_grad():
+        shares = torch.tensor([max(times, 1.0) / 6])
+        theirs = model.repeats(torch.tensor([times]), shares, model.label_repeats(vectors)[[5]])
+    np.testing.assert_allclose(ours.added(np.array([times]), np.array([6.0]), ours.of_label[5]), theirs, rtol=1e-4)
+
+
+def test_labels_that_products_name_join_those_that_were_had() -> None:
+    ours, _, _ = made([{1: 2}, {}, {3: 1, 4: 1}])
+    more = ours.also(np.array([0, 1, 2]), np.array([11, 10, 10]), np.array([0.5, 1.5, 2.0]))
+    assert [more.had[row].tolist() for row in range(3)] == [[1, 11], [10], [3, 4, 10]]
+    assert more.times.tolist() == [2, 0.5, 1.5, 1, 1, 2.0]
+    assert more.totals.tolist() == ours.totals.tolist() == [2, 1, 2]
+    assert more.of_users(np.array([2]))[:2].tolist() == ours.of_users(np.array([2])).tolist()

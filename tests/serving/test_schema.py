@@ -10,6 +10,7 @@ import pytest
 from merit.serving.examples import EXAMPLES
 from merit.serving.routes import ROUTES
 from merit.serving.schema import FILES, REASONS
+from merit.serving.shapes import ErasureAsked
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +67,9 @@ def test_examples_of_questions_are_understood(ask: Any, model: Any) -> None:
     for route in ROUTES:
         asked = EXAMPLES[route.answer.__name__][0]
         if asked and route.answer.__name__ not in ("analyze_table", *FILES):
+            if route.scope == "erase":
+                ErasureAsked.model_validate(asked)  # to ask would be to erase
+                continue
             answer = ask().post(route.path, json=asked)
             assert answer.status_code in (200, 202, 404, 422)
             assert "errors" not in answer.json(), answer.text

@@ -234,5 +234,6 @@ def test_a_moved_audience_asks_for_its_model(merit: Call, made: Path, spring: Pa
 def test_scores_come_in_the_order_of_the_users(model: Any) -> None:
     text = model.labels.texts[3]
     np.testing.assert_array_equal(
-        audience._everybody(model, text), model.score(model.users["user_id"], text)["probability"]
+        audience._everybody(model, model.users["user_id"], text),
+        model.score(model.users["user_id"], text)["probability"],
     )

@@ -9,8 +9,10 @@ import pytest
 from merit import artifacts, config
 from merit.artifacts import Artifact
 from merit.data.planted import PlantedConfig, shop, write
+from merit.engine import places
+from merit.engine.config import EngineConfig
 from merit.mining import MiningConfig
-from merit.stages import mine as stage
+from merit.stages.mine import mine
 from merit.stages.run import RunConfig, run
 
 
@@ -33,32 +35,33 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     return dict(run(config.build(RunConfig, values), until="stage-1"))
 
 
-def mined(made: dict[str, Artifact], out: Path) -> Artifact:
-    return stage.mine(made["stage-1"], made["examples"], made["labels"], out, MiningConfig(samples=2), seed=7)
+def mined(made: dict[str, Artifact], out: Path, shards: int = 1) -> Artifact:
+    inputs = made["stage-1"], made["examples"], made["labels"]
+    return mine(*inputs, out, MiningConfig(samples=2), seed=7, engine=EngineConfig(shards=shards))
 
 
-def test_parts_change_nothing_and_a_stopped_run_goes_on(
+def test_shards_change_nothing_and_a_stopped_run_goes_on(
     made: dict[str, Artifact], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = mined(made, tmp_path / "whole")
-    monkeypatch.setattr(stage, "PART", 40)
-    committed, real = [], stage._commit
+    committed, real = [], places.put
 
-    def dies_after_three(*arguments: object) -> None:
+    def dies_after_three(address: str, data: bytes) -> None:
         if len(committed) == 3:
             raise KeyboardInterrupt
-        real(*arguments)  # type: ignore[arg-type]
-        committed.append(arguments)
+        real(address, data)
+        if address.endswith(".parquet"):
+            committed.append(address)
 
-    monkeypatch.setattr(stage, "_commit", dies_after_three)
+    monkeypatch.setattr(places, "put", dies_after_three)
     with pytest.raises(KeyboardInterrupt):
-        mined(made, tmp_path / "parts")
+        mined(made, tmp_path / "parts", shards=9)
     assert not (tmp_path / "parts").exists()
-    committed.clear()
-    monkeypatch.setattr(stage, "_commit", lambda *arguments: (real(*arguments), committed.append(arguments)))
-    again = mined(made, tmp_path / "parts")
-    examples = int(whole.manifest.summary["examples"])
-    assert len(committed) == -(-examples // 40) - 3  # only what was missing
+    first, committed[:] = set(committed), []
+    monkeypatch.setattr(places, "put", lambda *given: (real(*given), committed.append(given[0])))
+    again = mined(made, tmp_path / "parts", shards=9)
+    assert not first & set(committed)  # only what was missing
+    assert len(first | {each for each in committed if each.endswith(".parquet")}) == 9
     assert again.manifest.hash == whole.manifest.hash
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 

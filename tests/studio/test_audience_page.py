@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote
@@ -124,7 +125,9 @@ def test_a_phrase_is_taken_as_it_is_and_a_far_one_is_warned_of(page: Any, studio
     box = page.get_by_role("combobox", name="An interest")
     box.press_sequentially(f"{text} sets")
     page.get_by_role("option", name="take these words as they are").click()
-    page.get_by_text(f"Your own words. Nearest interest: {text}").wait_for()
+    told = model.interest(f"{text} sets").products
+    titles = f"in the titles of {told:,} product" if told else "which no title has"
+    page.get_by_text(re.compile(rf"Your own words, {titles}s?\. Nearest interest: {re.escape(text)}")).wait_for()
     assert members(page) >= 100
     box.press_sequentially("qqq zzz www")
     page.get_by_role("option", name="take these words as they are").click()

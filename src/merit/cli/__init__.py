@@ -15,16 +15,18 @@ from rich.markup import escape
 
 from merit import __version__, artifacts, config, console, doctor
 from merit.cli.audience import audience_app
+from merit.cli.audit import audit_app
 from merit.cli.bench import bench
 from merit.cli.data import data_app
+from merit.cli.erase import erase
 from merit.cli.experiment import experiment_app
 from merit.cli.keys import keys_app
 from merit.cli.labels import labels_app
 from merit.cli.model import model_app
-from merit.cli.options import AsJson, ConfigFile, Overrides
+from merit.cli.options import Address, AsJson, ConfigFile, Engine, Overrides, Threads, Workers
 from merit.cli.plan import plan
 from merit.cli.serve import serve
-from merit.cli.shown import described, settings
+from merit.cli.shown import described, engine_words, settings
 from merit.cli.weights import weights_app
 from merit.errors import MeritError
 from merit.generator import processes
@@ -46,9 +48,11 @@ app.add_typer(model_app, name="model")
 app.add_typer(audience_app, name="audience")
 app.add_typer(experiment_app, name="experiment")
 app.add_typer(keys_app, name="keys")
+app.add_typer(audit_app, name="audit")
 app.command()(serve)
 app.command()(bench)
 app.command()(plan)
+app.command()(erase)
 
 
 @app.callback()
@@ -65,6 +69,10 @@ def run(
     file: ConfigFile,
     override: Overrides = None,
     until: Annotated[str | None, typer.Option(help="stop after this stage (examples, labels, data-report, …)")] = None,
+    engine: Engine = None,
+    workers: Workers = None,
+    threads: Threads = None,
+    address: Address = None,
     as_json: AsJson = False,
 ) -> None:
     """Run all stages of a configuration; what is finished and unchanged is kept."""
@@ -72,7 +80,8 @@ def run(
     from merit.stages.run import run as run_stages
     from merit.stages.run import stage_named
 
-    made = run_stages(settings(file, override), stage_named(until))
+    words = [*(override or []), *engine_words(engine, workers, threads, address)]
+    made = run_stages(settings(file, words), stage_named(until))
     if processes.number():  # the main process tells
         return
     if as_json:

@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 import merit
-from merit import console
-from merit.cli.options import AsLines, ModelFolder, NewerLabels
-from merit.cli.shown import show_frame
+from merit import config, console
+from merit.cli.options import Address, AsLines, Engine, ModelFolder, NewerLabels, Threads, Workers
+from merit.cli.shown import engine_words, show_frame
 from merit.data.sources import files
+from merit.everyone import EngineRun, write_everyone
 
 model_app = typer.Typer(help="Ask a trained model: interests for a user, users for an interest.", no_args_is_help=True)
 
@@ -34,18 +35,23 @@ def interests(
 @model_app.command()
 def everyone(
     folder: ModelFolder,
-    out: Annotated[Path, typer.Option(help="the Parquet file to write")],
+    out: Annotated[str, typer.Option(help="the Parquet file to write; or a folder of parts, which may be s3://…")],
     k: Annotated[int, typer.Option("-k", help="interests of each")] = 10,
     regions: Annotated[
         int | None, typer.Option(help="score only labels of so many clusters; tells what it loses")
     ] = None,
     labels: NewerLabels = None,
+    engine: Engine = None,
+    workers: Workers = None,
+    threads: Threads = None,
+    address: Address = None,
 ) -> None:
-    """The most likely interests of all users, as a file."""
-    model = merit.load(folder, labels)
-    rows = model.write_everyone(out, k, regions)
-    lost = f"; {model.shortlist_recall(k, regions):.1%} of an exact search's, on a sample of users" if regions else ""
-    console.tell(f"{rows:,} rows in {out}{lost}", rows=rows, file=str(out))
+    """The most likely interests of all users, as a file or as parts with a manifest."""
+    by = config.build(EngineRun, {}, engine_words(engine, workers, threads, address), origin="the engine").engine
+    rows = write_everyone(folder, out, k, regions, labels, by)
+    found = f"; {merit.load(folder, labels).shortlist_recall(k, regions):.1%}" if regions else ""
+    lost = f"{found} of an exact search's, on a sample of users" if regions else ""
+    console.tell(f"{rows:,} rows in {out}{lost}", rows=rows, file=out)
 
 
 @model_app.command()

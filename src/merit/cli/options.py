@@ -25,4 +25,10 @@ Asked = Annotated[list[str] | None, typer.Argument(help="interests; or write the
 RequestFile = Annotated[
     Path | None, typer.Option("--request", help="a TOML, JSON or YAML file, as in docs/audiences.md")
 ]
+Engine = Annotated[
+    str | None, typer.Option("--engine", help="who works: here (the default), local processes, or ray; docs/cluster.md")
+]
+Workers = Annotated[int | None, typer.Option(help="of the engine, each with the model in memory")]
+Threads = Annotated[int | None, typer.Option(help="of each worker")]
+Address = Annotated[str | None, typer.Option(help="of a Ray cluster, HOST:PORT; this machine's own by default")]
 DEFAULT_CACHE = Path(".cache/merit")

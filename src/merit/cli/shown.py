@@ -21,6 +21,12 @@ def settings(file: Path, override: list[str] | None) -> RunConfig:
     return config.load(RunConfig, file, override or [])
 
 
+def engine_words(engine: str | None, workers: int | None, threads: int | None, address: str | None) -> list[str]:
+    """What was said about the engine, as overrides of its section."""
+    said = {"runner": engine, "workers": workers, "threads": threads, "address": address}
+    return [f"engine.{name}={value}" for name, value in said.items() if value is not None]
+
+
 def described(artifact: artifacts.Artifact) -> dict[str, Any]:
     return {"folder": str(artifact.path), "kind": artifact.manifest.kind, "hash": artifact.manifest.hash} | {
         "summary": artifact.manifest.summary

@@ -136,7 +136,8 @@ class Propensity(nn.Module):
         """What a label in the user's own history adds to the log-odds.
 
         By how often it is there, by its share of the history (a busy user has many labels often), and by the label.
+        Less than once, where products only name it, counts by how much; `shares` are then those of once.
         """
         first, often, share = self.repeat
-        added = first + often * times.log1p() + share * shares.clamp(min=1e-9).log() + labels
-        return torch.where(times > 0, added, 0.0)
+        added = first + often * times.clamp(min=1).log1p() + share * shares.clamp(min=1e-9).log() + labels
+        return torch.where(times > 0, added * times.clamp(max=1), 0.0)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from merit.data.ragged import Ragged, offsets_of
 from merit.errors import DamagedArtifact, DataError
+from merit.types import Ints
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,8 @@ class Known:
             place = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
             there = (keys[order][place] == wanted) & (labels >= 0)  # -1 is no label, though its key may be another's
             found = np.where(there, times[order][place], 0).astype(np.float32)
-        return Had(found, (found / total[:, None]).astype(np.float32))
+        seen = np.where(found > 0, np.maximum(found, 1), 0)
+        return Had(found, (seen / total[:, None]).astype(np.float32))
 
     def take(self, rows: NDArray[np.int64]) -> Inputs:
         values, counts = self.states.take(rows)
@@ -136,8 +138,13 @@ def create(folder: Path, name: str, users: int, labels: int, width: int) -> Stat
     return States(values, counts)
 
 
-def fill(states: States, at: int, values: NDArray[np.float32], counts: NDArray[np.int32]) -> None:
-    """The states of the users from `at` on."""
+def fill(states: States, rows: Ints, values: NDArray[np.floating], counts: NDArray[np.int32]) -> None:
+    """The states of these users."""
+    states.values[rows], states.counts[rows] = halves(values), counts
+
+
+def halves(values: NDArray[np.floating]) -> NDArray[np.float16]:
+    """In half precision, as they are kept."""
     with np.errstate(over="ignore"):  # what overflows is caught below
         short = values.astype(np.float16)
     if not np.isfinite(short).all():
@@ -145,8 +152,7 @@ def fill(states: States, at: int, values: NDArray[np.float32], counts: NDArray[n
             "The generator gave states that are not numbers, or too large for half precision. Its training went "
             "wrong: lower its learning rate and train again."
         )
-    states.values[at : at + len(short)] = short
-    states.counts[at : at + len(short)] = counts
+    return short
 
 
 def read(folder: Path, name: str) -> States:

@@ -132,12 +132,17 @@ def write(
     return facts
 
 
+def without(folder: Path, out: Path, dropped: Ints, layer: Layer) -> Facts:
+    """Write a side again without some rows. All others keep every bit: a half depends on its vector alone."""
+    facts, side = _facts(folder), read(folder, layer)
+    kept = np.delete(np.arange(len(side)), dropped)
+    blocks = (side.vectors.take(kept[span.start : span.stop]) for span in spans(len(kept), CHUNK))
+    return write(out, len(kept), blocks, layer, facts.vectors, facts.halves)
+
+
 def read(folder: Path, layer: Layer) -> Side:
     """Open a side. Files that are cut short, or that belong to other weights, are refused."""
-    try:
-        facts = Facts.model_validate_json((folder / FACTS).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ValidationError) as error:
-        raise DamagedArtifact(f"{folder / FACTS} cannot be read ({type(error).__name__}). {_AGAIN}") from None
+    facts = _facts(folder)
     if facts.layer != layer.fingerprint:
         raise DamagedArtifact(f"{folder} was made for another propensity model than this one. {_AGAIN}")
     wide, half = layer.weight.shape
@@ -145,6 +150,13 @@ def read(folder: Path, layer: Layer) -> Side:
     return Side(
         str(folder), vectors, _read(folder, "halves", (facts.rows, half), facts.halves), facts.norm, facts.error
     )
+
+
+def _facts(folder: Path) -> Facts:
+    try:
+        return Facts.model_validate_json((folder / FACTS).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ValidationError) as error:
+        raise DamagedArtifact(f"{folder / FACTS} cannot be read ({type(error).__name__}). {_AGAIN}") from None
 
 
 class _Part(NamedTuple):

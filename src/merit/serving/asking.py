@@ -48,9 +48,14 @@ def offset_of(cursor: str | None, most: int, *about: object) -> int:
 
 def require_user(served: Served, user: str) -> None:
     if not served.knows(user):
-        raise Refusal(
-            404,
-            "Unknown user",
-            "The model does not know this user.",
-            "Ask for a user with enough history at the end of the model's data, with the id as it is there.",
-        )
+        raise unknown_user()
+
+
+def unknown_user() -> Refusal:
+    """One who was erased is as unknown as one who never was."""
+    return Refusal(
+        404,
+        "Unknown user",
+        "The model does not know this user.",
+        "Ask for a user with enough history at the end of the model's data, with the id as it is there.",
+    )

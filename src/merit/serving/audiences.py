@@ -91,7 +91,7 @@ def build(
 
 def jobs(service: TheService, caller: Caller, limit: Limit = 20, cursor: Cursor = None) -> shapes.JobPage:
     """The jobs of this key, the newest first; an admin sees all."""
-    found = service.jobs.list(_owner(caller))
+    found = service.jobs.list(owner_of(caller))
     about = ("jobs", caller.id)
     last = cursors.read(cursor, *about) if cursor else None
     later = [job for job in found if last is None or job.id < str(last)]
@@ -104,12 +104,12 @@ def jobs(service: TheService, caller: Caller, limit: Limit = 20, cursor: Cursor 
 
 def job(service: TheService, caller: Caller, number: Number) -> shapes.JobTold:
     """How a job stands."""
-    return _shown(service.jobs.get(number, _owner(caller)))
+    return _shown(service.jobs.get(number, owner_of(caller)))
 
 
 def cancel(service: TheService, caller: Caller, number: Number) -> shapes.JobTold:
     """Give up a job that waits or runs: it fails with the reason "Cancelled."."""
-    return _shown(service.jobs.cancel(number, _owner(caller)))
+    return _shown(service.jobs.cancel(number, owner_of(caller)))
 
 
 def export(
@@ -120,11 +120,11 @@ def export(
     arm: Annotated[Literal["treatment", "control", "holdout", "all"], Query()] = "treatment",
 ) -> Response:
     """The users of a finished job as a file. Interests are judged again: what was blocked since is not sent."""
-    members = service.jobs.audience(number, _owner(caller))
+    members = service.jobs.audience(number, owner_of(caller))
     place = service.state / EXPORTS / secrets.token_hex(8)
     figures = stage.figures_of(members)
     with service.store.current.reading(each.text for each in figures.interests) as model:
-        made = stage.export(members, model, form, place, arm)
+        made = stage.export(members, model, form, place, arm, log=service.state, key=caller.id)
     name = f"audience.{form}"
     return FileResponse(
         made.file(name),
@@ -170,7 +170,7 @@ def _over_indexed(found: Audience, model: Model) -> list[shapes.OverIndexed]:
     return [shapes.OverIndexed.model_validate(row) for row in rows.to_dicts()]
 
 
-def _owner(caller: Key) -> str | None:
+def owner_of(caller: Key) -> str | None:
     """Whose jobs a key may see; None for all."""
     return None if "admin" in caller.scopes else caller.id
 

@@ -183,6 +183,14 @@ class Client:
         """An experiment from its design and its sufficient statistics."""
         return self._post("/v1/experiments/analyze", _plain(asked), Analysis)
 
+    def erase(self, users: Sequence[str], reason: str = "", idempotency: str | None = None) -> shapes.ErasureTold:
+        """Hide users at once and start to purge them. Sent again with the same word, it is still one erasure."""
+        headers = {"Idempotency-Key": idempotency or secrets.token_hex(16)}
+        return self._post("/v1/erasures", {"users": list(users), "reason": reason}, shapes.ErasureTold, headers)
+
+    def erasure(self, number: str) -> shapes.ErasureTold:
+        return self._get(f"/v1/erasures/{quote(number, safe='')}", shapes.ErasureTold)
+
     def reload(self) -> shapes.Reloaded:
         return self._post("/v1/admin/reload", None, shapes.Reloaded)
 

@@ -92,6 +92,41 @@ RELIABILITY: dict[str, Any] = {
 }
 CALIBRATION = RELIABILITY | {"verticals": [{"vertical": "sports"} | RELIABILITY]}
 
+ERASURE: dict[str, Any] = {"users": [USER], "reason": "request of 2027-03-01"}
+ERASING: dict[str, Any] = {
+    "id": "9f86d081884c7d65",
+    "state": "DONE",
+    "reason": None,
+    "created": "2027-03-01T09:15:00+00:00",
+    "started": "2027-03-01T09:15:00+00:00",
+    "ended": "2027-03-01T09:15:09+00:00",
+    "users": 1,
+    "certificate": {
+        "number": "9f86d081884c7d65",
+        "began": "2027-03-01T09:15:00+00:00",
+        "ended": "2027-03-01T09:15:09+00:00",
+        "reason": ERASURE["reason"],
+        "version": "0.2.0",
+        "asked": 1,
+        "found": 1,
+        "artifacts": [
+            {
+                "path": "../runs/shop/examples",
+                "kind": "examples",
+                "hash": JOB["hash"],
+                "rows": 412,
+                "parts": {"train": 1},
+                "files": [{"name": "users-00000.parquet", "rows": 412, "before": JOB["hash"], "after": JOB["hash"]}],
+            }
+        ],
+        "exports": [],
+        "models": [],
+        "unlinked": [],
+        "search": {"files": 97, "bytes": 1736920, "held": [], "alike": []},
+        "remains": ["Source tables outside these folders. A run that reads them again brings the users back …"],
+    },
+}
+
 # operation → what a request holds (None: it has no body), and what the answer looks like
 EXAMPLES: dict[str, tuple[dict[str, Any] | None, Any]] = {
     "health": (None, {"status": "ok", "merit": "0.2.0"}),
@@ -202,6 +237,7 @@ EXAMPLES: dict[str, tuple[dict[str, Any] | None, Any]] = {
             "label": None,
             "nearest": "trail running",
             "similarity": 0.71,
+            "products": 4,
             "far": False,
             "warning": None,
         },
@@ -300,6 +336,8 @@ EXAMPLES: dict[str, tuple[dict[str, Any] | None, Any]] = {
         {"design": '{"name": "Trail running, spring", …}', "table": "outcomes.csv", "until": "2027-03-07"},
         ANALYSIS,
     ),
+    "erase": (ERASURE, ERASING | {"state": "PENDING", "started": None, "ended": None, "certificate": None}),
+    "erasure": (None, ERASING),
     "reload": (None, {"changed": True, "before": VERSION, "now": "77aa1d2e3a4b5c6d-2"}),
 }
 PROBLEM = {

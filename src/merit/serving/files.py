@@ -1,46 +1,17 @@
-"""Small files of the service: complete or not there, private, and changed by one process at a time."""
+"""Small files of the service, and the lock of its folder."""
 
 from __future__ import annotations
 
-import fcntl
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from merit.errors import StorageError
-from merit.storage import storage_errors
+from merit import files
+from merit.files import write
+
+__all__ = ["locked", "write"]
 
 
-def write(path: Path, content: str | bytes, mode: int = 0o600) -> None:
-    """Replace a file in one step. A reader sees the old bytes or the new ones, whatever is killed."""
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
-                os.fchmod(file.fileno(), mode)  # a draft left behind keeps its old mode otherwise
-                file.write(content.encode() if isinstance(content, str) else content)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
-
-
-@contextmanager
-def locked(path: Path, wait: bool = True) -> Iterator[None]:
-    """One process at a time. The lock goes with the process, so that a killed one leaves none behind."""
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise StorageError(
-                f"Another service uses {path.parent}. Stop it, or give this one a folder of its own with --state."
-            ) from None
-        yield
-    finally:
-        os.close(descriptor)
+def locked(path: Path, wait: bool = True) -> AbstractContextManager[None]:
+    """One process at a time."""
+    busy = f"Another service uses {path.parent}. Stop it, or give this one a folder of its own with --state."
+    return files.locked(path, busy, wait)

@@ -11,7 +11,7 @@ import polars as pl
 
 from merit.labels import space
 from merit.serving import cursors, shapes
-from merit.serving.asking import Cursor, Limit, TheModel, offset_of, require_user
+from merit.serving.asking import Cursor, Limit, TheModel, offset_of, unknown_user
 from merit.serving.interests import User
 from merit.serving.store import Served
 
@@ -20,8 +20,10 @@ TIMES = pl.Schema({"item": pl.UInt32(), "at": pl.String(), "event": pl.String()}
 
 def history(served: TheModel, user_id: User, limit: Limit = 50, cursor: Cursor = None) -> shapes.HistoryPage:
     """What a user did, the newest first, and the interests that each item carries."""
-    require_user(served, user_id)
-    items = served.model.users["items"][served.row(user_id)].reverse()
+    known = served.items(user_id)
+    if known is None:
+        raise unknown_user()
+    items = known.reverse()
     about = ("history", served.version, user_id)
     first = offset_of(cursor, len(items), *about)
     last = min(first + limit, len(items))

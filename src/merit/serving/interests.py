@@ -110,6 +110,7 @@ def interest(served: TheModel, asked: shapes.InterestAsked) -> shapes.Meaning:
         label=found.label if found.label >= 0 else None,
         nearest=found.nearest,
         similarity=found.similarity,
+        products=found.products,
         far=found.far,
         warning=far if found.far else None,
     )

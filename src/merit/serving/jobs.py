@@ -76,7 +76,7 @@ class Jobs:
             if sum(job.state in ("PENDING", "RUNNING") for job in own) >= self._waiting:
                 raise TooMany(f"{self._waiting} jobs of this key wait already. Wait for one of them, or cancel it.")
             number = f"{datetime.now(UTC):%Y%m%d%H%M%S%f}-{secrets.token_hex(8)}"
-            job = self._keep(Job(id=number, owner=owner, created=_now(), request=request, idempotency=idempotency))
+            job = self._keep(Job(id=number, owner=owner, created=now(), request=request, idempotency=idempotency))
         self._pool.submit(self._run, job.id)
         return job
 
@@ -97,7 +97,7 @@ class Jobs:
         with self._lock:
             job = self.get(number, owner)
             if job.state in ("PENDING", "RUNNING"):
-                job = self._keep(job.model_copy(update={"state": "FAILED", "reason": CANCELLED, "ended": _now()}))
+                job = self._keep(job.model_copy(update={"state": "FAILED", "reason": CANCELLED, "ended": now()}))
             elif job.reason != CANCELLED:
                 raise DataError(f"The job is {job.state} already. There is nothing to cancel.")
         return job
@@ -108,6 +108,10 @@ class Jobs:
         if job.state != "DONE":
             raise DataError(f"The job is {job.state}. Export it once it is DONE.")
         return audiences.opened(self._place(job.id))
+
+    def between(self, work: Callable[[], None]) -> None:
+        """Do something while no audience is being built, after those that were asked for before."""
+        self._pool.submit(work)
 
     def counts(self) -> dict[str, int]:
         states = [job.state for job in self._jobs.copy().values()]
@@ -122,7 +126,7 @@ class Jobs:
             job = self._jobs[number]
             if job.state != "PENDING":
                 return
-            self._keep(job.model_copy(update={"state": "RUNNING", "started": _now()}))
+            self._keep(job.model_copy(update={"state": "RUNNING", "started": now()}))
         made, reason = None, None
         try:
             made = self._build(job.request, self._place(number))
@@ -149,9 +153,9 @@ class Jobs:
 
 def _ended(job: Job, made: Artifact | None, reason: str | None) -> Job:
     if made is None:
-        return job.model_copy(update={"state": "FAILED", "reason": reason, "ended": _now()})
+        return job.model_copy(update={"state": "FAILED", "reason": reason, "ended": now()})
     facts = {"members": made.manifest.summary["members"], "hash": made.manifest.hash}
-    return job.model_copy(update={"state": "DONE", "ended": _now(), **facts})
+    return job.model_copy(update={"state": "DONE", "ended": now(), **facts})
 
 
 def _recovered(folder: Path) -> list[Job]:
@@ -185,5 +189,5 @@ def _after_a_kill(job: Job, place: Path) -> Job:
         return _ended(job, None, INTERRUPTED)
 
 
-def _now() -> str:
+def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -19,6 +19,7 @@ from typing import Literal, get_args
 
 from pydantic import Field, ValidationError
 
+from merit import audit
 from merit.config import Frozen
 from merit.errors import ConfigError, DamagedArtifact
 from merit.serving import files
@@ -49,6 +50,7 @@ def create(path: Path, name: str, scopes: Sequence[str]) -> tuple[Key, str]:
     key, secret = make(name, scopes)
     with files.locked(path.with_name(".keys.lock")):
         _write(path, (*read(path), key))
+    audit.append(path.parent, "key created", key=key.id, scopes=list(key.scopes))
     return key, secret
 
 
@@ -82,6 +84,7 @@ def revoke(path: Path, number: str) -> Key:
             key.model_copy(update={"revoked": key.revoked or _now()}) if key.id == number else key for key in had
         )
         _write(path, changed)
+    audit.append(path.parent, "key revoked", key=number)
     return next(key for key in changed if key.id == number)
 
 

@@ -16,6 +16,7 @@ MOST_UNFOLDED = 512 * 2**20  # bytes of an uploaded Parquet file once it is unpa
 MOST_CLUSTERS = 600  # on the map of labels: places are found by comparing all pairs, and more cannot be told apart
 MOST_REGIONS_OF = 200  # interests of a user that are told by region
 MOST_SAMPLED = 20  # members shown before an audience is built: to judge it, not to take it away
+MOST_ERASED = 1_000  # users in one request
 MOST_TABLES = 200  # that are listed for rules
 LONGEST_ID = 200  # characters of a user id, a name or a key of idempotency
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from merit.serving import (
     audiences,
     designs,
+    erasures,
     experiments,
     facts,
     histories,
@@ -68,6 +69,8 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/experiments/design", "read", designs.design),
     Route("POST", "/v1/experiments/analyze", "read", experiments.analyze),
     Route("POST", "/v1/experiments/analyze-table", "read", experiments.analyze_table),
+    Route("POST", "/v1/erasures", "erase", erasures.erase, status=202),
+    Route("GET", "/v1/erasures/{number}", "erase", erasures.erasure),
     Route("POST", "/v1/admin/reload", "admin", facts.reload),
 )
 SCOPE_OF: dict[tuple[str, str], Scope | Public] = {(route.method, route.path): route.scope for route in ROUTES}

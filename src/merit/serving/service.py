@@ -15,6 +15,7 @@ from merit.errors import MeritError
 from merit.serving import files, keys, places
 from merit.serving.buckets import Buckets
 from merit.serving.bundle import Bundle
+from merit.serving.erasing import Erasures
 from merit.serving.jobs import Jobs
 from merit.serving.keys import Key, Keyring
 from merit.serving.limits import Limits
@@ -36,6 +37,7 @@ class Service:
     keys: Keyring
     buckets: Buckets
     jobs: Jobs
+    erasures: Erasures
     metrics: Metrics
     bundle: Bundle
     told: Callable[[MeritError], str]
@@ -77,6 +79,7 @@ def opened(
                 return audiences.build(served.model, located, out)
 
         jobs = Jobs(state / JOBS, build, told, limits.waiting)
+        erasures = Erasures(state, lambda: (state, store.run), jobs.between, told)
         try:
             yield Service(
                 store=store,
@@ -86,12 +89,14 @@ def opened(
                 keys=Keyring(state / keys.FILE, guests),
                 buckets=Buckets(limits.rate, limits.burst),
                 jobs=jobs,
+                erasures=erasures,
                 metrics=Metrics(jobs.counts),
                 bundle=Bundle(state / STATIC),
                 told=told,
             )
         finally:
             jobs.close()
+            erasures.close()
             store.current.explainer.close()
 
 

@@ -12,10 +12,11 @@ from merit.campaign.design import ExperimentDesign
 from merit.campaign.forecast import Size
 from merit.campaign.request import AudienceRequest
 from merit.campaign.statistics import Statistics
+from merit.erasure.certificate import Certificate
 from merit.model import LONGEST
 from merit.serving.jobs import State
 from merit.serving.keys import Scope
-from merit.serving.limits import LONGEST_ID, MOST_INTERESTS, MOST_K, MOST_PAIRS
+from merit.serving.limits import LONGEST_ID, MOST_ERASED, MOST_INTERESTS, MOST_K, MOST_PAIRS
 from merit.types import Status
 
 UserId = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
@@ -138,6 +139,8 @@ class Meaning(Told):
     """Its number in the label space; null for a phrase that is no label."""
     nearest: str
     similarity: float
+    products: int
+    """That have most of a phrase in their titles; 0 for a label."""
     far: bool
     warning: str | None
     """Told when the model has seen nothing like it."""
@@ -421,6 +424,28 @@ class JobTold(Told):
 class JobPage(Told):
     items: list[JobTold]
     next: str | None
+
+
+# --- erasures --------------------------------------------------------------------------------------------------------
+
+
+class ErasureAsked(Asked):
+    users: list[UserId] = Field(min_length=1, max_length=MOST_ERASED)
+    reason: str = Field("", max_length=500)
+    """Kept in the certificate: name nobody."""
+
+
+class ErasureTold(Told):
+    id: str
+    state: State
+    reason: str | None
+    """Why it failed."""
+    created: str
+    started: str | None
+    ended: str | None
+    users: int
+    """That were asked for."""
+    certificate: Certificate | None
 
 
 # --- experiments -----------------------------------------------------------------------------------------------------

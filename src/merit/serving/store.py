@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock, Thread
 
+import polars as pl
+
 import merit
 from merit import artifacts
 from merit.artifacts import Artifact
@@ -33,8 +35,9 @@ class Served:
 
     @property
     def version(self) -> str:
-        """Changes whenever an answer could."""
-        return f"{self.model.artifact.manifest.hash[:16]}-{self.model.labels.version}"
+        """Changes whenever an answer could; the third number counts erasures."""
+        manifest, erased = self.model.artifact.manifest, len(self.model.artifact.manifest.erased)
+        return f"{manifest.hash[:16]}-{self.model.labels.version}" + (f"-{erased}" if erased else "")
 
     @contextmanager
     def reading(self, texts: Iterable[str]) -> Iterator[Model]:
@@ -56,9 +59,10 @@ class Served:
     def knows(self, user: str) -> bool:
         return bool((self.model.users["user_id"] == user).any())
 
-    def row(self, user: str) -> int:
-        """Where a user that is known stands among all."""
-        return int((self.model.users["user_id"] == user).arg_max() or 0)
+    def items(self, user: str) -> pl.Series | None:
+        """What a user did, in the order of time; None of a user who is not known, or not any more."""
+        own = self.model.users.filter(pl.col("user_id") == user)["items"]
+        return own[0] if len(own) else None
 
     def beside(self, kind: str) -> Artifact | None:
         """The artifact of this kind that the model was made from, if the folder that is served still has it."""
@@ -74,23 +78,40 @@ class Store:
         self.folder, self.labels, self._verify = folder, labels, verify
         self._seconds = seconds_to_explain
         self._reloading = Lock()
-        self.current = self._open()
+        self._current = self._open(verify)
+
+    @property
+    def current(self) -> Served:
+        """What is served. Where users were erased from it since, it is opened again before anybody is answered."""
+        if self._current.model.outdated:
+            with self._reloading:
+                if self._current.model.outdated:
+                    self._replace(verify=False)  # what the purge wrote, it has hashed
+        return self._current
+
+    @property
+    def run(self) -> Path:
+        """The folder of what is served, behind its links."""
+        return self._current.run
 
     def reload(self) -> Served:
         """Open what is now in the folder (or behind the link) and serve it. If it is no good, the old one stays."""
         if not self._reloading.acquire(blocking=False):
             raise DataError("The model is being reloaded already. Wait for it.")
         try:
-            old, self.current = self.current, self._open()
-            Thread(target=old.explainer.close, daemon=True).start()
-            return self.current
+            self._replace(self._verify)
+            return self._current
         finally:
             self._reloading.release()
 
-    def _open(self) -> Served:
+    def _replace(self, verify: bool) -> None:
+        old, self._current = self._current, self._open(verify)
+        Thread(target=old.explainer.close, daemon=True).start()
+
+    def _open(self, verify: bool) -> Served:
         place = self.folder.resolve()  # links are followed once: the next version does not change this one's files
         labels = self.labels.resolve() if self.labels else None
-        model = merit.load(place, labels, self._verify)
+        model = merit.load(place, labels, verify)
         return Served(
             model=model,
             name=self.folder.name,

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 from safetensors.numpy import load_file
 
-from merit import artifacts
+from merit import artifacts, audit
 from merit.artifacts import Artifact
 from merit.campaign import export as exports
 from merit.campaign import lookalike, overlap, tables
@@ -32,8 +32,9 @@ from merit.campaign.overlap import TREATED, Overlap
 from merit.campaign.request import SMALLEST, AudienceRequest
 from merit.campaign.rules import Attribute
 from merit.config import Frozen
-from merit.data.ragged import column_lists
+from merit.data.ragged import Ragged, column_lists
 from merit.data.sources import files
+from merit.erasure.hidden import Hidden
 from merit.errors import ConfigError, DataError, MissingArtifact, PolicyError
 from merit.evaluation import reliability
 from merit.labels import policy
@@ -53,8 +54,9 @@ class Model(Protocol):
     """What is asked of a `merit.Model`. It stands behind the stages, so they cannot import it."""
 
     artifact: Artifact
-    users: pl.DataFrame
     labels: LabelSpace
+
+    def visible(self) -> Any: ...
 
     def interest(self, text: str) -> Any: ...
 
@@ -64,9 +66,11 @@ class Model(Protocol):
 def preview(model: Model, request: AudienceRequest) -> Audience:
     """Everything about an audience, and nothing written. Refused where `build` would refuse."""
     _require_harmless(model, request)
-    users = model.users["user_id"]
-    scored = _looked_alike(model, request) if request.lookalike else _wanted(model, request)
-    eligible, steps = waterfall(request.rules, users, lambda texts: _had(model, texts), request.as_of)
+    everybody = model.visible()  # asked once: who is hidden may change meanwhile
+    users = everybody.users["user_id"]
+    scored = _looked_alike(model, everybody, request) if request.lookalike else _wanted(model, users, request)
+    had = column_lists(everybody.users["history"])
+    eligible, steps = waterfall(request.rules, users, lambda texts: _had(model, had, texts), request.as_of)
     if request.lookalike and scored.seeds is not None and not request.lookalike.with_seeds:
         eligible = eligible & ~scored.seeds
     origin = Origin(
@@ -118,10 +122,13 @@ def model_folder(audience: Artifact, given: Path | None) -> Path:
     return place
 
 
-def export(audience: Artifact, model: Model, form: Form, out: Path, arm: str = TREATED) -> Artifact:
+def export(
+    audience: Artifact, model: Model, form: Form, out: Path, arm: str = TREATED, log: Path | None = None, **by: str
+) -> Artifact:
     """Members as a file with a manifest: those to be contacted, or another arm, or "all" of them.
 
-    Interests are judged once more, by this model's label space: what was blocked since is not sent.
+    Interests are judged once more, by this model's label space: what was blocked since is not sent. The audit log is
+    beside the audience, or in the folder `log`; `by` tells it who asked.
     """
     figures = figures_of(audience)
     _require_harmless(model, figures.request)
@@ -129,7 +136,7 @@ def export(audience: Artifact, model: Model, form: Form, out: Path, arm: str = T
         model.interest(each.text)
     if arm not in (*ARMS, EVERYONE):
         raise ConfigError(f"There is no arm '{arm}'. Choose one of {', '.join((*ARMS, EVERYONE))}.")
-    members = pl.scan_parquet(audience.file("members.parquet"))
+    members = _members(audience, model)
     chosen = members if arm == EVERYONE else members.filter(pl.col("arm") == arm)
     rows = int(chosen.select(pl.len()).collect(engine="streaming").item())
     require_enough(rows, ())
@@ -139,7 +146,16 @@ def export(audience: Artifact, model: Model, form: Form, out: Path, arm: str = T
         draft.summary |= {"rows": rows, "arm": arm}
         if form == "csv":
             draft.summary["ids marked against formulas"] = exports.marked(chosen)
+        facts = {"audience": audience.manifest.hash, "arm": arm, "form": form, "rows": rows}
+        sent = artifacts.hash_file(draft.path / f"audience.{form}")
+        audit.append(log or audience.path.parent, "export", **facts, sha256=sent, **by)  # first: none goes unlogged
     return artifacts.load(out, EXPORT)
+
+
+def _members(audience: Artifact, model: Model | None = None) -> pl.LazyFrame:
+    """Without those who are being erased."""
+    gone = Hidden(audience.path.parent).users() | (model.visible().hidden if model else frozenset())
+    return pl.scan_parquet(audience.file("members.parquet")).filter(~pl.col("user_id").is_in(list(gone)))
 
 
 class ExportConfig(Frozen):
@@ -152,18 +168,13 @@ def overlaps(folders: Sequence[Path]) -> list[Overlap]:
     found = {str(folder): opened(folder) for folder in folders}
     if len(found) < 2:
         raise ConfigError("An overlap needs at least two audiences, each named once.")
-    return overlap.overlaps(
-        {
-            name: pl.read_parquet(each.file("members.parquet"), columns=["user_id", "arm"])
-            for name, each in found.items()
-        }
-    )
+    return overlap.overlaps({name: _members(each).select("user_id", "arm").collect() for name, each in found.items()})
 
 
 # --- scores ----------------------------------------------------------------------------------------------------------
 
 
-def _wanted(model: Model, request: AudienceRequest) -> Scored:
+def _wanted(model: Model, users: pl.Series, request: AudienceRequest) -> Scored:
     meant = [model.interest(each.text) for each in request.interests]
     weights = [each.weight for each in request.interests]
     texts = [each.text for each in meant]
@@ -182,15 +193,16 @@ def _wanted(model: Model, request: AudienceRequest) -> Scored:
         for each, weight in zip(meant, weights, strict=True)
     ]
     found = combined(
-        ((_everybody(model, each), weight) for each, weight in zip(meant, weights, strict=True)), request.combine
+        ((_everybody(model, users, each), weight) for each, weight in zip(meant, weights, strict=True)), request.combine
     )
     return Scored(found, tuple(told), _kept(model))
 
 
-def _everybody(model: Model, interest: Any) -> Reals:
-    """The probability of all users, in their order."""
-    ranked = model.audience(interest, len(model.users))
-    return model.users.select("user_id").join(ranked, on="user_id", maintain_order="left")["probability"].to_numpy()
+def _everybody(model: Model, users: pl.Series, interest: Any) -> Reals:
+    """The probability of all users, in their order; none of those who were hidden since."""
+    ranked = model.audience(interest, len(model.visible().users))
+    found = users.to_frame().join(ranked, on="user_id", how="left", maintain_order="left")["probability"]
+    return found.fill_null(0.0).to_numpy()
 
 
 def _kept(model: Model) -> Kept:
@@ -199,7 +211,7 @@ def _kept(model: Model) -> Kept:
     return Kept(*(bins[name].to_numpy() for name in ("low", "promised", "true")))
 
 
-def _looked_alike(model: Model, request: AudienceRequest) -> Scored:
+def _looked_alike(model: Model, everybody: Any, request: AudienceRequest) -> Scored:
     asked = request.lookalike
     assert asked is not None
     place = tables.find(asked.table, "lookalike.table =")
@@ -209,7 +221,7 @@ def _looked_alike(model: Model, request: AudienceRequest) -> Scored:
         ]
         ids = pl.concat([frame.select(pl.col(asked.user).cast(pl.String)) for frame, _ in frames])
         given = ids.unique().collect(engine="streaming").to_series()
-    seeds = model.users["user_id"].is_in(given.implode()).to_numpy()
+    seeds = everybody.users["user_id"].is_in(given.implode()).to_numpy()
     if seeds.sum() < SMALLEST:
         raise PolicyError(
             f"Fewer than {SMALLEST} users of {asked.table} are known to the model: users like so few are a description "
@@ -219,7 +231,7 @@ def _looked_alike(model: Model, request: AudienceRequest) -> Scored:
 
     def blocks() -> Iterator[Floats]:
         vectors.check()
-        return (vectors.take(slice(start, start + BLOCK)) for start in range(0, len(seeds), BLOCK))
+        return (vectors.take(everybody.rows[start : start + BLOCK]) for start in range(0, len(seeds), BLOCK))
 
     scores = lookalike.likeness(blocks, seeds)
     return Scored(Combined(scores, scores, scores), seeds=seeds, separation=lookalike.separation(blocks, seeds))
@@ -237,11 +249,10 @@ def _layers(model: Model) -> Exact:
 # --- eligibility -----------------------------------------------------------------------------------------------------
 
 
-def _had(model: Model, texts: Sequence[str]) -> Mask:
+def _had(model: Model, had: Ragged, texts: Sequence[str]) -> Mask:
     numbers = model.labels.find(list(texts))
     if unknown := [text for text, number in zip(texts, numbers.tolist(), strict=True) if number < 0]:
         raise DataError(f"The history knows labels, and '{unknown[0]}' is none. Name a label of the model.")
-    had = column_lists(model.users["history"])
     owner = np.repeat(np.arange(len(had)), had.lengths())
     return np.bincount(owner[np.isin(had.values, numbers)], minlength=len(had)) > 0
 

@@ -34,6 +34,7 @@ from merit.labels.space import LabelSpace
 from merit.labels.trie import Trie
 from merit.mining import MiningConfig, keep_mistakes
 from merit.objective.collate import OBJECTIVES, Corpus, Objective
+from merit.seeds import Hashes
 from merit.stages.labels import load_vectors
 from merit.stages.prefixes import after_prefixes
 from merit.stages.prepare import shards
@@ -88,10 +89,9 @@ class Generator:
     together: int = TOGETHER
     """Prompts decoded at a time. What is said of one does not depend on its company."""
 
-    def decode(self, prompts: Ragged, config: DecodeConfig, seed: int, first: int = 0) -> Ragged:
-        """All labels of all samples of each prompt, one after the other. The first prompt has the number `first`."""
+    def decode(self, prompts: Ragged, config: DecodeConfig, seed: int, keys: Hashes | None = None) -> Ragged:
+        """All labels of all samples of each prompt, one after the other. `keys` name the prompts, or places do."""
         rows = [prompts[row] for row in range(len(prompts))]
-        keys = np.arange(first, first + len(rows), dtype=np.uint64)
         words = self.shop.vocabulary
         windows, how = windows_of(prompts), config.model_copy(update={"batch_size": self.together})
         said = decode(self.model, rows, self.trie, words.sep, words.end, how, seed, keys=keys, windows=windows)
@@ -178,12 +178,25 @@ def load_generator(
     generator: Artifact, examples: Artifact, labels: Artifact, together: int = TOGETHER
 ) -> tuple[Generator, GeneratorConfig]:
     """A trained generator, ready to decode over a label space (that of its training, or a later version)."""
+    shop, known, config = load_shop(generator, examples, labels)
+    return load_model(generator, shop, known, config, together), config
+
+
+def load_shop(generator: Artifact, examples: Artifact, labels: Artifact) -> tuple[Shop, LabelSpace, GeneratorConfig]:
+    """What a trained generator speaks of, without its weights."""
     config = GeneratorConfig.model_validate(generator.manifest.config)
     known = space.load(labels.path)
     vocabulary = tokenizer.load(generator.file("tokenizer.json"))
-    shop = read_shop(examples, labels, known, config, vocabulary)
-    model = backbone.make(config.backbone.model_copy(update={"name": str(generator.path)}), vocabulary, seed=0)
-    return Generator(model, shop, known, shop.trie(known.live_mask()), together), config
+    return read_shop(examples, labels, known, config, vocabulary), known, config
+
+
+def load_model(
+    generator: Artifact, shop: Shop, known: LabelSpace, config: GeneratorConfig, together: int = TOGETHER
+) -> Generator:
+    """The weights of a trained generator, beside the shop it speaks of."""
+    own = config.backbone.model_copy(update={"name": str(generator.path)})
+    model = backbone.make(own, shop.vocabulary, seed=0)
+    return Generator(model, shop, known, shop.trie(known.live_mask()), together)
 
 
 def read_examples(

@@ -19,7 +19,7 @@ import polars as pl
 from pydantic import Field, model_validator
 from safetensors.numpy import load_file, save
 
-from merit import artifacts, console, seeds
+from merit import artifacts, audit, console, seeds
 from merit.artifacts import Artifact
 from merit.config import Frozen
 from merit.errors import DataError
@@ -81,6 +81,7 @@ def build_labels(examples: Artifact, out: Path, config: LabelsConfig, seed: int,
         offsets, _ = space.item_labels(labels, items)
         draft.summary |= _summary(labels, merged, blocked, groups) | quality
         draft.summary["items_without_labels"] = int((np.diff(offsets) == 0).sum())
+    _log_overrides(out, labels, 0)
     return artifacts.load(out, "labels")
 
 
@@ -125,6 +126,7 @@ def change_labels(
         _write(draft.path, new, vectors, groups, merged, blocked)
         draft.summary |= _summary(new, merged, blocked, groups)
         draft.summary |= {"encoded": encoder.misses, "newly_blocked": int(np.isin(touched, blocked["label"]).sum())}
+    _log_overrides(out, new, len(old.changes))
     return artifacts.load(out, "labels")
 
 
@@ -166,6 +168,14 @@ def _log_reason(labels: LabelSpace, config: LabelsConfig) -> LabelSpace:
         return labels
     console.warn(f"No sensitive-interest policy is applied: {config.policy_reason}", reason=config.policy_reason)
     return changes.logged(labels, "no policy", [], config.policy_reason)
+
+
+def _log_overrides(out: Path, labels: LabelSpace, known: int) -> None:
+    """Into the audit log beside the space, too: it is there even if the space is not any more."""
+    for change in labels.changes[known:]:
+        if change.action in ("override", "no policy"):
+            texts = labels.table["text"].gather(change.labels).to_list()
+            audit.append(out.parent, "override", action=change.action, labels=texts, reason=change.reason)
 
 
 def _judge(

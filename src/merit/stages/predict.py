@@ -8,19 +8,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 from pydantic import Field
 
-from merit import artifacts, console
+from merit import artifacts
 from merit.artifacts import Artifact
 from merit.config import Frozen
-from merit.data.ragged import Ragged
-from merit.evaluation import predictions
+from merit.data.ragged import Ragged, column_lists
+from merit.engine.config import EngineConfig
+from merit.engine.run import HERE, make_parts, workplace
+from merit.evaluation import continuations, predictions
 from merit.evaluation.predictions import Predictions
 from merit.generator.decode import DecodeConfig
 from merit.mining import MiningConfig, keep_mistakes
-from merit.stages.generator import TOGETHER, Generator, load_generator, read_examples, sampling
-from merit.stages.labels import load_vectors
-from merit.stages.prefixes import write_continuations
+from merit.stages.asking import Asked, Speaker, in_order, job_of, lists, rows_of, threads_of
+from merit.stages.generator import TOGETHER, read_labelled, sampling
+from merit.stages.prefixes import after_prefixes
 
 
 class PredictConfig(Frozen):
@@ -43,43 +46,69 @@ def predict(
     config: PredictConfig,
     seed: int,
     together: int = TOGETHER,
+    engine: EngineConfig = HERE,
 ) -> Artifact:
     """Decode every test example and write the lists."""
-    trained, settings = load_generator(generator, examples, labels, together)
-    asked, prompts = read_examples(examples, "test", trained, settings)
-    name = settings.train.name
+    asked = Asked(generator, examples, labels, config, seed, together)
+    speaker = Speaker(asked)
+    tested = read_labelled(examples, "test", speaker.shop)
+    name, rows = speaker.settings.train.name, rows_of(tested, gold=tested.gold, later=tested.later)
     parents = {"generator": generator, "examples": examples, "labels": labels}
-    with artifacts.writing(out, "predictions", config=config, seed=seed, parents=parents) as draft:
-        with console.spinner(f"decoding {len(prompts):,} test examples"):
-            sampled = trained.decode(prompts, sampling(config.sampling), seed)
-            said = _all(trained, prompts, sampled, name, config, seed)
-            if config.exposure:
-                mined = keep_mistakes(sampled, asked.gold, asked.later, load_vectors(labels), config.sampling)
-                write_continuations(draft.path, trained, asked, prompts, mined, name, seed)
+    with (
+        threads_of(engine) as settled,
+        workplace(out, settled) as place,
+        artifacts.writing(out, "predictions", config=config, seed=seed, parents=parents) as draft,
+    ):
+        parts = make_parts(job_of("decoding test examples", asked, answer), rows, place, settled, speaker)
+        table = in_order(parts, len(tested))
+        found = {column: column_lists(table[column]) for column in table.columns if column != "row"}
+        said = _methods(found, name, config, seed)
         for number, each in enumerate(said):
             predictions.write(draft.path / f"predictions-{number}.parquet", each)
+        if config.exposure:
+            gold, mistakes = (Predictions(name, seed, found[f"after_{what}"]) for what in ("gold", "mistakes"))
+            continuations.write(draft.path, gold, mistakes, found["left"])
         draft.summary |= {
-            "examples": len(prompts),
+            "examples": len(tested),
             "methods": [each.method for each in said],
             "labels_per_user": round(float(said[0].free.lengths().mean()), 2),
         }
     return artifacts.load(out, "predictions")
 
 
-def _all(
-    trained: Generator, prompts: Ragged, sampled: Ragged, name: str, config: PredictConfig, seed: int
-) -> list[Predictions]:
-    free = trained.decode(prompts, DecodeConfig(max_labels=config.budget), seed)
-    ranked = trained.decode(prompts, DecodeConfig(max_labels=config.budget, fixed_budget=True), seed)
-    found = [Predictions(name, seed, free, ranked)]
+def answer(speaker: Speaker, rows: pl.DataFrame) -> pl.DataFrame:
+    """Everything that is asked about some examples."""
+    config = speaker.asked.config
+    assert isinstance(config, PredictConfig)
+    prompts = speaker.prompts(rows)
+    said = {
+        "free": speaker.said(rows, prompts, DecodeConfig(max_labels=config.budget)),
+        "ranked": speaker.said(rows, prompts, DecodeConfig(max_labels=config.budget, fixed_budget=True)),
+    }
     if config.likelihood:
         beams = DecodeConfig(mode="beam", beams=config.budget, max_labels=1, fixed_budget=True)
-        likely = trained.decode(prompts, beams, seed)
-        own_length = predictions.head(likely, free.lengths())  # as many as it chose to say, in another order
-        found.append(Predictions(f"{name}, by likelihood", seed, own_length, likely))
+        said["likely"] = speaker.said(rows, prompts, beams)
+    if config.union or config.exposure:
+        said["sampled"] = speaker.said(rows, prompts, sampling(config.sampling))
+    if config.exposure:
+        gold, later = (column_lists(rows[name]) for name in ("gold", "later"))
+        mined = keep_mistakes(said["sampled"], gold, later, speaker.vectors, config.sampling)
+        continued = after_prefixes(speaker.trained, gold, prompts, mined, speaker.asked.seed)
+        said |= dict(zip(("after_gold", "after_mistakes", "left"), continued, strict=True))
+    return lists(rows, **said)
+
+
+def _methods(found: dict[str, Ragged], name: str, config: PredictConfig, seed: int) -> list[Predictions]:
+    """The lists as those of methods: one way of reading the generator each."""
+    free = found["free"]
+    said = [Predictions(name, seed, free, found["ranked"])]
+    if config.likelihood:
+        own_length = predictions.head(found["likely"], free.lengths())  # as many as it chose to say, in another order
+        said.append(Predictions(f"{name}, by likelihood", seed, own_length, found["likely"]))
     if config.union:
-        found.append(Predictions(f"{name}, union of {config.sampling.samples} samples", seed, _by_votes(sampled)))
-    return found
+        union = _by_votes(found["sampled"])
+        said.append(Predictions(f"{name}, union of {config.sampling.samples} samples", seed, union))
+    return said
 
 
 def _by_votes(sampled: Ragged) -> Ragged:

@@ -7,17 +7,13 @@ mistakes, is its exposure bias.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from merit.data.labelled import Labelled
 from merit.data.patches import with_windows_of
 from merit.data.ragged import Ragged
-from merit.evaluation import continuations
-from merit.evaluation.predictions import Predictions
 from merit.generator.decode import DecodeConfig
 from merit.mining import Mined
 
@@ -26,15 +22,6 @@ if TYPE_CHECKING:
 
 WRITTEN = 2  # labels at most in the prefix; one gold label at least is left to be found
 BUDGET = 5
-
-
-def write_continuations(
-    folder: Path, trained: Generator, examples: Labelled, prompts: Ragged, mined: Mined, name: str, seed: int
-) -> None:
-    """Decode after both kinds of prefix and write the lists, with the golds that are left to be found."""
-    *said, left = after_prefixes(trained, examples.gold, prompts, mined, seed)
-    after_gold, after_mistakes = (Predictions(name, seed, lists) for lists in said)
-    continuations.write(folder, after_gold, after_mistakes, left)
 
 
 def after_prefixes(

@@ -17,6 +17,7 @@ from merit import artifacts, console
 from merit.artifacts import Artifact
 from merit.config import Frozen
 from merit.data import sources
+from merit.engine.config import EngineConfig
 from merit.errors import ConfigError
 from merit.evaluation.classification import EvaluationConfig
 from merit.generator import processes
@@ -90,6 +91,8 @@ class RunConfig(Frozen):
     devices: DevicesConfig = DevicesConfig()
     decode_batch: int = Field(TOGETHER, ge=1)
     """Prompts decoded at a time. Lower it when memory is short: it decides nothing that is said."""
+    engine: EngineConfig = EngineConfig()
+    """Who mines, predicts and looks at states: docs/cluster.md."""
     source: sources.Source
     prepare: PrepareConfig = PrepareConfig()
     labels: LabelsConfig = LabelsConfig()
@@ -109,6 +112,11 @@ class RunConfig(Frozen):
     model: ModelConfig = ModelConfig()
     plan: PlanConfig = PlanConfig()
     """What `merit plan` may assume. It decides nothing that is made."""
+
+    @property
+    def decoding(self) -> tuple[int, EngineConfig]:
+        """How everybody is decoded; it decides nothing that is said."""
+        return self.decode_batch, self.engine
 
     def generator(self, train: ObjectiveConfig) -> GeneratorConfig:
         return GeneratorConfig(backbone=self.backbone, text=self.text, train=train, label_vectors=self.label_vectors)
@@ -188,7 +196,7 @@ def _mined(stage: Stage, name: Stage) -> Callable[[RunConfig, Mapping[Stage, Art
             config.mining,
             parents,
             lambda out: mine(
-                made[stage], made["examples"], made["labels"], out, config.mining, config.seed, config.decode_batch
+                made[stage], made["examples"], made["labels"], out, config.mining, config.seed, *config.decoding
             ),
         )
 
@@ -219,7 +227,7 @@ def _predictions(stage: Stage, name: Stage) -> Callable[[RunConfig, Mapping[Stag
             config.predict,
             parents,
             lambda out: predict(
-                made[stage], made["examples"], made["labels"], out, config.predict, config.seed, config.decode_batch
+                made[stage], made["examples"], made["labels"], out, config.predict, config.seed, *config.decoding
             ),
         )
 
@@ -235,7 +243,7 @@ def _states(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
         config.states,
         parents,
         lambda out: write_states(
-            made["stage-2"], made["examples"], made["labels"], out, config.states, config.seed, config.decode_batch
+            made["stage-2"], made["examples"], made["labels"], out, config.states, config.seed, *config.decoding
         ),
     )
 

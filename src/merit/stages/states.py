@@ -13,23 +13,25 @@ import numpy as np
 import polars as pl
 from pydantic import Field
 
-from merit import artifacts, console
+from merit import artifacts
 from merit.artifacts import Artifact
 from merit.config import Frozen
 from merit.data.examples import current_histories
 from merit.data.labelled import Labelled, joined, label_histories
 from merit.data.patches import windows_of
 from merit.data.ragged import Ragged, column_lists, list_column
-from merit.errors import DataError
-from merit.generator.corpus import write_inputs
+from merit.engine.config import EngineConfig
+from merit.engine.run import HERE, Parts, make_parts, workplace
+from merit.errors import DamagedArtifact, DataError
+from merit.generator.corpus import Shop
 from merit.generator.decode import DecodeConfig, decode
 from merit.propensity import states
-from merit.propensity.states import Known
-from merit.stages.generator import TOGETHER, Generator, GeneratorConfig, load_generator, read_examples
+from merit.propensity.states import Known, States
+from merit.stages.asking import Asked, Speaker, job_of, rows_of, threads_of
+from merit.stages.generator import TOGETHER, read_labelled
 from merit.stages.prepare import PrepareRun, shards
 from merit.types import Split
 
-PART = 2_000  # users decoded between two writes
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 NOW = "now"
 
@@ -47,17 +49,38 @@ def write_states(
     config: StatesConfig,
     seed: int,
     together: int = TOGETHER,
+    engine: EngineConfig = HERE,
 ) -> Artifact:
     """Decode every example and every user's present, and keep the states."""
-    trained, settings = load_generator(generator, examples, labels, together)
+    asked = Asked(generator, examples, labels, config, seed, together)
+    speaker = Speaker(asked)
+    found = dict(_splits(examples, speaker.shop))
+    rows = pl.concat([rows_of(each).with_columns(split=pl.lit(name)) for name, each in found.items()])
     parents = {"generator": generator, "examples": examples, "labels": labels}
-    with artifacts.writing(out, "states", config=config, seed=seed, parents=parents) as draft:
-        for split, found, prompts in _splits(trained, settings, examples):
-            _table(found, items=split == NOW).write_parquet(draft.path / f"{split}.parquet")
-            _decode_states(trained, prompts, draft.path, split, config.labels)
-            draft.summary[split] = len(found)
-        draft.summary |= {"labels": config.labels, "width": trained.model.config.hidden_size}
+    with (
+        threads_of(engine) as settled,
+        workplace(out, settled) as place,
+        artifacts.writing(out, "states", config=config, seed=seed, parents=parents) as draft,
+    ):
+        parts = make_parts(job_of("states", asked, look), rows, place, settled, speaker)
+        for split, each in found.items():
+            _table(each, items=split == NOW).write_parquet(draft.path / f"{split}.parquet")
+            draft.summary[split] = len(each)
+        width = _gather(parts, draft.path, {split: len(each) for split, each in found.items()}, config.labels)
+        draft.summary |= {"labels": config.labels, "width": width}
     return artifacts.load(out, "states")
+
+
+def look(speaker: Speaker, rows: pl.DataFrame) -> pl.DataFrame:
+    """The states of some users: a row's are the bytes of its numbers in half precision."""
+    config, trained, prompts = speaker.asked.config, speaker.trained, speaker.prompts(rows)
+    assert isinstance(config, StatesConfig)
+    how = DecodeConfig(max_labels=config.labels, fixed_budget=True, batch_size=trained.together)
+    words, texts = trained.shop.vocabulary, [prompts[row] for row in range(len(prompts))]
+    windows = windows_of(prompts)
+    said = decode(trained.model, texts, trained.trie, words.sep, words.end, how, states=config.labels, windows=windows)
+    known = [each.tobytes() for each in states.halves(said.states[:, 0])]
+    return rows.select("split", "row").with_columns(states=pl.Series(known), count=pl.Series(said.counts[:, 0]))
 
 
 def read_states(artifact: Artifact, split: str) -> tuple[pl.DataFrame, Known]:
@@ -68,16 +91,13 @@ def read_states(artifact: Artifact, split: str) -> tuple[pl.DataFrame, Known]:
     return table, Known(found, column_lists(table["history"]), column_lists(table["counts"]).values)
 
 
-def _splits(
-    trained: Generator, settings: GeneratorConfig, examples: Artifact
-) -> Iterator[tuple[str, Labelled, Ragged]]:
+def _splits(examples: Artifact, shop: Shop) -> Iterator[tuple[str, Labelled]]:
     for split in SPLITS:
-        yield split, *read_examples(examples, split, trained, settings)
-    present = _present(examples, trained)
-    yield NOW, present, write_inputs(present.items, trained.shop, settings.text)
+        yield split, read_labelled(examples, split, shop)
+    yield NOW, _present(examples, shop)
 
 
-def _present(examples: Artifact, trained: Generator) -> Labelled:
+def _present(examples: Artifact, shop: Shop) -> Labelled:
     """Every user with a history, as of the last event of the data."""
     config = PrepareRun.model_validate(examples.manifest.config).prepare
     end = 1 + max(int(part.events["timestamp"].to_physical().max() or 0) for part in shards(examples))  # type: ignore[arg-type]
@@ -86,7 +106,7 @@ def _present(examples: Artifact, trained: Generator) -> Labelled:
             part.users,
             part.events,
             current_histories(part.events, part.users, end, config),
-            trained.shop.item_labels,
+            shop.item_labels,
         )
         for part in shards(examples)
     )
@@ -101,14 +121,17 @@ def _table(found: Labelled, items: bool) -> pl.DataFrame:
     return pl.DataFrame({"user_id": pl.Series(found.user_ids, dtype=pl.String), **lists})
 
 
-def _decode_states(trained: Generator, prompts: Ragged, folder: Path, name: str, labels: int) -> None:
-    words, width = trained.shop.vocabulary, trained.model.config.hidden_size
-    kept = states.create(folder, name, len(prompts), labels, width)
-    config = DecodeConfig(max_labels=labels, fixed_budget=True, batch_size=trained.together)
-    starts = range(0, len(prompts), PART)
-    for start in console.track(starts, f"states of {name}", total=len(starts)):
-        rows = [prompts[row] for row in range(start, min(start + PART, len(prompts)))]
-        said = decode(
-            trained.model, rows, trained.trie, words.sep, words.end, config, states=labels, windows=windows_of(prompts)
-        )
-        states.fill(kept, start, said.states[:, 0], said.counts[:, 0])
+def _gather(parts: Parts, folder: Path, users: dict[str, int], labels: int) -> int:
+    """Put the states of every part into the files of their splits, one part in memory at a time; their width."""
+    kept: dict[str, States] = {}
+    filled = width = 0
+    for table in parts.tables():
+        width = len(table["states"][0]) // (2 * labels)
+        kept = kept or {split: states.create(folder, split, size, labels, width) for split, size in users.items()}
+        for (split,), own in table.partition_by("split", as_dict=True).items():
+            values = np.frombuffer(b"".join(own["states"].to_list()), dtype=np.float16).reshape(-1, labels, width)
+            states.fill(kept[str(split)], own["row"].to_numpy().astype(np.int64), values, own["count"].to_numpy())
+        filled += table.select("split", "row").n_unique()
+    if filled != sum(users.values()):
+        raise DamagedArtifact(f"{parts.folder} has not every row once. Remove it and run the same again.")
+    return width

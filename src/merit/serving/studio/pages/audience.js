@@ -79,7 +79,7 @@ export async function show(root, params, app) {
         el("span", { class: "text" }, each.text),
         weighted ? el("input", { type: "number", min: 0.1, max: 100, step: 0.1, value: each.weight, "aria-label": `Weight of ${each.text}`, oninput: (event) => { each.weight = Number(event.target.value) || 1; changed(); } }) : null,
         el("button", { type: "button", class: "plain", "aria-label": `Remove ${each.text}`, onclick: () => { state.interests.splice(place, 1); showWanted(); search.input.focus(); changed(); } }, "✕"),
-        phrase ? el("small", {}, `Your own words. Nearest interest: ${meaning.nearest}, similarity ${meaning.similarity.toFixed(2)}.`) : null,
+        phrase ? el("small", {}, `Your own words${named(meaning.products)}. Nearest interest: ${meaning.nearest}, similarity ${meaning.similarity.toFixed(2)}.`) : null,
         meaning?.warning ? el("small", { class: "warning" }, meaning.warning) : null,
       );
     }));
@@ -227,4 +227,10 @@ function choice(label, name, options, current, chosen) {
   const inputs = options.map(([value, text]) => [el("input", { type: "radio", name, value, checked: value === current(), onchange: () => chosen(value) }), text]);
   const root = el("fieldset", {}, el("legend", {}, label), el("div", { class: "choice" }, inputs.map(([input, text]) => el("label", {}, input, text))));
   return { root, set: (value) => inputs.forEach(([input]) => (input.checked = input.value === value)) };
+}
+
+/** How many products have a phrase in their titles, where that is known. */
+function named(products) {
+  if (products === undefined) return "";
+  return products ? `, in the titles of ${count(products)} product${products === 1 ? "" : "s"}` : ", which no title has";
 }

@@ -1,0 +1,201 @@
+"""The batch engine: the same bytes for any number of workers, how two scale, and what a killed one costs.
+
+    python -m benchmarks.engine [--quick] [--users 1200]
+    python -m benchmarks.engine --all              # 1, 2, 7 processes, and Ray with 1 and 3 nodes, of all three jobs
+
+The job is real: states of a generator, trained for a few steps on a planted shop. Workers of one thread each; the clock
+starts when all of them are set up, and what that takes is told apart.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import polars as pl
+import torch
+
+from benchmarks import harness
+from merit import artifacts, config, console
+from merit.artifacts import Artifact
+from merit.data import planted
+from merit.engine import schedule, shards
+from merit.engine.config import EngineConfig
+from merit.engine.here import Here
+from merit.engine.job import Event, Job, Pool, Ready, Task
+from merit.engine.local import Local
+from merit.everyone import write_everyone
+from merit.mining import MiningConfig
+from merit.stages.asking import Asked, Speaker, job_of, rows_of
+from merit.stages.generator import TOGETHER, read_labelled
+from merit.stages.mine import mine
+from merit.stages.run import RunConfig, run
+from merit.stages.states import StatesConfig, look, write_states
+
+SHARDS = 16
+ONE = EngineConfig(shards=SHARDS, threads=1)
+
+
+class Gathered:
+    """A pool that begins when all of its workers are ready; it can lose one on the way."""
+
+    def __init__(self, pool: Local, loses: bool = False) -> None:
+        self._pool, self.workers, self._loses = pool, pool.workers, loses
+        self._ready: list[Event] = []
+        self.begun, self.gathered, self.told = time.perf_counter(), 0.0, 0
+
+    def start(self) -> int:
+        return self._pool.start()
+
+    def give(self, worker: int, task: Task) -> None:
+        self._pool.give(worker, task)
+        if self._loses and self.told >= 2:
+            self._loses = False
+            os.kill(self._pool._processes[worker].pid, signal.SIGKILL)
+
+    def wait(self, seconds: float) -> list[Event]:
+        found = self._pool.wait(seconds)
+        self.told += len(found)
+        if self.gathered:
+            return found
+        self._ready += [event for event in found if isinstance(event, Ready)]
+        if len(self._ready) < self.workers:
+            return [event for event in found if not isinstance(event, Ready)]
+        self.gathered = time.perf_counter()
+        return self._ready
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+class Outcome(NamedTuple):
+    hash: str
+    rows: int
+    different: int
+    start: float
+    work: float
+
+
+def done(job: Job, rows: pl.DataFrame, folder: Path, pool: Pool) -> Outcome:
+    """All shards by this pool; the hash of all parts, and the rows that are in them."""
+    folder.mkdir(parents=True)
+    plan = shards.plan(rows["user_id"].to_list(), SHARDS)
+    tasks = {at: Task(at, rows[own], str(folder / f"{at:05}.parquet")) for at, own in plan.items()}
+    begin = time.perf_counter()
+    poisoned = schedule.run(pool, tasks, job.name, 3, len(tasks))
+    end = time.perf_counter()
+    ready = getattr(pool, "gathered", begin)
+    if poisoned:
+        raise RuntimeError(f"shards could not be done: {poisoned}")
+    digest = sha256(b"".join(file.read_bytes() for file in sorted(folder.glob("*.parquet")))).hexdigest()
+    found = pl.concat([pl.read_parquet(file).select("split", "row") for file in folder.glob("*.parquet")])
+    return Outcome(digest, len(found), found.n_unique(), ready - begin, end - ready)
+
+
+def measured(made: dict[str, Artifact], place: Path, rounds: int) -> tuple[dict[str, Any], dict[str, str]]:
+    torch.set_num_threads(1)  # here as in the workers
+    asked = Asked(made["stage-1"], made["examples"], made["labels"], StatesConfig(), 7, TOGETHER)
+    job, speaker = job_of("states", asked, look), Speaker(asked)
+    rows = rows_of(read_labelled(made["examples"], "train", speaker.shop)).with_columns(split=pl.lit("train"))
+    here = done(job, rows, place / "here", Here(job, speaker))
+    one, two = (EngineConfig(runner="local", workers=count, threads=1) for count in (1, 2))
+    pairs = [
+        tuple(done(job, rows, place / f"{at}-{each.workers}", Gathered(Local(job, each))) for each in (one, two))
+        for at in range(rounds)
+    ]
+    killed = done(job, rows, place / "killed", Gathered(Local(job, two), loses=True))
+    all_of = [here, killed, *(each for pair in pairs for each in pair)]
+    figures = {
+        "same_hash": len({each.hash for each in all_of}) == 1,
+        "scaling_2_workers": round(median(single.work / double.work for single, double in pairs), 3),
+        "lost_rows": len(rows) - min(each.different for each in all_of),
+        "duplicate_rows": max(each.rows - each.different for each in all_of),
+        "rows": len(rows),
+        "seconds_here": round(here.work, 2),
+        "seconds_1_worker": round(median(single.work for single, _ in pairs), 2),
+        "seconds_2_workers": round(median(double.work for _, double in pairs), 2),
+        "seconds_to_start": round(median(double.start for _, double in pairs), 2),
+    }
+    return figures, {
+        "same_hash": f"here, 1 worker, 2 workers, 2 with one killed; {SHARDS} shards",
+        "scaling_2_workers": "time of 1 over time of 2, once set up",
+        "seconds_to_start": "two workers: processes, imports, the model",
+    }
+
+
+def everything(made: dict[str, Artifact], place: Path) -> dict[str, Any]:
+    """Mined labels, states and scores by every runner: are their manifests' hashes the same?"""
+    right = hashes(made, place / "all-here", ONE)
+    same = {}
+    for count in (1, 2, 7):
+        engine = EngineConfig(runner="local", workers=count, threads=1, shards=SHARDS)
+        same[f"same_hash_{count}_processes"] = hashes(made, place / f"all-{count}", engine) == right
+    for count in (1, 3):
+        with cluster(count):
+            engine = EngineConfig(runner="ray", threads=1, shards=SHARDS)
+            same[f"same_hash_ray_{count}_nodes"] = hashes(made, place / f"all-ray-{count}", engine) == right
+    return same
+
+
+def hashes(made: dict[str, Artifact], out: Path, engine: EngineConfig) -> list[str]:
+    shop = made["stage-1"], made["examples"], made["labels"]
+    mined = mine(*shop, out / "mined", MiningConfig(), 7, engine=engine)
+    states = write_states(*shop, out / "states", StatesConfig(), 7, engine=engine)
+    write_everyone(made["model"].path, str(out / "scores"), engine=engine)
+    return [each.manifest.hash for each in (mined, states, artifacts.load(out / "scores", "parts"))]
+
+
+@contextmanager
+def cluster(nodes: int) -> Iterator[None]:
+    """A Ray cluster of so many nodes of one core, on this machine."""
+    os.environ |= {"RAY_worker_niceness": "0"}  # this machine may be busy
+    import ray
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        for _ in range(nodes - 1):
+            made.add_node(num_cpus=1)
+        made.wait_for_nodes()
+        ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
+        yield
+    finally:
+        ray.shutdown()
+        made.shutdown()
+
+
+def settings(folder: Path, users: int, seed: int) -> RunConfig:
+    planted.write(planted.shop(planted.PlantedConfig(users=users), seed), folder)
+    tables = {name: str(folder / f"{name}.parquet") for name in ("interactions", "items")}
+    values = {"seed": seed, "out": str(folder / "run"), "cache": str(folder / "cache")}
+    values |= {"source": {"kind": "tables", **tables}, "labels": {"encoder": "hashed"}, "decode_batch": 16}  # type: ignore[dict-item]
+    few = {"steps": 3, "evaluate_every": 1000}
+    return config.build(RunConfig, values | {"stage_1": few, "stage_2": few, "engine": {"threads": 1}})
+
+
+def main() -> None:
+    parser = harness.parser(__doc__)
+    parser.add_argument("--users", type=int, help="of the planted shop")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--all", action="store_true", help="also the whole run, 7 processes and Ray")
+    arguments = parser.parse_args()
+    console.set_up_logging(quiet=True)
+    with TemporaryDirectory() as place:
+        folder = Path(place)
+        asked = settings(folder, arguments.users or (100 if arguments.quick else 1_200), arguments.seed)
+        made: dict[str, Artifact] = dict(run(asked, until=None if arguments.all else "stage-1"))  # type: ignore[arg-type]
+        figures, remarks = measured(made, folder / "parts", 1 if arguments.quick else arguments.rounds)
+        figures |= everything(made, folder / "whole") if arguments.all else {}
+    harness.finish("engine", figures, arguments.seed, remarks)
+
+
+if __name__ == "__main__":
+    harness.run(main)

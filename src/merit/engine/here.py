@@ -1,0 +1,37 @@
+"""The runner that is no runner: shards one after the other in this process."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from merit.engine.job import Event, Job, Ready, Task, do, set_up
+
+PAUSE = 0.05
+
+
+class Here:
+    workers = 1
+
+    def __init__(self, job: Job, state: Any = None) -> None:
+        self._job, self._state = job, state
+        self._events: list[Event] = []
+
+    def start(self) -> int:
+        event: Event = Ready(0)
+        if self._state is None:
+            self._state, event = set_up(self._job, 0)
+        self._events.append(event)
+        return 0
+
+    def give(self, worker: int, task: Task) -> None:
+        self._events.append(do(self._job, self._state, task, worker))
+
+    def wait(self, seconds: float) -> list[Event]:
+        if not self._events:  # a shard is to be tried again, but not yet
+            time.sleep(min(seconds, PAUSE))
+        found, self._events = self._events, []
+        return found
+
+    def close(self) -> None:
+        self._state = None

@@ -1,0 +1,86 @@
+"""One job at a time on one output.
+
+On disk it is a lock of the system, which goes with its process however that ends. In a store, it is an object that its
+holder renews; one that was not renewed for a while belongs to a dead process, and may be taken.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from merit import console, files
+from merit.engine import places
+from merit.errors import StorageError
+
+LOCK = ".lock"
+RENEWED = 15.0  # seconds between two signs of life
+DEAD = 90.0  # seconds without one: several are missed, not one
+
+
+@contextmanager
+def held(folder: str) -> Iterator[None]:
+    """While the block runs, nobody else holds this folder."""
+    if path := places.local(folder):
+        busy = f"Another run is at work in {folder}. Wait for it, or stop it; what it has finished is kept."
+        with files.locked(path / LOCK, busy, wait=False):
+            if not (path / LOCK).exists():  # one that was just finished took it away
+                raise StorageError(busy)
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    (path / LOCK).unlink(missing_ok=True)
+                    path.rmdir()  # only if nothing came of it
+        return
+    with _leased(places.within(folder, LOCK)):
+        yield
+
+
+@contextmanager
+def _leased(address: str) -> Iterator[None]:
+    token, over = uuid.uuid4().hex, threading.Event()
+    _take(address, token)
+    renewing = threading.Thread(target=_renew, args=(address, token, over), daemon=True)
+    renewing.start()
+    try:
+        yield
+    finally:
+        over.set()
+        renewing.join()
+        if _holder(address).get("token") == token:
+            places.remove(address)
+
+
+def _take(address: str, token: str) -> None:
+    if (had := _holder(address)) and time.time() - had["at"] > DEAD:
+        console.warn(f"{address} was held by {had['host']}, which is gone; taken over", address=address)
+        places.remove(address)
+    if not places.create(address, _sign(token)) or _holder(address).get("token") != token:
+        raise StorageError(
+            f"Another run, on {_holder(address).get('host')}, holds {address}. Wait for it, or stop it; "
+            f"that of a killed run may be taken {DEAD:.0f} seconds later."
+        )
+
+
+def _renew(address: str, token: str, over: threading.Event) -> None:
+    while not over.wait(RENEWED):
+        try:
+            places.put(address, _sign(token))
+        except StorageError as error:  # the next time may do; a job is not worth less for it
+            console.warn(str(error), address=address)
+
+
+def _holder(address: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(places.get(address) or b"{}")
+    return found
+
+
+def _sign(token: str) -> bytes:
+    return json.dumps({"token": token, "host": socket.gethostname(), "at": time.time()}).encode()

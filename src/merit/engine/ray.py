@@ -1,0 +1,126 @@
+"""Workers that are actors of a Ray cluster. The only file that knows of Ray.
+
+All machines need the same merit, and must see the run's folders under the same paths.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import Any
+
+from merit import __version__, console
+from merit.engine.config import EngineConfig
+from merit.engine.job import Event, Job, Lost, Stopped, Task, do, set_up
+from merit.errors import ConfigError, EngineError, MissingDependency
+
+KNOCK = 10.0  # seconds
+PATIENCE = 300.0  # seconds that nobody may be at work: a cluster that scales by itself needs some to begin
+
+
+class Cluster:
+    def __init__(self, job: Job, config: EngineConfig) -> None:
+        self._ray, self._ours = _join(config.address)
+        threads, there = config.of_threads(), int(self._ray.cluster_resources().get("CPU", 0))
+        self.workers = config.workers or max(1, there // threads)  # Ray gives cores to no two of them
+        how = {"num_cpus": threads, "scheduling_strategy": "SPREAD", "max_restarts": 0}  # Ray sets OMP_NUM_THREADS
+        self._actor, self._job = self._ray.remote(**how)(_Worker), self._ray.put(job)
+        self._begun = 0
+        self._actors: dict[int, Any] = {}
+        self._awaited: dict[Any, int] = {}
+        self._placed: set[int] = set()
+        self._heard = time.monotonic()
+
+    def start(self) -> int:
+        number, self._begun = self._begun, self._begun + 1
+        self._actors[number] = self._actor.remote(number, __version__)
+        self._awaited[self._actors[number].arrive.remote()] = number
+        return number
+
+    def give(self, worker: int, task: Task) -> None:
+        self._awaited[self._actors[worker].do.remote(task)] = worker
+
+    def wait(self, seconds: float) -> list[Event]:
+        if not self._awaited:
+            time.sleep(seconds)
+            return []
+        done, _ = self._ray.wait(list(self._awaited), timeout=seconds)
+        if done or self._placed & set(self._awaited.values()):  # a model and a shard take what they take
+            self._heard = time.monotonic()
+        if time.monotonic() - self._heard > PATIENCE:
+            raise EngineError(
+                "The cluster has had no room for a worker for five minutes. `ray status` tells what is free; lower "
+                "engine.threads, or add nodes. What was done is kept."
+            )
+        return [event for each in done if (event := self._event(each))]
+
+    def close(self) -> None:
+        for actor in self._actors.values():
+            self._ray.kill(actor)
+        if self._ours:
+            self._ray.shutdown()
+
+    def _event(self, reference: Any) -> Event | None:
+        number = self._awaited.pop(reference)
+        try:
+            event: Event | None = self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            self._ray.kill(self._actors.pop(number))  # one that is only out of reach must not keep its core
+            self._placed.discard(number)
+            return Lost(number, f"worker {number} is gone: {str(error).strip().splitlines()[0]}")
+        if event is None:
+            self._placed.add(number)
+            self._awaited[self._actors[number].begin.remote(self._job)] = number
+        return event
+
+
+class _Worker:
+    """Lives in a process of some node."""
+
+    def __init__(self, number: int, version: str) -> None:
+        self._number, self._version, self._state = number, version, None
+
+    def arrive(self) -> None:
+        """It has found its place."""
+        console.mute()
+
+    def begin(self, job: Job) -> Event:
+        self._job = job
+        if self._version != __version__:
+            told = f"The cluster has merit {__version__}, this machine {self._version}. Install the same everywhere."
+            return Stopped(self._number, ConfigError(told))
+        self._state, event = set_up(job, self._number)
+        return event
+
+    def do(self, task: Task) -> Event:
+        return do(self._job, self._state, task, self._number)
+
+
+def _join(address: str | None) -> tuple[Any, bool]:
+    """Ray, joined to the cluster; and whether that is ours to leave again."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError:
+        raise MissingDependency("engine.runner = ray needs Ray: pip install 'merit[ray]'.") from None
+    if ray.is_initialized():
+        return ray, False
+    try:
+        _knock(address)
+        ray.init(address=address or "auto", log_to_driver=False, logging_level="ERROR", configure_logging=False)
+    except (OSError, ValueError, RuntimeError) as error:
+        told = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
+        raise ConfigError(
+            f"No Ray cluster answers at {address or 'this machine'}: {told} Start one with `ray start --head`, or give "
+            "its HOST:PORT as engine.address (docs/cluster.md)."
+        ) from None
+    return ray, True
+
+
+def _knock(address: str | None) -> None:
+    """Ray ends the whole process when nobody answers at an address, so somebody has to ask before."""
+    if address:
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=KNOCK):
+            pass

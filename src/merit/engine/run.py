@@ -1,0 +1,174 @@
+"""A job from rows to committed parts, by whichever runner; begun anew, it goes on where it was stopped.
+
+    with workplace(out, config) as place:               # parts are kept until the block is through
+        table = pl.concat(make_parts(job, rows, place, config).tables())
+
+The folder of parts: plan.json (which job they are of), NNNNN.parquet for every shard, and manifest.json at the end.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from merit import __version__, artifacts, console
+from merit.artifacts import MANIFEST, FileRecord, Manifest
+from merit.engine import places, schedule, shards
+from merit.engine.config import EngineConfig
+from merit.engine.here import Here
+from merit.engine.holding import held
+from merit.engine.job import Job, Pool, Task
+from merit.engine.local import Local
+from merit.errors import DamagedArtifact, EngineError, StorageError
+from merit.types import Ints
+
+PLAN = "plan.json"
+HERE = EngineConfig()
+
+
+class Workplace(NamedTuple):
+    folder: str
+    """Of the parts."""
+    out: str
+    """What they are for: shards that cannot be done are told beside it."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a job has made."""
+
+    folder: str
+    manifest: Manifest
+
+    def tables(self) -> Iterator[pl.DataFrame]:
+        """Shard after shard."""
+        for name in self.manifest.files:
+            found = _read(places.within(self.folder, name))
+            if found is None:
+                raise DamagedArtifact(f"{places.within(self.folder, name)} is gone or damaged. Run the same again.")
+            yield found
+
+
+@contextmanager
+def workplace(out: Path, config: EngineConfig = HERE) -> Iterator[Workplace]:
+    """Room for the parts that `out` is made of, for one job at a time. Once the block is through, they are removed."""
+    folder = folder_of(out, config)
+    with held(folder):
+        yield Workplace(folder, str(out))
+        places.remove(folder)
+
+
+def write_parts(job: Job, rows: pl.DataFrame, folder: str, config: EngineConfig = HERE, here: Any = None) -> Parts:
+    """The parts themselves are what is wanted: they stay in `folder`, with a manifest."""
+    with held(folder):
+        return make_parts(job, rows, Workplace(folder, folder.rstrip("/")), config, here)
+
+
+def folder_of(out: Path, config: EngineConfig) -> str:
+    """Where the parts of an output are while it is not finished."""
+    if config.parts is None:
+        return str(out.parent / f".{out.name}.parts-job")
+    return places.within(config.parts, f"{out.name}-{sha256(str(out.resolve()).encode()).hexdigest()[:12]}")
+
+
+def make_parts(job: Job, rows: pl.DataFrame, place: Workplace, config: EngineConfig = HERE, here: Any = None) -> Parts:
+    """Do the shards that are missing; all of them, or an error that tells which could not be done.
+
+    `rows` has a column user_id. `here` is a worker of this process that is set up already.
+    """
+    folder = place.folder
+    names = rows["user_id"].to_list()
+    number = config.shards or shards.number(len(rows))
+    plan = shards.plan(names, number)
+    essence = {"job": job.name, "essence": job.essence, "shards": number, "merit": __version__}
+    essence["users"] = sha256("\n".join(names).encode()).hexdigest()
+    _adopt(folder, essence)
+    files = {shard: f"{shard:05}.parquet" for shard in plan}
+    missing = [shard for shard in plan if _read(places.within(folder, files[shard])) is None]
+    tasks = {shard: Task(shard, rows[plan[shard]], places.within(folder, files[shard])) for shard in missing}
+    if len(missing) < len(plan):
+        console.tell(f"{job.name}: {len(plan) - len(missing)} of {len(plan)} shards were done before", job=job.name)
+    poisoned = schedule.run(_pool(job, config, here), tasks, job.name, config.attempts, len(plan)) if tasks else {}
+    places.sweep(folder)
+    report = f"{place.out}.poisoned.jsonl"
+    if poisoned:
+        raise _told(report, job, poisoned, plan, names)
+    places.remove(report)
+    return Parts(folder, _sealed(folder, job, essence, files))
+
+
+def _pool(job: Job, config: EngineConfig, here: Any) -> Pool:
+    if config.runner == "here":
+        return Here(job, here)
+    if config.runner == "local":
+        return Local(job, config)
+    from merit.engine.ray import Cluster
+
+    return Cluster(job, config)
+
+
+def _adopt(folder: str, essence: Mapping[str, Any]) -> None:
+    """Make the folder this job's. Parts of another job are removed; files that are no parts are left alone."""
+    plan = json.dumps(essence, sort_keys=True, default=str).encode()
+    had, there = places.get(places.within(folder, PLAN)), places.names(folder)
+    if had == plan:
+        return
+    if had is None and there:
+        raise StorageError(f"{folder} exists and does not hold parts of a job. Choose another folder, or remove it.")
+    for name in there:
+        if name in (PLAN, MANIFEST) or re.fullmatch(r"\d{5}\.parquet", name):
+            places.remove(places.within(folder, name))
+    places.put(places.within(folder, PLAN), plan)
+
+
+def _read(address: str) -> pl.DataFrame | None:
+    """A part; nothing where it is not there, or not whole."""
+    data = places.get(address)
+    try:
+        return None if data is None else pl.read_parquet(io.BytesIO(data))
+    except (pl.exceptions.PolarsError, OSError):
+        return None
+
+
+def _sealed(folder: str, job: Job, essence: Mapping[str, Any], files: Mapping[int, str]) -> Manifest:
+    """The manifest, last."""
+    records = {}
+    for name in files.values():
+        data = places.get(places.within(folder, name)) or b""
+        records[name] = FileRecord(sha256=sha256(data).hexdigest(), bytes=len(data))
+    made = Manifest(
+        kind="parts",
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        hash="",
+        config=json.loads(json.dumps(essence, default=str)),
+        files=records,
+    )
+    made = made.model_copy(update={"hash": artifacts.identity(made, {n: each.sha256 for n, each in records.items()})})
+    places.put(places.within(folder, MANIFEST), made.model_dump_json(indent=2).encode())
+    return made
+
+
+def _told(
+    report: str, job: Job, poisoned: Mapping[int, str], plan: Mapping[int, Ints], names: list[str]
+) -> EngineError:
+    """Write down which rows could not be done, and why."""
+    lines = [
+        {"shard": shard, "error": why, "rows": plan[shard].tolist(), "users": [names[row] for row in plan[shard]]}
+        for shard, why in sorted(poisoned.items())
+    ]
+    places.put(report, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
+    first = lines[0]["error"].strip().splitlines()[-1]
+    return EngineError(
+        f"{job.name}: {len(poisoned)} of {len(plan)} shards could not be done, the others are kept. Their rows and the "
+        f"reasons are in {report}; the first: {first} Mend it and run the same command again."
+    )

@@ -1,0 +1,1 @@
+"""Users taken out of everything that holds them: hidden at once, purged from every file, certified."""

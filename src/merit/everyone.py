@@ -1,0 +1,125 @@
+"""The most likely interests of all users: one Parquet file, or a folder of parts with a manifest, here or in a store.
+
+    write_everyone("runs/shop", "lists.parquet", k=10)
+    write_everyone("runs/shop", "s3://bucket/lists", k=10, engine=EngineConfig(runner="ray"))
+
+Shard after shard, and within a shard in the model's order. The millions of rows never stand in memory.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from merit.config import Frozen
+from merit.engine import places
+from merit.engine.config import EngineConfig
+from merit.engine.job import Job
+from merit.engine.run import HERE, Parts, make_parts, workplace, write_parts
+from merit.errors import DataError
+from merit.model import Model, _one_by_one, load
+from merit.retrieval import topk
+from merit.storage import storage_errors
+
+
+class EngineRun(Frozen):
+    """The one section of its settings."""
+
+    engine: EngineConfig = HERE
+
+
+@dataclass(frozen=True)
+class Asked:
+    """It goes to every worker."""
+
+    folder: Path
+    labels: Path | None
+    k: int
+    regions: int | None
+    threads: int
+
+
+class Worker:
+    """A model that answers one question, of many users."""
+
+    def __init__(self, asked: Asked, model: Model) -> None:
+        self.asked, self.model = asked, model
+        self.live = model._at_most(asked.k)
+        if asked.regions is not None:
+            topk.require_count(asked.regions, "regions")
+
+    def lists(self, users: pl.Series) -> pl.DataFrame:
+        rows = self.model._rows(users)
+        found = self.model._lists(rows, self.asked.k, self.live, self.asked.regions)
+        return self.model._told(rows, [one for lists in found for one in _one_by_one(lists)])
+
+
+def write_everyone(
+    folder: Path | str,
+    out: str,
+    k: int = 10,
+    regions: int | None = None,
+    labels: Path | None = None,
+    engine: EngineConfig = HERE,
+) -> int:
+    """The number of rows. A name with an ending is a file; any other, and an address, a folder of parts."""
+    path = places.local(out)
+    single = path is not None and bool(path.suffix)
+    if path and single and path.is_dir():
+        raise DataError(f"{out} is a folder. Name a file in it, such as {path / 'interests.parquet'}.")
+    model = load(folder, labels)
+    asked = Asked(Path(folder), labels, k, regions, engine.of_threads())
+    worker = Worker(asked, model)
+    hashes = [model.artifact.manifest.hash, model._labels.manifest.hash]
+    job = Job("interests of all users", set_up, asked, tell, {"parents": hashes, "k": k, "regions": regions})
+    users = model.users.select("user_id")
+    if not path or not single:
+        return _rows(write_parts(job, users, out, engine, worker))
+    with workplace(path, engine) as place:
+        return _join(make_parts(job, users, place, engine, worker), path)
+
+
+def set_up(asked: Asked) -> Worker:
+    model = load(asked.folder, asked.labels, verify=False)  # who began the job has read every byte
+    model._scorer.threads = asked.threads
+    return Worker(asked, model)
+
+
+def tell(worker: Worker, rows: pl.DataFrame) -> pl.DataFrame:
+    return worker.lists(rows["user_id"])
+
+
+def _rows(parts: Parts) -> int:
+    return sum(len(table) for table in parts.tables())
+
+
+def _join(parts: Parts, out: Path) -> int:
+    """All parts as one file, which is complete or not there."""
+    draft = out.with_name(f".{out.name}.part")
+    with storage_errors(out):
+        try:
+            with draft.open("wb") as file:
+                rows = _write(parts, file)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(out)
+        finally:
+            draft.unlink(missing_ok=True)
+    return rows
+
+
+def _write(parts: Parts, file: BinaryIO) -> int:
+    rows, writer = 0, None
+    with ExitStack() as closing:
+        for each in parts.tables():
+            table = each.to_arrow()
+            writer = writer or closing.enter_context(pq.ParquetWriter(file, table.schema))
+            writer.write_table(table)
+            rows += len(each)
+    return rows

@@ -1,0 +1,71 @@
+"""Which products speak of a phrase: those whose titles have its words.
+
+Rare words count for more than common ones, and half of a phrase for much less than the whole: "green tea" is not said
+by what is only green. A plural is its singular; more than that we do not know of any language.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from merit.data.ragged import Ragged, offsets_of
+from merit.types import Ints
+
+POWER = 4  # of the share of a phrase that a title has (docs/log.md, "labels that training never saw")
+LEAST = 0.05  # a product that says less of a phrase says nothing
+EVERYWHERE = 0.1  # what a word counts that is in every title
+
+
+@dataclass(frozen=True)
+class Mentioned:
+    """The products that speak of a phrase, and how clearly: up to one for all of its words."""
+
+    items: Ints  # ascending
+    weights: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Mentions:
+    """The words of all titles, and where they are."""
+
+    words: dict[str, int]
+    items: Ragged
+    """By word: the items that have it in their title."""
+    titles: int
+
+    @staticmethod
+    def of(titles: pl.Series) -> Mentions:
+        found = _words(titles).unique().sort("word", "row")
+        words = found.group_by("word", maintain_order=True).len()
+        places = found["row"].to_numpy().astype(np.int32)
+        return Mentions(
+            {word: at for at, word in enumerate(words["word"])},
+            Ragged(offsets_of(words["len"].to_numpy().astype(np.int64)), places),
+            len(titles),
+        )
+
+    def of_text(self, text: str) -> Mentioned:
+        words = list(dict.fromkeys(_words(pl.Series([text]))["word"]))
+        having: list[NDArray[Any]] = [
+            self.items[self.words[word]] if word in self.words else np.zeros(0, np.int32) for word in words
+        ]
+        rarity = np.array([np.log((1 + self.titles) / (1 + len(each))) + EVERYWHERE for each in having])
+        items, place = np.unique(np.concatenate([np.zeros(0, np.int32), *having]), return_inverse=True)
+        counts = np.repeat(rarity, [len(each) for each in having])
+        share = np.bincount(place, weights=counts, minlength=len(items)) / max(rarity.sum(), 1e-9)
+        weights = np.minimum(share, 1.0) ** POWER
+        clear = weights >= LEAST
+        return Mentioned(items[clear].astype(np.int64), weights[clear])
+
+
+def _words(texts: pl.Series) -> pl.DataFrame:
+    """row, word: the words of each text, one after the other."""
+    folded = texts.fill_null("").str.normalize("NFKC").str.to_lowercase()
+    found = folded.str.extract_all(r"[\p{L}\p{M}\p{N}]+")
+    table = pl.DataFrame({"row": np.arange(len(texts)), "word": found}).explode("word").drop_nulls()
+    return table.with_columns(pl.col("word").str.replace(r"^(.{2,}[^s])s$", "$1"))

@@ -1,0 +1,28 @@
+"""The three jobs that everything later is made of, on a small trained run: their hashes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from merit import artifacts
+from merit.engine.config import EngineConfig
+from merit.everyone import write_everyone
+from merit.mining import MiningConfig
+from merit.stages.mine import mine
+from merit.stages.states import StatesConfig, write_states
+
+SHARDS = 8
+ALL = ("mined", "states", "scores")
+
+
+def hashes(run: Path, out: Path, engine: EngineConfig, what: tuple[str, ...] = ALL) -> dict[str, str]:
+    """Mined labels, states, and the scores of everyone."""
+    inputs = [artifacts.load(run / name, verify=False) for name in ("stage-2", "examples", "labels")]
+    if "mined" in what:
+        mine(*inputs, out / "mined", MiningConfig(samples=2), 7, engine=engine)  # type: ignore[arg-type]
+    if "states" in what:
+        write_states(*inputs, out / "states", StatesConfig(labels=3), 7, engine=engine)  # type: ignore[arg-type]
+    if "scores" in what:
+        write_everyone(run, str(out / "scores"), k=5, engine=engine)
+    assert sorted(path.name for path in out.iterdir()) == sorted(what)  # no part is left over
+    return {name: artifacts.load(out / name).manifest.hash for name in what}

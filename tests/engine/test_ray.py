@@ -1,0 +1,52 @@
+"""A real cluster of several nodes: the same hashes as here, with one node, with three, and when one loses its power."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from merit.engine.config import EngineConfig
+from merit.engine.run import write_parts
+from tests.engine import jobs
+from tests.engine.clusters import Nodes, cluster
+from tests.engine.stages import SHARDS, hashes
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'merit[ray]'")
+
+ON_RAY = EngineConfig(runner="ray", threads=1, shards=SHARDS)
+MANY = EngineConfig(runner="ray", threads=1, shards=40)
+
+
+@pytest.mark.slow
+def test_one_node_three_nodes_and_two_that_are_left(made: Path, tmp_path: Path) -> None:
+    right = hashes(made, tmp_path / "here", EngineConfig(shards=SHARDS))
+    whole = write_parts(jobs.job(tmp_path), jobs.rows(400), str(tmp_path / "whole"), EngineConfig(shards=40))
+    with tempfile.TemporaryDirectory(prefix="ray") as place, cluster(Path(place), nodes=1) as nodes:  # sockets: short
+        one = hashes(made, tmp_path / "one", ON_RAY, ("states", "scores"))
+        assert one == {name: right[name] for name in one}
+        for count in (2, 3):
+            nodes.start()
+            nodes.wait_for(count)
+        assert hashes(made, tmp_path / "three", ON_RAY) == right
+        out, marks = tmp_path / "killed", tmp_path / "marks"
+        marks.mkdir()
+        cut = threading.Thread(target=lose_power, args=(nodes, marks, out))
+        cut.start()
+        parts = write_parts(jobs.job(marks, jobs.slow), jobs.rows(400), str(out), MANY)
+        cut.join()
+        nodes.wait_for(2)
+    assert sum(len(table) for table in parts.tables()) == len(jobs.rows(400))
+    assert parts.manifest.hash == whole.manifest.hash
+
+
+def lose_power(nodes: Nodes, marks: Path, out: Path) -> None:
+    """As soon as all three nodes are at work."""
+    stop = time.monotonic() + 120
+    while len(list(marks.glob("set-up-*"))) < 3 or len(list(out.glob("*.parquet"))) < 3:
+        assert time.monotonic() < stop
+        time.sleep(0.05)
+    nodes.kill(2)

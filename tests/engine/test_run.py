@@ -1,0 +1,227 @@
+"""Whoever works, and whatever is killed on the way: the same manifest, every row once."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from merit.engine import places, schedule
+from merit.engine.config import EngineConfig
+from merit.engine.run import Parts, make_parts, workplace, write_parts
+from merit.errors import ConfigError, EngineError, StorageError
+from tests.engine import jobs
+
+SHARDS = 12
+RUNNERS = {
+    "here": EngineConfig(shards=SHARDS),
+    **{f"local-{n}": EngineConfig(runner="local", workers=n, threads=1, shards=SHARDS) for n in (1, 2, 7)},
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "BACK_OFF", 0.01)
+
+
+def whole(parts: Parts) -> bool:
+    """Every row is there once."""
+    found = pl.concat(parts.tables())
+    return sorted(found["row"].to_list()) == jobs.rows()["row"].to_list() and (
+        (found["doubled"] == 2 * found["row"]).all()
+    )
+
+
+def test_the_manifest_is_the_same_for_any_number_of_workers(tmp_path: Path) -> None:
+    hashes = {}
+    for name, config in RUNNERS.items():
+        parts = write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / name), config)
+        assert whole(parts)
+        hashes[name] = parts.manifest.hash
+    assert len(set(hashes.values())) == 1
+    bytes_of = {name: (tmp_path / name / "00003.parquet").read_bytes() for name in RUNNERS}
+    assert len(set(bytes_of.values())) == 1
+
+
+def test_a_worker_is_set_up_once(tmp_path: Path) -> None:
+    write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "out"), RUNNERS["local-1"])
+    assert len(list(tmp_path.glob("done-*"))) == SHARDS
+    assert len(list(tmp_path.glob("set-up-*"))) == 1
+
+
+@pytest.mark.parametrize("work", [jobs.dies_once, jobs.stumbles_once])
+def test_a_worker_killed_in_mid_shard_loses_nothing(tmp_path: Path, work: Any) -> None:
+    right = write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "right"), RUNNERS["here"])
+    parts = write_parts(jobs.job(tmp_path, work), jobs.rows(), str(tmp_path / "out"), RUNNERS["local-2"])
+    assert (tmp_path / "died").exists() or (tmp_path / "stumbled").exists()
+    assert whole(parts)
+    assert parts.manifest.hash == right.manifest.hash
+
+
+@pytest.mark.parametrize("runner", ["here", "local-2"])
+def test_a_poisoned_shard_is_told_with_its_rows_and_all_others_are_kept(tmp_path: Path, runner: str) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(EngineError, match=f"1 of {SHARDS} shards could not be done.*no answer") as told:
+        write_parts(jobs.job(tmp_path, jobs.always_stumbles), jobs.rows(), str(out), RUNNERS[runner])
+    assert told.value.exit_code != 0
+    [line] = [json.loads(each) for each in Path(f"{out}.poisoned.jsonl").read_text().splitlines()]
+    assert "user-3" in line["users"]
+    assert [jobs.rows()["user_id"][row] for row in line["rows"]] == line["users"]
+    assert len(list(out.glob("*.parquet"))) == SHARDS - 1
+    assert not (out / "manifest.json").exists()
+    assert len(list(tmp_path.glob("tried-*"))) == SHARDS - 1 + EngineConfig().attempts
+    mended = write_parts(jobs.job(tmp_path), jobs.rows(), str(out), RUNNERS[runner])
+    assert whole(mended)
+    assert not Path(f"{out}.poisoned.jsonl").exists()
+
+
+def test_a_shard_that_kills_its_worker_every_time_is_poisoned_too(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=r"1 of 12 shards.*ended with code -9"):
+        write_parts(jobs.job(tmp_path, jobs.always_dies), jobs.rows(), str(tmp_path / "out"), RUNNERS["local-2"])
+    assert len(list((tmp_path / "out").glob("*.parquet"))) == SHARDS - 1
+
+
+def test_rows_that_are_at_fault_are_not_tried_again(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="user-3 has no name"):
+        write_parts(jobs.job(tmp_path, jobs.bad_rows), jobs.rows(), str(tmp_path / "out"), RUNNERS["here"])
+    assert len(list(tmp_path.glob("refused-*"))) == 1
+
+
+def test_what_no_worker_can_do_ends_the_job_with_its_own_words(tmp_path: Path) -> None:
+    job = jobs.Job("doubling", jobs.refuses, jobs.Settings(tmp_path), jobs.double, "a")
+    for runner in ("here", "local-2"):
+        with pytest.raises(ConfigError, match="The model is of another kind"):
+            write_parts(job, jobs.rows(), str(tmp_path / runner), RUNNERS[runner])
+
+
+def test_a_killed_run_goes_on_and_its_workers_end_with_it(tmp_path: Path) -> None:
+    right = write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "right"), RUNNERS["here"])
+    out = tmp_path / "out"
+    begun = multiprocessing.get_context("spawn").Process(target=long_run, args=(tmp_path, out))
+    begun.start()
+    until(lambda: len(list(out.glob("*.parquet"))) >= 3)
+    workers = children(begun.pid or 0)
+    assert len(workers) >= 2
+    os.kill(begun.pid or 0, signal.SIGKILL)
+    begun.join()
+    until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
+    before = set(out.glob("*.parquet"))
+    assert len(before) < SHARDS
+    for mark in tmp_path.glob("done-*"):
+        mark.unlink()
+    parts = write_parts(jobs.job(tmp_path), jobs.rows(), str(out), RUNNERS["local-2"])
+    assert len(list(tmp_path.glob("done-*"))) == SHARDS - len(before)  # only what was missing
+    assert whole(parts)
+    assert parts.manifest.hash == right.manifest.hash
+    assert {path.name for path in out.iterdir()} == {path.name for path in (tmp_path / "right").iterdir()}
+
+
+def test_two_at_once_are_refused_and_a_killed_one_leaves_no_lock(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    begun = multiprocessing.get_context("spawn").Process(target=long_run, args=(tmp_path, out))
+    begun.start()
+    until(lambda: len(list(out.glob("*.parquet"))) >= 1)
+    with pytest.raises(StorageError, match="Another run is at work"):
+        write_parts(jobs.job(tmp_path), jobs.rows(), str(out), RUNNERS["here"])
+    os.kill(begun.pid or 0, signal.SIGKILL)
+    begun.join()
+    assert whole(write_parts(jobs.job(tmp_path), jobs.rows(), str(out), RUNNERS["here"]))
+
+
+def test_parts_of_another_job_are_not_taken_for_this_ones(tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    first = write_parts(jobs.job(tmp_path), jobs.rows(), out, RUNNERS["here"])
+    again = write_parts(jobs.job(tmp_path, essence="b"), jobs.rows(), out, RUNNERS["here"])
+    fewer = write_parts(jobs.job(tmp_path, essence="b"), jobs.rows(30), out, RUNNERS["here"])
+    assert len({each.manifest.hash for each in (first, again, fewer)}) == 3
+    assert sum(len(table) for table in fewer.tables()) == 90
+
+
+def test_a_damaged_part_is_made_again(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = write_parts(jobs.job(tmp_path), jobs.rows(), str(out), RUNNERS["here"])
+    (out / "00003.parquet").write_bytes((out / "00003.parquet").read_bytes()[:-20])
+    again = write_parts(jobs.job(tmp_path), jobs.rows(), str(out), RUNNERS["here"])
+    assert again.manifest.hash == first.manifest.hash
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter.txt").write_text("dear")
+    with pytest.raises(StorageError, match="does not hold parts of a job"):
+        write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "home"), RUNNERS["here"])
+    assert (tmp_path / "home" / "letter.txt").read_text() == "dear"
+
+
+def test_parts_that_serve_another_output_are_gone_when_it_is_there(tmp_path: Path) -> None:
+    with workplace(tmp_path / "out", RUNNERS["here"]) as place:
+        assert whole(make_parts(jobs.job(tmp_path), jobs.rows(), place, RUNNERS["here"]))
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
+
+
+@pytest.mark.parametrize("runner", ["here", "local-2"])
+def test_a_store_that_is_no_disk_holds_the_same(tmp_path: Path, runner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHELF", str(tmp_path / "shelf"))
+    right = write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "right"), RUNNERS["here"])
+    there = write_parts(jobs.job(tmp_path, jobs.stumbles_once), jobs.rows(), "shelf://a/out", RUNNERS[runner])
+    assert whole(there)
+    assert there.manifest.hash == right.manifest.hash
+    assert sorted(path.name for path in (tmp_path / "shelf/a/out").iterdir()) == places.names("shelf://a/out")
+
+
+def test_in_memory_too_and_a_second_holder_is_refused_there_until_the_first_is_dead(tmp_path: Path) -> None:
+    right = write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "right"), RUNNERS["here"])
+    folder = f"memory://{tmp_path.name}/out"
+    held = {"token": "theirs", "host": "another", "at": time.time()}
+    places.put(f"{folder}/.lock", json.dumps(held).encode())
+    with pytest.raises(StorageError, match="Another run, on another, holds"):
+        write_parts(jobs.job(tmp_path), jobs.rows(), folder, RUNNERS["here"])
+    places.put(f"{folder}/.lock", json.dumps(held | {"at": time.time() - 1_000}).encode())
+    there = write_parts(jobs.job(tmp_path), jobs.rows(), folder, RUNNERS["here"])
+    assert there.manifest.hash == right.manifest.hash
+    assert places.get(f"{folder}/.lock") is None
+
+
+def test_an_address_that_nobody_understands_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="no address of a file system"):
+        write_parts(jobs.job(tmp_path), jobs.rows(), "nowhere://a/b", RUNNERS["here"])
+
+
+def test_more_threads_than_cores_are_refused_before_anybody_waits(tmp_path: Path) -> None:
+    asked = EngineConfig(runner="local", workers=4096, threads=2)
+    with pytest.raises(ConfigError, match=r"4096 workers of 2 threads.*Set engine.threads=1"):
+        write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "out"), asked)
+
+
+def test_a_cluster_that_does_not_answer_is_told(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'merit[ray]'")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        asked = EngineConfig(runner="ray", address=f"127.0.0.1:{free.getsockname()[1]}")
+        with pytest.raises(ConfigError, match=r"No Ray cluster answers at 127.0.0.1:\d+.*ray start --head"):
+            write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "out"), asked)
+
+
+def long_run(marks: Path, out: Path) -> None:
+    write_parts(jobs.job(marks, jobs.slow), jobs.rows(), str(out), RUNNERS["local-2"])
+
+
+def children(pid: int) -> list[int]:
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return [int(each) for each in found.stdout.split()]
+
+
+def until(holds: Any, seconds: float = 60) -> None:
+    stop = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < stop
+        time.sleep(0.02)

@@ -1,0 +1,61 @@
+"""Mined labels, states and scores have the same manifest hash, whoever made them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import merit
+from merit.engine.config import EngineConfig
+from merit.errors import DataError, StorageError
+from merit.everyone import write_everyone
+from tests.engine.stages import ALL, SHARDS, hashes
+
+WORKERS = {1: ("states", "scores"), 2: ALL, 7: ("states", "scores")}  # each worker pays six seconds for torch
+
+
+@pytest.mark.slow
+def test_one_two_and_seven_workers_make_what_is_made_here(made: Path, tmp_path: Path) -> None:
+    right = hashes(made, tmp_path / "here", EngineConfig(shards=SHARDS))
+    for workers, what in WORKERS.items():
+        engine = EngineConfig(runner="local", workers=workers, threads=1, shards=SHARDS)
+        assert hashes(made, tmp_path / str(workers), engine, what) == {name: right[name] for name in what}
+
+
+def test_states_of_many_shards_are_those_of_one_but_for_their_last_bits(made: Path, tmp_path: Path) -> None:
+    one, many = (hashes(made, tmp_path / str(shards), EngineConfig(shards=shards)) for shards in (1, SHARDS))
+    assert one["mined"] == many["mined"]
+    for split in ("train", "validation", "test", "now"):
+        first, second = (np.load(tmp_path / str(shards) / f"states/{split}.npy") for shards in (1, SHARDS))
+        assert np.allclose(first, second, atol=2e-3)
+        both = [pl.read_parquet(tmp_path / str(shards) / f"states/{split}.parquet") for shards in (1, SHARDS)]
+        assert both[0].equals(both[1])
+
+
+def test_the_scores_of_everyone_are_those_of_each(made: Path, tmp_path: Path) -> None:
+    model = merit.load(made)
+    out = tmp_path / "new" / "lists.parquet"
+    assert write_everyone(made, str(out), k=4) == 4 * len(model.users)
+    assert pl.read_parquet(out).equals(model.interests(model.users["user_id"], k=4))
+    assert [path.name for path in out.parent.iterdir()] == ["lists.parquet"]
+    write_everyone(made, f"memory://{tmp_path.name}/lists", k=4, engine=EngineConfig(shards=SHARDS))
+    several = tmp_path / "several.parquet"
+    write_everyone(made, str(several), k=4, engine=EngineConfig(shards=SHARDS))
+    assert pl.read_parquet(several).sort("user_id", "rank").equals(pl.read_parquet(out).sort("user_id", "rank"))
+
+
+def test_scores_that_cannot_be_written_are_told_and_leave_nothing(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "folder.parquet").mkdir()
+    with pytest.raises(DataError, match=r"is a folder. Name a file in it"):
+        write_everyone(made, str(tmp_path / "folder.parquet"), k=2)
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(StorageError, match="a part of this path is a file"):
+        write_everyone(made, str(tmp_path / "file" / "lists.parquet"), k=2)
+    with pytest.raises(DataError, match="0 regions"):
+        write_everyone(made, str(tmp_path / "lists.parquet"), k=2, regions=0)
+    with pytest.raises(DataError, match="live interests; ask for no more"):
+        write_everyone(made, str(tmp_path / "lists.parquet"), k=10**6)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.parquet"]
