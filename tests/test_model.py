@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import merit
 from merit import artifacts, config
 from merit.cli import app
-from merit.errors import DamagedArtifact, DataError, MissingArtifact, PolicyError, StorageError
+from merit.errors import DamagedArtifact, DataError, MissingArtifact, PolicyError
 from merit.stages.labels import change_labels
 from merit.stages.run import RunConfig, run
 from tests.small_run import SMALL, shop
@@ -41,24 +41,6 @@ def test_lists_are_the_best_of_all_labels(model):
     every = model.score([user], live).sort("probability", descending=True, maintain_order=True)
     best = model.interests(user, k=6)
     np.testing.assert_array_equal(best["probability"], every["probability"].head(6))
-
-
-def test_the_lists_of_everyone_are_those_of_each(model, tmp_path):
-    out = tmp_path / "new" / "lists.parquet"
-    assert model.write_everyone(out, k=4) == 4 * len(model.users)
-    assert pl.read_parquet(out).equals(model.interests(model.users["user_id"], k=4))
-    assert [path.name for path in out.parent.iterdir()] == ["lists.parquet"]
-
-
-def test_a_list_that_cannot_be_written_is_told_and_leaves_nothing(model, tmp_path):
-    with pytest.raises(DataError, match=r"is a folder. Name a file in it"):
-        model.write_everyone(tmp_path, k=2)
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(StorageError, match="a part of this path is a file"):
-        model.write_everyone(tmp_path / "file" / "lists.parquet", k=2)
-    with pytest.raises(DataError, match="0 regions"):
-        model.write_everyone(tmp_path / "lists.parquet", k=2, regions=0)
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_search_in_all_regions_is_exact_and_in_few_it_says_what_it_lost(model):

@@ -23,7 +23,7 @@ from merit.engine.config import EngineConfig
 from merit.engine.job import Job
 from merit.engine.run import HERE, Parts, make_parts, workplace, write_parts
 from merit.errors import DataError
-from merit.model import Model, _one_by_one, load
+from merit.model import Model, load
 from merit.retrieval import topk
 from merit.storage import storage_errors
 
@@ -50,14 +50,12 @@ class Worker:
 
     def __init__(self, asked: Asked, model: Model) -> None:
         self.asked, self.model = asked, model
-        self.live = model._at_most(asked.k)
+        model._at_most(asked.k)
         if asked.regions is not None:
             topk.require_count(asked.regions, "regions")
 
     def lists(self, users: pl.Series) -> pl.DataFrame:
-        rows = self.model._rows(users)
-        found = self.model._lists(rows, self.asked.k, self.live, self.asked.regions)
-        return self.model._told(rows, [one for lists in found for one in _one_by_one(lists)])
+        return self.model.ranked(users, self.asked.k, self.asked.regions)
 
 
 def write_everyone(

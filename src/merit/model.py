@@ -12,7 +12,6 @@ pandas or polars columns. Nothing here trains; torch is loaded only for a phrase
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
@@ -45,7 +43,6 @@ from merit.retrieval.store import Side
 from merit.retrieval.threads import spans
 from merit.retrieval.topk import Ranked
 from merit.seeds import stream
-from merit.storage import storage_errors
 from merit.types import Floats, Ints, LabelEncoder
 
 LONGEST = 200  # characters of a phrase: an interest is a few words, and an encoder cuts what is longer
@@ -166,12 +163,15 @@ class Model:
         With `regions`, only labels of so many clusters are scored for each user, those whose first label suits them
         best: far fewer products where labels are many. `shortlist_recall` measures what that loses.
         """
-        live = self._at_most(k)
-        everybody = self.visible().rows
-        for span in spans(len(everybody), PEOPLE):
-            rows = everybody[span.start : span.stop]
-            found = self._lists(rows, k, live, regions)
-            yield self._told(rows, [one for lists in found for one in _one_by_one(lists)])
+        users = self.users["user_id"]
+        for span in spans(len(users), PEOPLE):
+            yield self.ranked(users[span.start : span.stop], k, regions)
+
+    def ranked(self, users: Any, k: int, regions: int | None = None) -> pl.DataFrame:
+        """The k most likely interests of each user, of all labels or, as `everyone` says, of some regions."""
+        rows = self._rows(users)
+        found = self._lists(rows, k, self._at_most(k), regions)
+        return self._told(rows, [one for lists in found for one in _one_by_one(lists)])
 
     def shortlist_recall(self, k: int, regions: int, users: int = 500) -> float:
         """The share of the k best interests of some users that a search in so many regions finds."""
@@ -181,28 +181,6 @@ class Model:
             for how in (None, regions)
         )
         return float(np.isin(exact, short).mean())
-
-    def write_everyone(self, out: Path, k: int = 10, regions: int | None = None) -> int:
-        """`everyone` as a Parquet file, which is complete or not there. The number of rows."""
-        if out.is_dir():
-            raise DataError(f"{out} is a folder. Name a file in it, such as {out / 'interests.parquet'}.")
-        draft, rows = out.with_name(f".{out.name}.part"), 0
-        blocks = -(-len(self.users) // PEOPLE)
-        frames = console.track(self.everyone(k, regions), "interests of all users", total=blocks)
-        with storage_errors(out):
-            out.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with contextlib.ExitStack() as closing:
-                    writer = None
-                    for frame in frames:
-                        table = frame.to_arrow()
-                        writer = writer or closing.enter_context(pq.ParquetWriter(draft, table.schema))
-                        writer.write_table(table)
-                        rows += len(frame)
-                draft.replace(out)
-            finally:
-                draft.unlink(missing_ok=True)
-        return rows
 
     def _at_most(self, k: int) -> NDArray[np.bool_]:
         """The live labels, of which there must be k."""
