@@ -37,6 +37,7 @@ def test_interests_history_and_regions_are_the_models(page: Any, studio: Studio,
     assert page.locator(".timeline li").count() == min(items, 15)
     assert page.locator(".timeline h3").count() >= 1  # days: the run's examples are beside the model
     page.get_by_text("regions and spread as if over").wait_for()
+    page.locator(".chart svg").nth(1).wait_for()  # charts are drawn after the words
     assert page.locator(".chart svg").count() == 2
 
 
