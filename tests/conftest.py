@@ -4,12 +4,16 @@ And one small trained run for all tests of a session.
 """
 
 import os
+import sys
+from collections.abc import Callable
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from pathlib import Path
 
 import pytest
+
+Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +22,25 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests import small_run  # brings torch along, which most tests do without
 
     return small_run.make(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """`merit WORDS` in a folder of its own: exit code, and what it said on both channels, on one line each."""
+    from merit import cli
+
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["merit", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+            raise SystemExit(0)
+        out, err = capsys.readouterr()
+        code = ended.value.code
+        return (code if isinstance(code, int) else 0), " ".join(out.split()), " ".join(err.split())
+
+    return call
 
 
 @pytest.fixture(scope="session")

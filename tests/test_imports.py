@@ -37,6 +37,7 @@ LAYERS = [
     {"stages"},
     {"bench"},
     {"evidence"},
+    {"meaning"},
     {"model"},
     {"everyone"},
     {"serving"},

@@ -29,14 +29,17 @@ def write(path: Path, content: str | bytes, mode: int = 0o600) -> None:
 
 
 @contextmanager
-def locked(path: Path, busy: str, wait: bool = True) -> Iterator[None]:
-    """One process at a time; `busy` tells the next one. A lock goes with its process: a killed one leaves none."""
+def locked(path: Path, busy: str | None = None) -> Iterator[None]:
+    """One process at a time: the next one waits, or is told that it is `busy`.
+
+    A lock goes with its process: a killed one leaves none.
+    """
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
         except BlockingIOError:
             raise StorageError(busy) from None
         yield

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,15 +23,16 @@ import polars as pl
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from merit import artifacts, console
+from merit import artifacts
 from merit.artifacts import Artifact
 from merit.data.ragged import Ragged, column_lists
 from merit.erasure.hidden import Hidden, Purged
-from merit.errors import DamagedArtifact, DataError, MissingArtifact, PolicyError
+from merit.errors import DamagedArtifact, DataError, MissingArtifact
 from merit.evaluation.predictions import select
-from merit.labels import encoders, policy, space
-from merit.labels.mentions import Mentioned, Mentions
+from merit.labels import space
+from merit.labels.mentions import Mentions
 from merit.labels.space import LabelSpace
+from merit.meaning import Interest, Meanings
 from merit.propensity import unseen
 from merit.propensity.calibrate import Calibration
 from merit.retrieval import additions, diverse, mlp, shortlist, store, topk, verticals
@@ -43,31 +43,10 @@ from merit.retrieval.store import Side
 from merit.retrieval.threads import spans
 from merit.retrieval.topk import Ranked
 from merit.seeds import stream
-from merit.types import Floats, Ints, LabelEncoder
+from merit.types import Floats, Ints
 
-LONGEST = 200  # characters of a phrase: an interest is a few words, and an encoder cuts what is longer
-LONELY = 5  # percent of labels have no nearer neighbour than a phrase may be distant before we warn
-ASKED = 256  # labels whose neighbours are looked up to learn what near is: encoders differ
 PEOPLE = 2_048  # users whose lists are told together
-MOST = 0.5  # of a phrase's weight in a title, from which the product counts as one that names it
 AHEAD = 10  # times k labels are ranked before a list is spread over regions
-
-
-@dataclass(frozen=True)
-class Interest:
-    """What was asked for, and how well the model knows it."""
-
-    text: str
-    label: int
-    """Its number in the label space; -1 for a phrase that is no label."""
-    vector: Floats
-    nearest: str
-    """The known label closest in meaning: the label itself where it is one."""
-    similarity: float
-    far: bool
-    """Whether the model has seen nothing like it, so that its scores are hardly more than a guess."""
-    products: int = 0
-    """How many products have most of a phrase in their titles."""
 
 
 class Visible(NamedTuple):
@@ -102,6 +81,7 @@ class Model:
         self.artifact = artifact
         self._labels = newer or artifacts.load(artifact.file("labels"), "labels", verify=False)
         self.labels: LabelSpace = space.load(self._labels.path)
+        self._trained: int = artifact.manifest.summary["labels"]
         self._require_descendant()
         self._hidden, self._purged = Hidden(artifact.path.parent), Purged(artifact)
         self._stored: pl.DataFrame = pl.read_parquet(artifact.file("users.parquet"))
@@ -116,7 +96,13 @@ class Model:
         of_label = arrays["repeat_labels"].astype(np.float64)
         of_label = np.pad(of_label, (0, len(self.labels) - len(of_label)))  # zero for labels added later
         self._had, times = column_lists(self._stored["history"]), column_lists(self._stored["counts"]).values
-        self._trained: int = artifact.manifest.summary["labels"]
+        self._meanings = Meanings(
+            self.labels,
+            self._labels,
+            self._trained,
+            lambda: self._catalogue,
+            self.label_vectors,
+        )
         self._repeats = self._with_added(Repeats.of(self._had, times, (first, often, share), of_label))
         weights = mlp.load(arrays)
         exact = Exact.of(weights)
@@ -311,8 +297,7 @@ class Model:
         vectors, distinct, times, totals = leave_one_out(self.artifact, self._labels, items, wanted.label)
         halves = self._scorer.exact.users.halves(vectors)
         scores = self._scorer.exact.scores(halves, self._label_half(wanted))
-        if not 0 <= wanted.label < self._trained:
-            named = self._catalogue.naming(wanted.text, wanted.label)
+        if (named := wanted.named) is not None:
             says = np.zeros(len(self._catalogue.labels))
             says[named.items] = named.weights
             times = np.array([says[items].sum(), *(says[items[items != item]].sum() for item in distinct)])
@@ -332,97 +317,25 @@ class Model:
 
     def interest(self, text: str | Interest) -> Interest:
         """What a text means to this model. Blocked interests, and paraphrases of them, are refused."""
-        if isinstance(text, Interest):
-            return text
-        if not isinstance(text, str) or not text.strip():
-            raise DataError("An interest is a label or a phrase of a few words; this one is empty.")
-        if len(text) > LONGEST:
-            raise DataError(f"An interest has at most {LONGEST} characters; this one has {len(text):,}. Shorten it.")
-        number = int(self.labels.find([text])[0])
-        if number >= 0:
-            return self._listed(number)
-        vector = self._encoder.encode([text])[0]
-        self._require_allowed(text, vector)
-        known = np.flatnonzero(self.labels.live_mask())
-        cosines = self._text_vectors[known] @ vector
-        best = int(cosines.argmax())
-        nearest, similarity = self.labels.table["text"][int(known[best])], float(cosines[best])
-        named = self._catalogue.naming(text)
-        products = int((named.weights >= MOST).sum())
-        found = Interest(
-            text, -1, self._with_own(named, vector), nearest, similarity, similarity < self._near, products
-        )
-        if found.far:
-            console.warn(
-                f"'{text}' is far from every interest the model knows (nearest: '{nearest}', similarity "
-                f"{similarity:.2f}): take its scores as a guess.",
-                interest=text,
-            )
-        return found
+        return text if isinstance(text, Interest) else self._meanings.of(text)
 
     def label_vectors(self, numbers: Ints) -> Floats:
         """(n, text + own): what the model knows of these labels of its space."""
         return self._scorer.labels.vectors.take(numbers)
 
-    def _listed(self, number: int) -> Interest:
-        row = self.labels.table.row(number, named=True)
-        if row["status"] == "blocked":
-            raise PolicyError(f"'{row['text']}' is blocked by the sensitive-interest policy (docs/policy.md).")
-        if row["status"] == "retired":
-            raise DataError(f"'{row['text']}' is retired. Choose a live interest, or add it under another name.")
-        vector = self.label_vectors(np.array([number]))[0]
-        return Interest(row["text"], number, vector, row["text"], 1.0, far=False)
-
-    def _require_allowed(self, text: str, vector: Floats) -> None:
-        rules = policy.load(self._labels.file("policy.toml"))
-        [verdict] = policy.judge([text], self._encoder, rules, vector[None], self._anchors)
-        if verdict:
-            raise PolicyError(
-                f"'{text}' is blocked by the sensitive-interest policy: {verdict.category}, like '{verdict.matched}'. "
-                "See docs/policy.md."
-            )
-
-    @cached_property
-    def _encoder(self) -> LabelEncoder:
-        return encoders.make(self._labels.manifest.config["encoder"])
-
-    @cached_property
-    def _anchors(self) -> policy.Anchors:
-        return policy.anchor(policy.load(self._labels.file("policy.toml")), self._encoder)
-
-    @cached_property
-    def _text_vectors(self) -> Floats:
-        return np.asarray(load_file(self._labels.file("vectors.safetensors"))["vectors"], np.float32)
-
-    @cached_property
-    def _near(self) -> float:
-        """How similar a phrase must be to some label: as nearly all labels are to their nearest neighbour."""
-        live = np.flatnonzero(self.labels.live_mask())
-        some = stream(0, "neighbours").permutation(live)[:ASKED]
-        cosines = self._text_vectors[some] @ self._text_vectors[live].T
-        cosines[some[:, None] == live] = -1
-        return float(np.percentile(cosines.max(axis=1), LONELY))
-
-    def _with_own(self, named: Mentioned, vector: Floats) -> Floats:
-        """A phrase has the numbers of the labels of products that name it."""
-        labels, weights = self._catalogue.labels_of(named)
-        numbers = self.label_vectors(labels)[:, len(vector) :]
-        return np.concatenate([vector, unseen.own(weights, numbers)])
-
     def _having(self, wanted: Interest) -> tuple[Ints, Doubles]:
         """The users who had it, or products that name it, and what that adds to their scores."""
         if wanted.label >= 0:
             return self._repeats.users_with(wanted.label)
-        found = unseen.told(self._bought, [self._catalogue.naming(wanted.text)], len(self._catalogue.labels))
+        assert wanted.named is not None
+        found = unseen.told(self._bought, [wanted.named], len(self._catalogue.labels))
         return found.users, self._repeats.added(found.times, self._repeats.totals[found.users], 0.0)
 
     def _with_added(self, repeats: Repeats) -> Repeats:
         """Labels that are newer than the model were had by those who had products that name them."""
-        added = range(self._trained, len(self.labels))
-        if not added:
+        if not self._meanings.named_later:
             return repeats
-        named = [self._catalogue.naming(self.labels.texts[label], label) for label in added]
-        found = unseen.told(self._bought, named, len(self._catalogue.labels))
+        found = unseen.told(self._bought, self._meanings.named_later, len(self._catalogue.labels))
         return repeats.also(found.users, found.labels + self._trained, found.times)
 
     @cached_property
@@ -479,23 +392,22 @@ class Model:
 
     def _grown(self, old: Side, exact: Exact) -> Side:
         """The stored interests, and those that a later version of the label space has behind them."""
-        trained, texts = self._trained, self._text_vectors
+        trained, texts = self._trained, self._meanings.text_vectors
         kept = old.vectors.take(slice(0, trained))
         width = texts.shape[1]
         changed = (kept[:, :width] != texts[:trained]).any(axis=1)  # renamed: the new name speaks, with no own numbers
         kept[changed] = np.pad(texts[:trained][changed], ((0, 0), (0, kept.shape[1] - width)))
         added = np.pad(texts[trained:], ((0, 0), (0, kept.shape[1] - width)))
-        for row, text in zip(added, self.labels.texts[trained:], strict=True):
-            labels, weights = self._catalogue.labels_of(self._catalogue.naming(text))
+        for row, named in zip(added, self._meanings.named_later, strict=True):
+            labels, weights = self._catalogue.labels_of(named)
             row[width:] = unseen.own(weights[labels < trained], kept[labels[labels < trained], width:])
         return store.hold("interests", np.concatenate([kept, added]), exact.labels)
 
     def _require_descendant(self) -> None:
-        trained = self.artifact.manifest.summary["labels"]
-        if len(self.labels) < trained:
+        if len(self.labels) < self._trained:
             raise DataError(
-                f"{self._labels.path} has {len(self.labels):,} labels, the model {trained:,}. A later version of the "
-                "label space only adds labels: choose one that descends from the model's."
+                f"{self._labels.path} has {len(self.labels):,} labels, the model {self._trained:,}. A later version of "
+                "the label space only adds labels: choose one that descends from the model's."
             )
 
     def _rows(self, users: Any) -> Ints:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from merit import config
+from merit import config, files
 from merit.artifacts import Artifact
 from merit.campaign.request import AudienceRequest
 from merit.errors import ConfigError, DataError, MissingArtifact, StorageError
-from merit.serving import files
 from merit.serving.jobs import CANCELLED, INTERRUPTED, Job, Jobs, TooMany
+from merit.serving.service import opened
 from merit.stages import audience as stage
 from tests.serving.test_answers import finished
 
@@ -188,12 +188,12 @@ def test_a_job_file_that_cannot_be_read_stops_nothing(jobs: Open, request_: Audi
     assert own.list(None) == [] and own.submit("a", request_).state == "PENDING"
 
 
-def test_two_services_do_not_share_a_folder(tmp_path: Path) -> None:
-    lock = tmp_path / ".lock"
-    with files.locked(lock), pytest.raises(StorageError, match="--state"), files.locked(lock, wait=False):
+def test_two_services_do_not_share_a_folder(made: Path, tmp_path: Path) -> None:
+    first, second = opened(made, tmp_path, verify=False), opened(made, tmp_path, verify=False)
+    with first, pytest.raises(StorageError, match="--state"), second:
         pass
-    with files.locked(lock, wait=False):  # it went with its holder
-        pass
+    with opened(made, tmp_path, verify=False) as service:  # the lock went with its holder
+        assert service.state == tmp_path
 
 
 # --- over HTTP -------------------------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import merit as package
-from merit import artifacts, cli
+from merit import artifacts
 from merit.campaign import request
 from merit.errors import PolicyError
 from merit.stages import audience
@@ -24,19 +24,8 @@ SIZE = ("--set", "size.by=count", "--set", "size.users=110")
 
 
 @pytest.fixture
-def merit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["merit", "-q", "audience", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-            raise SystemExit(0)
-        out, err = capsys.readouterr()
-        code = ended.value.code
-        return (code if isinstance(code, int) else 0), " ".join(out.split()), " ".join(err.split())
-
-    return call
+def merit(command: Call) -> Call:
+    return partial(command, "-q", "audience")
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import merit
-from merit import artifacts, audit, cli, config
+from merit import artifacts, audit, config
 from merit.data.sources import Source
 from merit.erasure import hidden, journal, search
 from merit.erasure.certificate import Certificate
@@ -362,20 +363,9 @@ def test_two_at_once_are_refused(work: Path, model: Any) -> None:
 Cli = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture(name="cli_")
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["merit", "-q", "erase", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-            raise SystemExit(0)
-        out, err = capsys.readouterr()
-        code = ended.value.code
-        return (code if isinstance(code, int) else 0), " ".join(out.split()), " ".join(err.split())
-
-    return call
+@pytest.fixture
+def cli_(command: Cli) -> Cli:
+    return partial(command, "-q", "erase")
 
 
 def test_from_the_command_line(cli_: Cli, work: Path, model: Any, tmp_path: Path) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
-from merit import artifacts, cli
+from merit import artifacts
 from merit.stages.experiment import analysis_of, design_of
 from tests.campaign.worlds import outcomes
 
@@ -33,22 +33,9 @@ PAPER += "Sports,0.0037,0.0002,0.0072\n"
 
 
 @pytest.fixture
-def merit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
-    monkeypatch.chdir(tmp_path)
+def merit(command: Callable[..., tuple[int, str, str]], tmp_path: Path) -> Callable[..., tuple[int, str, str]]:
     (tmp_path / "design.toml").write_text(DESIGN)
-
-    def call(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["merit", "experiment", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-            raise SystemExit(0)
-        out, err = capsys.readouterr()
-        code = ended.value.code
-        return (code if isinstance(code, int) else 0), " ".join(out.split()), " ".join(err.split())
-
-    return call
+    return partial(command, "experiment")
 
 
 def test_from_a_design_to_a_decision(tmp_path: Path, merit: Any) -> None:

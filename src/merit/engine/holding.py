@@ -29,7 +29,7 @@ def held(folder: str) -> Iterator[None]:
     """While the block runs, nobody else holds this folder."""
     if path := places.local(folder):
         busy = f"Another run is at work in {folder}. Wait for it, or stop it; what it has finished is kept."
-        with files.locked(path / LOCK, busy, wait=False):
+        with files.locked(path / LOCK, busy):
             if not (path / LOCK).exists():  # one that was just finished took it away
                 raise StorageError(busy)
             try:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Depends, Query, Request
+from fastapi import Depends, Header, Query, Request
 
 from merit.errors import DataError
 from merit.serving import cursors
 from merit.serving.keys import Key
-from merit.serving.limits import MOST_PAGE
+from merit.serving.limits import LONGEST_ID, MOST_PAGE
 from merit.serving.problems import Refusal
 from merit.serving.service import Service
 from merit.serving.store import Served
@@ -34,6 +34,16 @@ def _caller(request: Request) -> Key:
 TheService = Annotated[Service, Depends(_service)]
 TheModel = Annotated[Served, Depends(_served)]
 Caller = Annotated[Key, Depends(_caller)]
+Idempotency = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=LONGEST_ID,
+        pattern=r"^[!-~]+$",
+        description="the same key with the same request is the same job again, and not a second one",
+    ),
+]
 Cursor = Annotated[str | None, Query(max_length=500, description="of the next page, as the page before told it")]
 Limit = Annotated[int, Query(ge=1, le=MOST_PAGE, description="rows of a page")]
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import polars as pl
-from fastapi import Body, Header, Path, Query
+from fastapi import Body, Path, Query
 from fastapi.responses import FileResponse, Response
 from starlette.background import BackgroundTask
 
@@ -23,7 +23,7 @@ from merit.model import Model
 from merit.report.page import SMALLEST_CELL
 from merit.report.preview import told_figures
 from merit.serving import cursors, places, shapes
-from merit.serving.asking import Caller, Cursor, Limit, TheService
+from merit.serving.asking import Caller, Cursor, Idempotency, Limit, TheService
 from merit.serving.jobs import Job
 from merit.serving.keys import Key
 from merit.serving.limits import LONGEST_ID, MOST_SAMPLED
@@ -72,16 +72,7 @@ def build(
     caller: Caller,
     asked: Request,
     response: Response,
-    idempotency: Annotated[
-        str | None,
-        Header(
-            alias="Idempotency-Key",
-            min_length=1,
-            max_length=LONGEST_ID,
-            pattern=r"^[!-~]+$",
-            description="the same key again gives the same job again, and not a second one",
-        ),
-    ] = None,
+    idempotency: Idempotency = None,
 ) -> shapes.JobTold:
     """Start a job that chooses the users, draws holdout and control, and keeps them."""
     job = service.jobs.submit(caller.id, asked, idempotency)

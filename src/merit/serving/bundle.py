@@ -11,8 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
 
+from merit import files
 from merit.errors import StorageError
-from merit.serving import files
 
 NAME = "vega.js"  # its address
 

@@ -26,12 +26,13 @@ from urllib.request import Request, urlopen
 import polars as pl
 from pydantic import BaseModel, ValidationError
 
+from merit import files
 from merit.campaign.analysis import Analysis
 from merit.campaign.design import ExperimentDesign
 from merit.campaign.export import Form
 from merit.campaign.request import AudienceRequest
 from merit.errors import DataError, MeritError
-from merit.serving import files, shapes
+from merit.serving import shapes
 
 T = TypeVar("T", bound=BaseModel)
 Audience = AudienceRequest | Mapping[str, Any]

@@ -18,14 +18,12 @@ from threading import Lock
 
 from pydantic import ValidationError
 
-from merit import artifacts, console
+from merit import artifacts, console, files
 from merit.artifacts import Artifact
-from merit.config import Frozen
 from merit.erasure import journal
 from merit.erasure.certificate import Certificate
 from merit.errors import ConfigError, MeritError, MissingArtifact
-from merit.serving import files
-from merit.serving.jobs import INTERRUPTED, State, now
+from merit.serving.jobs import INTERRUPTED, Progress, now
 from merit.serving.problems import Refusal
 from merit.stages import erase as stage
 
@@ -33,17 +31,8 @@ SENDING = 60.0  # seconds that downloads under way get to come to their end
 Between = Callable[[Callable[[], None]], None]
 
 
-class Erasure(Frozen):
-    id: str
-    owner: str
-    state: State = "PENDING"
-    reason: str | None = None
-    """Why it failed."""
-    created: str
-    started: str | None = None
-    ended: str | None = None
+class Erasure(Progress):
     users: int
-    idempotency: str | None = None
 
 
 class Erasures:

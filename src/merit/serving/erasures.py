@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Header, Path
+from fastapi import Path
 from fastapi.responses import Response
 
 from merit.serving import shapes
-from merit.serving.asking import Caller, TheService
+from merit.serving.asking import Caller, Idempotency, TheService
 from merit.serving.audiences import owner_of
 from merit.serving.erasing import Erasure
 from merit.serving.limits import LONGEST_ID
@@ -22,15 +22,7 @@ def erase(
     caller: Caller,
     asked: shapes.ErasureAsked,
     response: Response,
-    idempotency: Annotated[
-        str | None,
-        Header(
-            alias="Idempotency-Key",
-            min_length=1,
-            max_length=LONGEST_ID,
-            description="the same word with the same request is the same erasure again, and not a second one",
-        ),
-    ] = None,
+    idempotency: Idempotency = None,
 ) -> shapes.ErasureTold:
     """Hide these users from the next request on, and start a job that purges every file of them."""
     made = service.erasures.submit(caller.id, asked.users, asked.reason, idempotency)

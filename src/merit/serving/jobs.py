@@ -18,12 +18,11 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from merit import console
+from merit import console, files
 from merit.artifacts import Artifact
 from merit.campaign.request import AudienceRequest
 from merit.config import Frozen, digest
 from merit.errors import ConfigError, DataError, MeritError, MissingArtifact
-from merit.serving import files
 from merit.stages import audience as audiences
 
 State = Literal["PENDING", "RUNNING", "DONE", "FAILED"]
@@ -33,9 +32,10 @@ FILE = "job.json"
 Build = Callable[[AudienceRequest, Path], Artifact]
 
 
-class Job(Frozen):
+class Progress(Frozen):
+    """Of anything that goes on after its answer was sent."""
+
     id: str
-    """Begins with the time, so that ids sort by age."""
     owner: str
     """The key that asked."""
     state: State = "PENDING"
@@ -44,11 +44,16 @@ class Job(Frozen):
     created: str
     started: str | None = None
     ended: str | None = None
+    idempotency: str | None = None
+
+
+class Job(Progress):
+    """An audience. Its id begins with the time, so that ids sort by age."""
+
     request: AudienceRequest
     members: int | None = None
     hash: str | None = None
     """Of the audience: the same for the same model, tables and request."""
-    idempotency: str | None = None
 
 
 class TooMany(MeritError):

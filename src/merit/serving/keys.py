@@ -19,10 +19,9 @@ from typing import Literal, get_args
 
 from pydantic import Field, ValidationError
 
-from merit import audit
+from merit import audit, files
 from merit.config import Frozen
 from merit.errors import ConfigError, DamagedArtifact
-from merit.serving import files
 from merit.storage import storage_errors
 
 Scope = Literal["read", "audience", "export", "admin", "erase"]

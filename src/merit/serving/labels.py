@@ -10,7 +10,7 @@ from fastapi import Path, Query
 from merit.errors import MissingArtifact
 from merit.labels.names import normalise
 from merit.labels.space import LabelSpace
-from merit.model import LONGEST
+from merit.meaning import LONGEST
 from merit.serving import cursors, shapes
 from merit.serving.asking import Cursor, Limit, TheModel, offset_of
 

@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from merit import files
 from merit.artifacts import Artifact
 from merit.campaign.audience import Audience
 from merit.campaign.request import AudienceRequest
 from merit.errors import MeritError
-from merit.serving import files, keys, places
+from merit.serving import keys, places
 from merit.serving.buckets import Buckets
 from merit.serving.bundle import Bundle
 from merit.serving.erasing import Erasures
@@ -65,7 +66,8 @@ def opened(
     `guests` are keys that are written nowhere.
     """
     store = Store(folder, labels, verify, EXPLAINED * limits.seconds)  # first: without a model, nothing is left behind
-    with files.locked(state / ".lock", wait=False):
+    busy = f"Another service uses {state}. Stop it, or give this one a folder of its own with --state."
+    with files.locked(state / ".lock", busy):
         shutil.rmtree(state / EXPORTS, ignore_errors=True)  # of a process that is gone
 
         def told(error: MeritError) -> str:

@@ -13,7 +13,7 @@ from merit.campaign.forecast import Size
 from merit.campaign.request import AudienceRequest
 from merit.campaign.statistics import Statistics
 from merit.erasure.certificate import Certificate
-from merit.model import LONGEST
+from merit.meaning import LONGEST
 from merit.serving.jobs import State
 from merit.serving.keys import Scope
 from merit.serving.limits import LONGEST_ID, MOST_ERASED, MOST_INTERESTS, MOST_K, MOST_PAIRS
@@ -409,13 +409,17 @@ class Tables(Told):
     items: list[TableRow]
 
 
-class JobTold(Told):
+class ProgressTold(Told):
     id: str
     state: State
     reason: str | None
+    """Why it failed."""
     created: str
     started: str | None
     ended: str | None
+
+
+class JobTold(ProgressTold):
     request: AudienceRequest
     members: int | None
     hash: str | None
@@ -435,14 +439,7 @@ class ErasureAsked(Asked):
     """Kept in the certificate: name nobody."""
 
 
-class ErasureTold(Told):
-    id: str
-    state: State
-    reason: str | None
-    """Why it failed."""
-    created: str
-    started: str | None
-    ended: str | None
+class ErasureTold(ProgressTold):
     users: int
     """That were asked for."""
     certificate: Certificate | None

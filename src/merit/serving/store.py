@@ -19,7 +19,8 @@ import merit
 from merit import artifacts
 from merit.artifacts import Artifact
 from merit.errors import DataError
-from merit.model import Interest, Model
+from merit.meaning import Interest
+from merit.model import Model
 from merit.serving.explainer import Explainer
 
 

@@ -95,7 +95,7 @@ def _locked(roots: Sequence[Path]) -> Iterator[None]:
     busy = "Another erasure is at work in these folders. Give the same command again when it has ended."
     with ExitStack() as locks:
         for home in sorted({workspace.home_of([root]) for root in roots}):
-            locks.enter_context(files.locked(home / LOCK, busy, wait=False))
+            locks.enter_context(files.locked(home / LOCK, busy))
         yield
 
 
