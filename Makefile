@@ -6,12 +6,14 @@ STAMP := $(VENV)/.set-up
 # Tests use one thread each, so that a process for each core is the fastest; a file's tests share what they made.
 SPREAD := -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: demo test quick docs reference setup clean help
+.PHONY: demo test quick docs reference fuzz faults setup clean help
 
 help:
 	@echo "make demo    prepare the Complete Journey data, build its label space, write a report to look at"
 	@echo "make test    style, types and all tests"
 	@echo "make quick   the fast tests only"
+	@echo "make fuzz    thousands of cases of every property of settings, manifests, rules, tables and prompts"
+	@echo "make faults  a run that is killed a hundred times, on disks that fill up, with bits that flip"
 	@echo "make docs    the documentation as a site, in site/"
 	@echo "make clean   remove what make demo made (not the virtual environment)"
 
@@ -28,6 +30,12 @@ test: setup
 quick: setup
 	$(BIN)/pytest $(SPREAD) -m "not slow"
 
+fuzz: setup
+	FUZZ_CASES=3000 $(BIN)/pytest tests/fuzz
+
+faults: setup
+	$(BIN)/python -m benchmarks.faults
+
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
@@ -43,3 +51,25 @@ $(STAMP): pyproject.toml constraints.txt scripts/set-up
 
 clean:
 	rm -rf runs .cache site
+
+# --- what merit is made with: docs/security.md ---
+.PHONY: lock verify-lock licences sbom audit
+AUDIT := .cache/audit
+
+lock: setup
+	$(BIN)/python scripts/supply_chain.py lock $(foreach wheel,$(WHEELS),--wheel $(wheel))
+
+verify-lock: setup
+	$(BIN)/python scripts/supply_chain.py check-lock
+
+licences: setup
+	$(BIN)/python scripts/supply_chain.py licences
+
+sbom: setup
+	$(BIN)/python scripts/supply_chain.py sbom
+
+# In an environment of its own: what audits should not be what is audited. --strict: a package nobody knows is a fault.
+audit:
+	[ -x $(AUDIT)/bin/pip-audit ] || { $(PYTHON) -m venv $(AUDIT) && $(AUDIT)/bin/pip install --quiet pip-audit; }
+	$(AUDIT)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements.lock || \
+	  { echo "The audit found something, or could not ask PyPI about a package (the line above). Without a network, nothing was audited." >&2; exit 1; }

@@ -1,7 +1,10 @@
 """The batch engine: the same bytes for any number of workers, how two scale, and what a killed one costs.
 
     python -m benchmarks.engine [--quick] [--users 1200]
-    python -m benchmarks.engine --all              # 1, 2, 7 processes, and Ray with 1 and 3 nodes, of all three jobs
+    python -m benchmarks.engine --all              # also 7 processes, and Ray with 1 and 3 nodes, of all three jobs
+    python -m benchmarks.engine --audiences        # a million users × a thousand interests to ranked lists
+    python -m benchmarks.engine --memory           # of each streaming stage, with eight times the users
+    python -m benchmarks.engine --sizing           # what a user costs, and a cluster for 10, 100 and 500 million
 
 The job is real: states of a generator, trained for a few steps on a planted shop. Workers of one thread each; the clock
 starts when all of them are set up, and what that takes is told apart.
@@ -12,6 +15,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -23,7 +27,7 @@ from typing import Any, NamedTuple
 import polars as pl
 import torch
 
-from benchmarks import harness
+from benchmarks import engine_audiences, engine_memory, engine_sizing, harness
 from merit import artifacts, config, console
 from merit.artifacts import Artifact
 from merit.data import planted
@@ -60,6 +64,9 @@ class Gathered:
         if self._loses and self.told >= 2:
             self._loses = False
             os.kill(self._pool._processes[worker].pid, signal.SIGKILL)
+
+    def end(self, worker: int) -> None:
+        self._pool.end(worker)
 
     def wait(self, seconds: float) -> list[Event]:
         found = self._pool.wait(seconds)
@@ -181,15 +188,38 @@ def settings(folder: Path, users: int, seed: int) -> RunConfig:
     return config.build(RunConfig, values | {"stage_1": few, "stage_2": few, "engine": {"threads": 1}})
 
 
+def other_parts(arguments: Namespace, folder: Path) -> tuple[dict[str, Any], int, dict[str, str]] | None:
+    """What has a file of its own."""
+    seed, users = arguments.seed, arguments.users
+    if arguments.audiences:
+        found = engine_audiences.measured(
+            folder, users or (20_000 if arguments.quick else 1_000_000), arguments.interests, seed
+        )
+    elif arguments.memory:
+        found = engine_memory.measured(folder, arguments.quick, seed)
+    elif arguments.sizing:
+        found = engine_sizing.measured(folder, users or (5_000 if arguments.quick else 50_000), seed)
+    else:
+        return None
+    return found[0], seed, found[1]
+
+
 def main() -> None:
     parser = harness.parser(__doc__)
-    parser.add_argument("--users", type=int, help="of the planted shop")
+    parser.add_argument("--users", type=int, help="of the planted shop, or of the multiplied model")
+    parser.add_argument("--interests", type=int, default=1_000)
+    parser.add_argument("--audiences", action="store_true", help="many users × many interests to ranked lists")
+    parser.add_argument("--memory", action="store_true", help="with eight times the users")
+    parser.add_argument("--sizing", action="store_true", help="what a user costs, and a cluster for many")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--all", action="store_true", help="also the whole run, 7 processes and Ray")
     arguments = parser.parse_args()
     console.set_up_logging(quiet=True)
     with TemporaryDirectory() as place:
         folder = Path(place)
+        if found := other_parts(arguments, folder):
+            harness.finish("engine", *found)
+            return
         asked = settings(folder, arguments.users or (100 if arguments.quick else 1_200), arguments.seed)
         made: dict[str, Artifact] = dict(run(asked, until=None if arguments.all else "stage-1"))  # type: ignore[arg-type]
         figures, remarks = measured(made, folder / "parts", 1 if arguments.quick else arguments.rounds)

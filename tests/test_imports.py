@@ -39,7 +39,7 @@ LAYERS = [
     {"evidence"},
     {"meaning"},
     {"model"},
-    {"everyone"},
+    {"everyone", "audiences"},
     {"serving"},
     {"cli"},
 ]

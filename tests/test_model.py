@@ -109,13 +109,35 @@ def test_verticals_add_up_the_probabilities_of_their_labels(model):
     assert abs(model.verticals(user)["expected"].sum() - total) < 1e-4
 
 
-def test_what_over_indexes_is_counted(model):
-    users = model.users["user_id"].head(40)
-    told = model.over_indexed(users, k=3)
+@pytest.mark.parametrize("label", [0, 7, "what nobody sells"])
+def test_everybodys_probability_is_that_of_the_pair(model, label):
+    text = label if isinstance(label, str) else model.labels.texts[label]
+    pairs = model.score(model.users["user_id"], text)["probability"].to_numpy()
+    np.testing.assert_array_equal(model.everybody(text, exact=True), pairs)
+    np.testing.assert_allclose(model.everybody(text), pairs, rtol=1e-4)
+
+
+def test_names_of_labels_are_found_as_the_space_finds_them(model):
+    texts = model.labels.texts
+    asked = [texts[3], f"  {texts[5].upper()}!", "what nobody sells", "", "🙂", texts[3]]
+    assert model._meanings.find(asked).tolist() == model.labels.find(asked).tolist()
+    assert model.listed(texts[:2]) and model.listed([]) and not model.listed(asked)
+
+
+def test_users_are_known_by_their_id(model):
+    assert model.knows(model.users["user_id"][-1]) and not model.knows("nobody")
+    with pytest.raises(DataError, match="2 users are unknown to this model, such as 'nobody'"):
+        model.interests([model.users["user_id"][0], "nobody", "no one"])
+
+
+@pytest.mark.parametrize("users", [40, 110])
+def test_what_over_indexes_is_counted(model, users):
+    told = model.over_indexed(model.users["user_id"].head(users), k=3)
+    assert len(told)
     for row in told.iter_rows(named=True):
         number = int(model.labels.find([row["interest"]])[0])
         had = model.users.with_columns(had=pl.col("history").list.contains(number))
-        assert abs(had.head(40)["had"].mean() - row["share"]) < 1e-9
+        assert abs(had.head(users)["had"].mean() - row["share"]) < 1e-9
         assert abs(had["had"].mean() - row["base"]) < 1e-9
 
 

@@ -14,22 +14,24 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, SerializationInfo, ValidationError, model_serializer, model_validator
+from pydantic_core import to_json
 
-from merit import __version__
+from merit import __version__, files
 from merit.config import Frozen
 from merit.errors import DamagedArtifact, MissingArtifact, StorageError
 from merit.storage import storage_errors
 
 FORMAT = 1  # raised when a reader of this version could misread an older folder
 MANIFEST = "manifest.json"
+SEAL = "seal"
 
 
 class FileRecord(Frozen):
@@ -53,7 +55,7 @@ class Erased(Frozen):
 
 
 class Manifest(Frozen):
-    """What a folder is and where it came from."""
+    """What a folder is and where it came from. As JSON it is sealed with a hash of all it says."""
 
     kind: str
     format: int = FORMAT
@@ -70,6 +72,21 @@ class Manifest(Frozen):
     summary: dict[str, Any] = {}
     files: dict[str, FileRecord]
     erased: tuple[Erased, ...] = Field((), exclude_if=lambda value: not value)
+
+    @model_serializer(mode="wrap")
+    def _seal(self, plain: Any, info: SerializationInfo) -> dict[str, Any]:
+        told: dict[str, Any] = plain(self)
+        return told | {SEAL: sha256(to_json(told)).hexdigest()} if info.mode == "json" else told
+
+    @model_validator(mode="before")
+    @classmethod
+    def _unseal(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or SEAL not in given:  # older folders have none
+            return given
+        told = {name: value for name, value in given.items() if name != SEAL}
+        if sha256(to_json(told)).hexdigest() != given[SEAL]:
+            raise ValueError("the seal is broken")
+        return told
 
 
 @dataclass(frozen=True)
@@ -104,17 +121,18 @@ def writing(
     """Write an artifact; it appears under `folder` complete, or not at all."""
     with storage_errors(folder):
         _refuse_foreign(folder)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(folder)
-        draft = Draft(folder.parent / f".{folder.name}.tmp-{os.getpid()}")
-        draft.path.mkdir()
-        try:
-            yield draft
-            manifest = _describe(draft, kind, config, seed, parents or {}, inputs or {})
-            _write_synced(draft.path / MANIFEST, manifest.model_dump_json(indent=2))
-            _swap(draft.path, folder)
-        finally:
-            shutil.rmtree(draft.path, ignore_errors=True)
+        busy = f"Another run is making {folder}. Wait for it, or stop it."
+        with files.locked(folder.parent / f".{folder.name}.lock", busy, fleeting=True):
+            _sweep(folder)
+            draft = Draft(folder.parent / f".{folder.name}.tmp-{os.getpid()}")
+            draft.path.mkdir()
+            try:
+                yield draft
+                manifest = _describe(draft, kind, config, seed, parents or {}, inputs or {})
+                _write_synced(draft.path / MANIFEST, manifest.model_dump_json(indent=2))
+                _swap(draft.path, folder)
+            finally:
+                shutil.rmtree(draft.path, ignore_errors=True)
 
 
 def load(folder: Path, kind: str | None = None, verify: bool = True) -> Artifact:
@@ -195,11 +213,9 @@ def _refuse_foreign(folder: Path) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove drafts of this folder whose process is gone (killed before it could tidy up)."""
+    """Remove what killed processes left: drafts, and versions that had stepped aside. The lock is ours."""
     for stale in folder.parent.glob(f".{folder.name}.tmp-*"):
-        pid = stale.name.rpartition("-")[2]
-        if (pid.isdigit() and not Path(f"/proc/{pid}").exists()) or pid == str(os.getpid()):
-            shutil.rmtree(stale, ignore_errors=True)
+        shutil.rmtree(stale, ignore_errors=True)
 
 
 def _describe(
@@ -210,9 +226,9 @@ def _describe(
     parents: Mapping[str, Artifact],
     inputs: Mapping[str, Any],
 ) -> Manifest:
-    files = {str(path.relative_to(draft.path)): path for path in sorted(draft.path.rglob("*")) if path.is_file()}
+    made_of = {str(path.relative_to(draft.path)): path for path in sorted(draft.path.rglob("*")) if path.is_file()}
     records = {
-        name: FileRecord(sha256=hash_file(path, sync=True), bytes=path.stat().st_size) for name, path in files.items()
+        name: FileRecord(sha256=hash_file(path, sync=True), bytes=path.stat().st_size) for name, path in made_of.items()
     }
     family = {
         name: Parent(
@@ -234,7 +250,7 @@ def _describe(
     return made.model_copy(update={"hash": identity(made, {name: each.sha256 for name, each in records.items()})})
 
 
-def identity(manifest: Manifest, files: Mapping[str, str]) -> str:
+def identity(manifest: Manifest, digests: Mapping[str, str]) -> str:
     """The hash of what is made with these files, by name the sha256 of each."""
     essence = {
         "kind": manifest.kind,
@@ -242,9 +258,15 @@ def identity(manifest: Manifest, files: Mapping[str, str]) -> str:
         "config": manifest.config,
         "seed": manifest.seed,
         "parents": {name: parent.hash for name, parent in manifest.parents.items()},
-        "files": dict(files),
+        "files": {name: digest for name, digest in digests.items() if not _dated(name)},
     }
     return sha256(json.dumps(essence, sort_keys=True).encode()).hexdigest()
+
+
+def _dated(name: str) -> bool:
+    """Pages, logs of trainings and manifests of artifacts inside say when they were made; all else says what."""
+    path = PurePath(name)
+    return path.name in ("index.html", MANIFEST) or "log" in path.parts[:-1]
 
 
 def _plain(config: BaseModel | None) -> dict[str, Any]:
@@ -275,11 +297,8 @@ def _swap(draft: Path, folder: Path) -> None:
     if folder.exists():
         folder.rename(old)
     draft.rename(folder)
+    files.sync_folder(folder.parent)
     shutil.rmtree(old, ignore_errors=True)
-    with suppress(OSError):  # not every file system lets a folder be synced
-        descriptor = os.open(folder.parent, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
 
 
 def _parse(folder: Path, text: str) -> Manifest:

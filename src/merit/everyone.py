@@ -8,15 +8,14 @@ Shard after shard, and within a shard in the model's order. The millions of rows
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import polars as pl
 import pyarrow.parquet as pq
 
+from merit import files
 from merit.config import Frozen
 from merit.engine import places
 from merit.engine.config import EngineConfig
@@ -25,7 +24,6 @@ from merit.engine.run import HERE, Parts, make_parts, workplace, write_parts
 from merit.errors import DataError
 from merit.model import Model, load
 from merit.retrieval import topk
-from merit.storage import storage_errors
 
 
 class EngineRun(Frozen):
@@ -99,22 +97,8 @@ def _rows(parts: Parts) -> int:
 
 def _join(parts: Parts, out: Path) -> int:
     """All parts as one file, which is complete or not there."""
-    draft = out.with_name(f".{out.name}.part")
-    with storage_errors(out):
-        try:
-            with draft.open("wb") as file:
-                rows = _write(parts, file)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(out)
-        finally:
-            draft.unlink(missing_ok=True)
-    return rows
-
-
-def _write(parts: Parts, file: BinaryIO) -> int:
     rows, writer = 0, None
-    with ExitStack() as closing:
+    with files.replacing(out, places.MODE) as file, ExitStack() as closing:
         for each in parts.tables():
             table = each.to_arrow()
             writer = writer or closing.enter_context(pq.ParquetWriter(file, table.schema))

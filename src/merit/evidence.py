@@ -5,7 +5,10 @@ Leave one out, all variants in one batch: as many prompts as there are different
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from merit import artifacts
@@ -15,8 +18,10 @@ from merit.data.ragged import Ragged
 from merit.generator.corpus import write_inputs
 from merit.generator.decode import DecodeConfig, decode
 from merit.propensity.states import Known, States
+from merit.propensity.words import Words
 from merit.stages.generator import load_generator
 from merit.stages.propensity import load_scorer
+from merit.stages.states import WORDS
 from merit.types import Floats, Ints
 
 MOST = 200  # different items, the newest ones: older ones hardly ever reach the prompt
@@ -51,7 +56,10 @@ def leave_one_out(
     states = States(said.states[:, 0].astype(np.float16), said.counts[:, 0])
     own = [np.unique(shop.item_labels.take(each)[0], return_counts=True) for each in histories]
     times = np.concatenate([counts for _, counts in own]).astype(np.int32)
-    known = Known(states, Ragged.of([found.tolist() for found, _ in own]), times)
+    titles = pl.read_parquet(model.file("items.parquet"), columns=["title"])["title"]
+    read = Words.of(json.loads(model.file(f"propensity/{WORDS}").read_text(encoding="utf-8")), titles)
+    texts = read.in_histories(Ragged.of([each.tolist() for each in histories]))
+    known = Known(states, Ragged.of([found.tolist() for found, _ in own]), times, texts)
     often = np.array([counts[found == label].sum() for found, counts in own], dtype=np.float64)
     totals = np.array([counts.sum() for _, counts in own], dtype=np.float64)
     return scorer.vectors(known).numpy(), distinct, often, totals

@@ -5,43 +5,77 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from merit.errors import StorageError
 from merit.storage import storage_errors
 
 
 def write(path: Path, content: str | bytes, mode: int = 0o600) -> None:
-    """Replace a file in one step. A reader sees the old bytes or the new ones, whatever is killed."""
+    """Replace a file in one step."""
+    with replacing(path, mode) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def replacing(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """A file to write that takes the place of another at the end. A reader sees the old bytes or the new ones, whatever
+    is killed."""
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
                 os.fchmod(file.fileno(), mode)  # a draft left behind keeps its old mode otherwise
-                file.write(content.encode() if isinstance(content, str) else content)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(path)
+            sync_folder(path.parent)
         finally:
             draft.unlink(missing_ok=True)
 
 
+def sync_folder(folder: Path) -> None:
+    """New names in it outlive a loss of power, too."""
+    with suppress(OSError):  # not every file system lets a folder be synced
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 @contextmanager
-def locked(path: Path, busy: str | None = None) -> Iterator[None]:
+def locked(path: Path, busy: str | None = None, fleeting: bool = False) -> Iterator[None]:
     """One process at a time: the next one waits, or is told that it is `busy`.
 
-    A lock goes with its process: a killed one leaves none.
+    A lock goes with its process: a killed one leaves none. A `fleeting` one takes its file along.
     """
     with storage_errors(path):
+        descriptor = _take(path, busy)
+    try:
+        yield
+    finally:
+        if fleeting:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _take(path: Path, busy: str | None) -> int:
+    """The lock on the file that has this name now: a holder before may have taken along the one that was waited for."""
+    while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-    try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
         except BlockingIOError:
+            os.close(descriptor)
             raise StorageError(busy) from None
-        yield
-    finally:
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
         os.close(descriptor)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import polars as pl
 from safetensors.numpy import load_file
 
 from merit import console
@@ -14,8 +15,10 @@ from merit.artifacts import Artifact
 from merit.errors import DataError, PolicyError
 from merit.labels import encoders, policy
 from merit.labels.mentions import Mentioned
+from merit.labels.names import normalise
 from merit.labels.space import LabelSpace
 from merit.propensity import unseen
+from merit.retrieval.names import Names
 from merit.seeds import stream
 from merit.types import Floats, Ints, LabelEncoder
 
@@ -69,8 +72,22 @@ class Meanings:
             raise DataError("An interest is a label or a phrase of a few words; this one is empty.")
         if len(text) > LONGEST:
             raise DataError(f"An interest has at most {LONGEST} characters; this one has {len(text):,}. Shorten it.")
-        number = int(self.labels.find([text])[0])
+        [number] = self.find([text]).tolist()
         return self._listed(number) if number >= 0 else self._phrase(text)
+
+    def find(self, texts: Sequence[str]) -> Ints:
+        """As `labels.find`, without reading all labels for it."""
+        rows = self._names.find(pl.Series([normalise(text) for text in texts], dtype=pl.String))
+        return np.where(rows >= 0, self._numbers[rows], -1)
+
+    @cached_property
+    def _names(self) -> Names:
+        return Names.of(self.labels.aliases["key"])
+
+    @cached_property
+    def _numbers(self) -> Ints:
+        """Beside the aliases."""
+        return self.labels.aliases["id"].to_numpy().astype(np.int64)
 
     @cached_property
     def text_vectors(self) -> Floats:

@@ -13,7 +13,7 @@ pandas or polars columns. Nothing here trains; torch is loaded only for a phrase
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,15 +37,17 @@ from merit.propensity import unseen
 from merit.propensity.calibrate import Calibration
 from merit.retrieval import additions, diverse, mlp, shortlist, store, topk, verticals
 from merit.retrieval.exact import Doubles, Exact
+from merit.retrieval.names import Names
 from merit.retrieval.repeats import Repeats
 from merit.retrieval.scorer import Lists, Scorer
 from merit.retrieval.store import Side
-from merit.retrieval.threads import spans
+from merit.retrieval.threads import each, spans
 from merit.retrieval.topk import Ranked
 from merit.seeds import stream
 from merit.types import Floats, Ints
 
 PEOPLE = 2_048  # users whose lists are told together
+PART = 65_536  # scores made probabilities by one thread
 AHEAD = 10  # times k labels are ranked before a list is spread over regions
 
 
@@ -86,6 +88,7 @@ class Model:
         self._hidden, self._purged = Hidden(artifact.path.parent), Purged(artifact)
         self._stored: pl.DataFrame = pl.read_parquet(artifact.file("users.parquet"))
         self._visible = Visible(self._stored, np.arange(len(self._stored)))
+        self._names = Names.of(self._stored["user_id"])
         arrays = load_file(artifact.file("mlp.safetensors"))
         if missing := {"repeat", "repeat_labels"} - set(arrays):
             raise DamagedArtifact(
@@ -112,8 +115,7 @@ class Model:
         self._calibration = Calibration(**json.loads(curve.read_text(encoding="utf-8")))
 
     def __repr__(self) -> str:
-        live = int(self.labels.live_mask().sum())
-        return f"<merit model: {len(self._stored):,} users, {live:,} interests, {self.artifact.path}>"
+        return f"<merit model: {len(self._stored):,} users, {self.live:,} interests, {self.artifact.path}>"
 
     @property
     def users(self) -> pl.DataFrame:
@@ -130,6 +132,10 @@ class Model:
             self._visible = Visible(self._stored[rows], rows, hidden)
         return self._visible
 
+    def knows(self, user: str) -> bool:
+        """Whether it may tell of this user."""
+        return bool(self._places([user])[0] >= 0)
+
     @property
     def outdated(self) -> bool:
         """Whether users were erased since it was opened, so that it must be opened again."""
@@ -139,7 +145,7 @@ class Model:
         """The k most likely interests of each user; with `diverse_regions`, of as many regions as there are."""
         rows, live = self._rows(users), self._at_most(k)
         clusters = self.labels.table["cluster"].to_numpy()
-        found = self._lists(rows, min(k * AHEAD, int(live.sum())) if diverse_regions else k, live)
+        found = self._lists(rows, min(k * AHEAD, self.live) if diverse_regions else k, live)
         ranked = [one for lists in found for one in _one_by_one(lists)]
         return self._told(rows, [diverse.spread(one, clusters, k) for one in ranked] if diverse_regions else ranked)
 
@@ -171,10 +177,18 @@ class Model:
     def _at_most(self, k: int) -> NDArray[np.bool_]:
         """The live labels, of which there must be k."""
         topk.require_count(k, "labels")
-        live = self.labels.live_mask()
-        if k > live.sum():
-            raise DataError(f"There are {live.sum():,} live interests; ask for no more than that (k = {k:,}).")
-        return live
+        if k > self.live:
+            raise DataError(f"There are {self.live:,} live interests; ask for no more than that (k = {k:,}).")
+        return self._live
+
+    @cached_property
+    def live(self) -> int:
+        """How many interests can be told of."""
+        return int(self._live.sum())
+
+    @cached_property
+    def _live(self) -> NDArray[np.bool_]:
+        return self.labels.live_mask()
 
     def _told(self, rows: Ints, found: list[Ranked]) -> pl.DataFrame:
         """Ranked labels of these users, in words."""
@@ -212,6 +226,22 @@ class Model:
             }
         )
 
+    def everybody(self, interest: str | Interest, exact: bool = False) -> Doubles:
+        """The probability of all users, those who are hidden included: `visible().rows` are the others.
+
+        From scores in float32, right to about six digits; or `exact`, as all other answers, in ten times the time.
+        """
+        wanted = self.interest(interest)
+        had, added = self._having(wanted)
+        scores = self._scorer.everybody(wanted.vector, exact).astype(np.float64)
+        scores[had] += added
+        parts = each(
+            lambda span: self._calibration.probability(scores[span.start : span.stop]),
+            spans(len(scores), PART),
+            self._scorer.threads,
+        )
+        return np.concatenate(parts)
+
     def score(self, users: Any, interests: Any) -> pl.DataFrame:
         """The probability of every pair."""
         rows, wanted = self._rows(users), [self.interest(each) for each in _texts(interests, "interests")]
@@ -246,12 +276,12 @@ class Model:
         return self.artifact.file("README.md").read_text(encoding="utf-8")
 
     def verticals(self, users: Any) -> pl.DataFrame:
-        """How many interests of each vertical a user is expected to have."""
+        """How many interests of each vertical a user is expected to have, from scores in float32."""
         rows = self._rows(users)
-        live = np.flatnonzero(self.labels.live_mask())
+        live = np.flatnonzero(self._live)
         shares = load_file(self.artifact.file("verticals.safetensors"))["shares"]
         known = live[live < len(shares)]  # where the items of a label added later are is not known yet
-        scores = self._scorer.grid(rows, known)
+        scores = self._scorer.everything(rows)[:, known].astype(np.float64)
         had, added = self._repeats.had.gather(rows), self._repeats.of_users(rows)
         place = np.full(len(self.labels), -1)
         place[known] = np.arange(len(known))
@@ -273,11 +303,14 @@ class Model:
 
         The share who had a label here, there, and the ratio.
         """
-        rows = self._rows(users)
-        counts = np.bincount(self._had.take(rows)[0], minlength=len(self.labels))
+        return self.over_indexed_rows(np.unique(self._rows(users)), k, at_least)
+
+    def over_indexed_rows(self, rows: Ints, k: int = 20, at_least: int = 1) -> pl.DataFrame:
+        """The same for different users told by where they are stored, as `visible().rows` tells."""
+        counts = self._having_had(rows)
         here = counts / max(1, len(rows))
-        base = np.bincount(self._had.values, minlength=len(self.labels)) / len(self._stored)
-        enough = self.labels.live_mask() & (base * len(self._stored) >= ENOUGH) & (counts >= at_least)
+        base = self._owners / len(self._stored)
+        enough = self._live & (self._owners >= ENOUGH) & (counts >= at_least)
         index = np.where(enough, here / np.maximum(base, 1e-12), 0)
         best = np.lexsort((np.arange(len(index)), -index))[:k]
         best = best[index[best] > 1]
@@ -319,6 +352,10 @@ class Model:
         """What a text means to this model. Blocked interests, and paraphrases of them, are refused."""
         return text if isinstance(text, Interest) else self._meanings.of(text)
 
+    def listed(self, texts: Sequence[str]) -> bool:
+        """Whether all of them are labels, so that none has to be encoded."""
+        return bool((self._meanings.find(texts) >= 0).all())
+
     def label_vectors(self, numbers: Ints) -> Floats:
         """(n, text + own): what the model knows of these labels of its space."""
         return self._scorer.labels.vectors.take(numbers)
@@ -337,6 +374,18 @@ class Model:
             return repeats
         found = unseen.told(self._bought, self._meanings.named_later, len(self._catalogue.labels))
         return repeats.also(found.users, found.labels + self._trained, found.times)
+
+    @cached_property
+    def _owners(self) -> Ints:
+        """By label: users who had it."""
+        return np.bincount(self._had.values, minlength=len(self.labels))
+
+    def _having_had(self, rows: Ints) -> Ints:
+        """By label: those of these users who had it. Where they are most of all, the others are counted."""
+        most = 2 * len(rows) > len(self._had)
+        counted = np.delete(np.arange(len(self._had)), rows) if most else rows
+        counts = np.bincount(self._had.take(counted)[0], minlength=len(self.labels))
+        return self._owners - counts if most else counts
 
     @cached_property
     def _catalogue(self) -> unseen.Catalogue:
@@ -411,17 +460,19 @@ class Model:
             )
 
     def _rows(self, users: Any) -> Ints:
-        wanted = pl.DataFrame({"user_id": _texts(users, "users")}, schema={"user_id": pl.String})
-        known = self.visible()
-        places = known.users.select("user_id", row=pl.Series(known.rows))
-        rows = wanted.join(places, on="user_id", how="left", maintain_order="left")["row"]
-        if rows.null_count():
-            missing = wanted["user_id"].filter(rows.is_null())
+        wanted = _texts(users, "users")
+        rows = self._places(wanted)
+        if len(missing := np.flatnonzero(rows < 0)):
             raise DataError(
-                f"{len(missing):,} users are unknown to this model, such as '{missing[0]}'. It knows users with enough "
-                "history at the end of its data; see users.parquet."
+                f"{len(missing):,} users are unknown to this model, such as '{wanted[missing[0]]}'. It knows users "
+                "with enough history at the end of its data; see users.parquet."
             )
-        return rows.to_numpy().astype(np.int64)
+        return rows
+
+    def _places(self, users: list[str]) -> Ints:
+        """Where these users are stored; -1 for those who may not be told of."""
+        known, rows = self.visible(), self._names.find(pl.Series(users, dtype=pl.String))
+        return rows if not known.hidden else np.where(np.isin(rows, known.rows), rows, -1)
 
 
 ENOUGH = 20  # users who had a label, below which its index is chance

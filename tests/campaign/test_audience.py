@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from merit.campaign import sizing
 from merit.campaign.assign import arm_of
 from merit.campaign.audience import ARMS, Audience, Origin, Scored, arms_of, compose
 from merit.campaign.combine import Combined
 from merit.campaign.forecast import Kept
 from merit.campaign.overlap import lines, overlaps
 from merit.campaign.request import AudienceRequest, Economics, Lot
-from merit.campaign.sizing import ranking, taken
+from merit.campaign.sizing import cut, members, ranking
 from merit.config import build
 from merit.errors import DataError, PolicyError
 
@@ -36,36 +37,56 @@ def made(scores: np.ndarray, eligible: np.ndarray | None = None, **changes: Any)
     return compose(request(**changes), users, scored, everyone if eligible is None else eligible, (), origin)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
-    st.lists(st.tuples(st.sampled_from([0.0, 0.01, 0.05, 0.05, 0.3]), st.booleans(), st.booleans()), max_size=40),
+    st.lists(st.tuples(st.sampled_from([0.0, 0.01, 0.05, 0.05, 0.3]), st.booleans()), max_size=40),
     st.integers(0, 12),
+    st.integers(1, 5),
 )
-def test_sizes_are_what_a_person_counts(rows: list[tuple[float, bool, bool]], money: int) -> None:
-    scores, eligible, contacted = (np.array([row[at] for row in rows]) for at in range(3))
-    order = ranking(scores.astype(float), eligible.astype(bool))
-    slow = sorted((at for at in range(len(rows)) if rows[at][1]), key=lambda at: (-rows[at][0], at))
-    assert order.tolist() == slow
-    ranked, treated = scores[order].astype(float), contacted[order].astype(bool)
-    economics = Economics(**MONEY)
+def test_sizes_are_what_a_person_counts(rows: list[tuple[float, bool]], money: int, at_first: int) -> None:
+    scores, contacted = np.array([row[0] for row in rows]), np.array([row[1] for row in rows], dtype=bool)
+    slow = sorted(range(len(rows)), key=lambda at: (-rows[at][0], at))
+    falling, treated = scores[slow], contacted[slow]
 
     def size(**values: Any) -> int:
         asked = request(size=values, economics=MONEY).size
-        return taken(asked, ranked, treated, economics)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sizing, "FIRST", at_first)
+            part = cut(asked, scores, falling, lambda wanted: contacted[wanted], Economics(**MONEY))
+        inside = members(scores, falling, part)
+        assert np.flatnonzero(inside).tolist() == sorted(slow[part])
+        assert ranking(scores, inside).tolist() == slow[part]
+        return part.stop - part.start
 
-    assert size(by="probability", at_least=0.05) == sum(score >= 0.05 for score in ranked)
-    assert size(by="value") == sum(score * 2 > 0.1 for score in ranked)
-    assert size(by="percentile", percent=50) == len(ranked) // 2
+    assert size(by="probability", at_least=0.05) == sum(score >= 0.05 for score in falling)
+    assert size(by="probability", at_least=0.01, at_most=0.05) == sum(0.01 <= score <= 0.05 for score in falling)
+    assert size(by="value") == sum(score * 2 > 0.1 for score in falling)
+    assert size(by="percentile", percent=50) == len(falling) // 2
+    if rows:
+        assert size(by="count", users=1 + money % len(rows)) == 1 + money % len(rows)
     if money:
         count = size(by="budget", budget=money * 0.1)
         assert treated[:count].sum() <= money
-        assert count == len(ranked) or treated[: count + 1].sum() == money + 1
+        assert count == len(falling) or treated[: count + 1].sum() == money + 1
 
 
 def test_a_contact_that_costs_next_to_nothing_reaches_everybody() -> None:
     money = {"cost_per_contact": 5e-324}
     size = request(size={"by": "budget", "budget": 1e12}, economics=money).size
-    assert taken(size, np.linspace(0.2, 0.1, 7), np.ones(7, dtype=bool), Economics(**money)) == 7
+    scores = np.linspace(0.2, 0.1, 7)
+    assert cut(size, scores, scores, lambda rows: np.ones(len(rows), dtype=bool), Economics(**money)) == slice(0, 7)
+
+
+def test_nobody_is_asked_for_an_arm_who_cannot_be_afforded() -> None:
+    size = request(size={"by": "budget", "budget": 10}, economics=MONEY).size
+    scores, asked = np.random.default_rng(1).random(300_000), []
+
+    def contacted(rows: np.ndarray) -> np.ndarray:
+        asked.append(len(rows))
+        return np.ones(len(rows), dtype=bool)
+
+    assert cut(size, scores, np.sort(scores)[::-1], contacted, Economics(**MONEY)) == slice(0, 100)
+    assert asked == [sizing.FIRST]
 
 
 def test_more_than_are_eligible_is_told() -> None:

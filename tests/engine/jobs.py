@@ -68,6 +68,15 @@ def always_dies(settings: Settings, rows: pl.DataFrame) -> pl.DataFrame:
     return double(settings, rows)
 
 
+def hangs_once(settings: Settings, rows: pl.DataFrame) -> pl.DataFrame:
+    """Its process is stopped in the middle of one shard, the first time."""
+    mark = settings.marks / "stopped"
+    if settings.at in rows["user_id"] and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return double(settings, rows)
+
+
 def stumbles_once(settings: Settings, rows: pl.DataFrame) -> pl.DataFrame:
     mark = settings.marks / "stumbled"
     if settings.at in rows["user_id"] and not mark.exists():

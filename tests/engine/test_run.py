@@ -14,8 +14,10 @@ from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from merit.engine import places, schedule
+from merit.engine import commit, places, schedule
 from merit.engine.config import EngineConfig
 from merit.engine.run import Parts, make_parts, workplace, write_parts
 from merit.errors import ConfigError, EngineError, StorageError
@@ -67,6 +69,16 @@ def test_a_worker_killed_in_mid_shard_loses_nothing(tmp_path: Path, work: Any) -
     assert parts.manifest.hash == right.manifest.hash
 
 
+def test_a_worker_that_hangs_is_ended_and_its_shard_done_by_another(tmp_path: Path) -> None:
+    right = write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "right"), RUNNERS["here"])
+    limited = RUNNERS["local-2"].model_copy(update={"shard_minutes": 1 / 60})
+    parts = write_parts(jobs.job(tmp_path, jobs.hangs_once), jobs.rows(), str(tmp_path / "out"), limited)
+    assert (tmp_path / "stopped").exists()
+    assert parts.manifest.hash == right.manifest.hash
+    with pytest.raises(ValueError, match="set runner to local or ray"):
+        EngineConfig(shard_minutes=1)
+
+
 @pytest.mark.parametrize("runner", ["here", "local-2"])
 def test_a_poisoned_shard_is_told_with_its_rows_and_all_others_are_kept(tmp_path: Path, runner: str) -> None:
     out = tmp_path / "out"
@@ -114,7 +126,7 @@ def test_a_killed_run_goes_on_and_its_workers_end_with_it(tmp_path: Path) -> Non
     os.kill(begun.pid or 0, signal.SIGKILL)
     begun.join()
     until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
-    before = set(out.glob("*.parquet"))
+    before = set(out.glob(f"*{commit.RECORD}"))  # a part without its record does not count
     assert len(before) < SHARDS
     for mark in tmp_path.glob("done-*"):
         mark.unlink()
@@ -146,12 +158,31 @@ def test_parts_of_another_job_are_not_taken_for_this_ones(tmp_path: Path) -> Non
     assert sum(len(table) for table in fewer.tables()) == 90
 
 
-def test_a_damaged_part_is_made_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("finished", [True, False])
+@given(data=st.data())
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_part_that_lost_its_end_or_has_a_flipped_bit_is_made_again(
+    tmp_path: Path, finished: bool, data: st.DataObject
+) -> None:
     out = tmp_path / "out"
     first = write_parts(jobs.job(tmp_path), jobs.rows(), str(out), RUNNERS["here"])
-    (out / "00003.parquet").write_bytes((out / "00003.parquet").read_bytes()[:-20])
+    part = out / "00003.parquet"
+    whole_part = bytearray(part.read_bytes())
+    if not finished:  # killed before the manifest
+        for each in out.glob("*.parquet"):
+            commit.commit(str(each), each.read_bytes())
+        (out / "manifest.json").unlink()
+    at = data.draw(st.integers(0, len(whole_part) - 1))
+    bit = data.draw(st.none() | st.integers(0, 7))
+    part.write_bytes(whole_part[:at] if bit is None else flipped(whole_part, at, bit))
     again = write_parts(jobs.job(tmp_path), jobs.rows(), str(out), RUNNERS["here"])
     assert again.manifest.hash == first.manifest.hash
+    assert part.read_bytes() == bytes(whole_part)
+    assert {each.name for each in out.iterdir()} == {"plan.json", "manifest.json", *first.manifest.files}
+
+
+def flipped(content: bytearray, at: int, bit: int) -> bytes:
+    return bytes(content[:at]) + bytes([content[at] ^ (1 << bit)]) + bytes(content[at + 1 :])
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:

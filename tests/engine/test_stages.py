@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import merit
+from merit.audiences import write_audiences
 from merit.engine.config import EngineConfig
 from merit.errors import DataError, StorageError
 from merit.everyone import write_everyone
@@ -59,3 +60,28 @@ def test_scores_that_cannot_be_written_are_told_and_leave_nothing(made: Path, tm
     with pytest.raises(DataError, match="live interests; ask for no more"):
         write_everyone(made, str(tmp_path / "lists.parquet"), k=10**6)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.parquet"]
+
+
+def test_audiences_of_many_interests_are_those_of_each(made: Path, tmp_path: Path) -> None:
+    model, out = merit.load(made), tmp_path / "audiences.parquet"
+    live = model.labels.table["text"].filter(pl.Series(model.labels.live_mask())).to_list()
+    assert write_audiences(made, out, n=20, engine=EngineConfig(shards=SHARDS)) == 20 * len(live)
+    found = pl.read_parquet(out)
+    assert found["interest"].unique(maintain_order=True).to_list() == live
+    for text in live:
+        told = found.filter(pl.col("interest") == text).drop("interest").select("user_id", "rank", "probability")
+        assert told.equals(model.audience(text, 20), null_equal=False)
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
+
+
+def test_some_audiences_are_given_in_the_order_asked_for_and_phrases_are_refused(made: Path, tmp_path: Path) -> None:
+    model, out = merit.load(made), tmp_path / "audiences.parquet"
+    live = model.labels.table["text"].filter(pl.Series(model.labels.live_mask())).to_list()
+    write_audiences(made, out, [live[5], live[2], live[5]], n=len(model.users))
+    found = pl.read_parquet(out)
+    assert found["interest"].unique(maintain_order=True).to_list() == [live[5], live[2]]
+    assert found.group_by("interest").agg(pl.col("user_id").n_unique())["user_id"].to_list() == [len(model.users)] * 2
+    with pytest.raises(DataError, match="is no label of this model"):
+        write_audiences(made, out, ["a phrase that nobody knows"], n=5)
+    with pytest.raises(DataError, match="ask for no more than that"):
+        write_audiences(made, out, n=10**9)

@@ -36,7 +36,7 @@ def test_phi_35_mini_is_counted_without_its_weights() -> None:
 
 def test_the_papers_propensity_model_has_its_230_million_parameters() -> None:
     paper = config.load(RunConfig, PAPER)
-    assert propensity_parameters(paper.propensity.model, 3072, 384, 291_000) == pytest.approx(230e6, rel=0.005)
+    assert propensity_parameters(paper.propensity.model, 3072, 384, 291_000, words=0) == pytest.approx(230e6, rel=0.005)
 
 
 def test_a_tiny_backbone_counts_as_the_real_one() -> None:
@@ -59,8 +59,8 @@ def test_a_pretrained_backbone_counts_as_the_real_one_with_lora_too(tmp_path: Pa
 
 def test_a_propensity_model_counts_as_the_real_one() -> None:
     asked = PropensityConfig(width=16, layers=1, heads=2, hidden=24, second=8)
-    real = Propensity(asked, 32, 20, torch.zeros(50, dtype=torch.bool))
-    assert propensity_parameters(asked, 32, 20, 50) == size(real)
+    real = Propensity(asked, 32, 20, torch.zeros(50, dtype=torch.bool), words=30)
+    assert propensity_parameters(asked, 32, 20, 50, words=30) == size(real)
 
 
 def kept_by_a_real_pass(model: Any, tokens: int) -> int:

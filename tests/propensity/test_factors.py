@@ -1,5 +1,7 @@
 """The product against all labels: the loss, the lots, and whether it learns what a linear model would."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from merit.propensity.factors import FactorsConfig, Lots, Met, factors_loss, fit
 from merit.propensity.fit import user_vectors
 from merit.propensity.model import Propensity, PropensityConfig
 from merit.propensity.states import Known, States
+from merit.propensity.trends import Lately
 
 LABELS, TEXT = 12, 5
 CONFIG = PropensityConfig(labels=1, width=8, heads=2, layers=1, hidden=8, second=4, own=6)
@@ -20,7 +23,7 @@ def _model(config=CONFIG):
     torch.manual_seed(0)
     model = Propensity(config, 4, TEXT, torch.arange(LABELS) != 3)
     with torch.no_grad():
-        for value in (model.of_text, model.repeat, model.repeat_own):
+        for value in (model.of_text, model.repeat, model.repeat_own, model.lately):
             value.normal_()
     return model
 
@@ -31,9 +34,11 @@ def _known(histories, times):
 
 
 def test_the_loss_is_that_of_every_pair_one_by_one():
-    known = _known([[0, 3, 7], [], [5, 1]], [2, 1, 4, 1, 1])
+    trends = np.random.default_rng(2).normal(size=(3, LABELS - 1)).astype(np.float16)  # the last is newer than they
+    lately = Lately(np.array([2, 0, 1]), trends)
+    known = replace(_known([[0, 3, 7], [], [5, 1]], [2, 1, 4, 1, 1]), lately=lately)
     gold, model, rows = Ragged.of([[1, 7], [4], [5, 3]]), _model(), np.array([2, 0, 1])
-    met = Met(np.array([1, 2, 3, 4, 5, 7]), np.array([1, 0.5, 2, 1, 0, 3], np.float32))
+    met = Met(np.array([1, 2, 3, 4, 5, 7, 11]), np.array([1, 0.5, 2, 1, 0, 3, 1], np.float32))
     table = model.labels(torch.from_numpy(TEXTS), torch.arange(LABELS))
     users = user_vectors(model, known.take(rows), TEXTS)
     slow = 0.0
@@ -44,6 +49,8 @@ def test_the_loss_is_that_of_every_pair_one_by_one():
         )
         for label, weight in zip(met.labels.tolist(), met.weights.tolist(), strict=True):
             score = model.last.bias[0] + users[place][8:] @ model.label_factors(table)[label]
+            if label < LABELS - 1:
+                score = score + model.lately[0] * float(trends[lately.weeks[row], label])
             if label in own:
                 times = torch.tensor(float(often[own.index(label)]))
                 score = score + model.repeats(times, times / float(often.sum()), model.label_repeats(table)[label])
@@ -87,7 +94,9 @@ def test_it_finds_the_chances_of_a_linear_world(labels):
     known, gold, had = _follows()
     torch.manual_seed(0)
     model = Propensity(CONFIG.model_copy(update={"own": 16}), 4, TEXT, torch.ones(LABELS, dtype=torch.bool))
-    config = FactorsConfig(epochs=20, learning_rate=2e-2, labels=labels, dropped=0.0)
+    config = FactorsConfig(
+        epochs=20, learning_rate=2e-2, weight_decay=0.01, labels=labels, dropped=0.0, dropout=0.0
+    )
     losses = fit_factors(model, known, gold, np.arange(LABELS), TEXTS, config, 1)
     assert losses[-1] < losses[0]
     with torch.inference_mode():

@@ -5,6 +5,7 @@ from merit.data.ragged import Ragged
 from merit.propensity.fit import user_vectors
 from merit.propensity.model import Propensity, PropensityConfig
 from merit.propensity.states import Known, States
+from merit.propensity.words import Bag
 
 CONFIG = PropensityConfig(labels=3, width=16, layers=2, heads=2, hidden=24, second=8, own=4)
 
@@ -16,7 +17,10 @@ def _model(trained=(True, True, False, True)):
 
 
 def test_a_score_is_the_mlp_over_the_concatenation_and_the_product_of_factors():
-    """The slow twin concatenates [user; label vector], applies three ordinary layers, and adds the product."""
+    """The slow twin concatenates [user; label vector], applies three ordinary layers, and adds the product.
+
+    The last number of a label is the product's alone.
+    """
     model = _model()
     with torch.no_grad():
         model.of_text.normal_()
@@ -25,7 +29,7 @@ def test_a_score_is_the_mlp_over_the_concatenation_and_the_product_of_factors():
     split = model.score(model.user_halves(users)[:, None], model.label_halves(vectors))
     for row in range(5):
         for column in range(4):
-            first = torch.relu(weight @ torch.cat([users[row], vectors[column]]) + model.of_user.bias)
+            first = torch.relu(weight @ torch.cat([users[row], vectors[column][:-1]]) + model.of_user.bias)
             second = torch.relu(model.second.weight @ first + model.second.bias)
             whole = model.last.weight @ second + model.last.bias
             text, own = vectors[column][:6], vectors[column][6:]
@@ -75,15 +79,17 @@ def test_the_vectors_of_one_user_do_not_depend_on_the_company():
     np.testing.assert_allclose(model.users(*inputs).detach(), alone.detach(), atol=1e-5)
 
 
-def test_a_history_is_the_mean_of_its_label_vectors_and_the_sum_of_what_they_say():
+def test_a_history_is_the_mean_of_its_label_vectors_and_the_sum_of_what_they_and_its_words_say():
     """The slow twin adds them up one by one."""
-    model = _model()
+    torch.manual_seed(0)
+    model = Propensity(CONFIG, 10, 6, torch.tensor((True, True, False, True)), words=3).eval()
+    words = Bag(Ragged.of([[1], [0, 2], []]), np.array([4, 1, 2], np.int32))
     history = Ragged.of([[0, 2], [], [1, 2, 3]])
     times = np.array([1, 5, 2, 2, 9], np.int32)
     states = States(np.random.default_rng(0).normal(size=(3, 3, 10)).astype(np.float16), np.array([3, 1, 2], np.int32))
     texts = np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32)
     rows = np.array([2, 0, 1])
-    found = user_vectors(model, Known(states, history, times).take(rows), texts)
+    found = user_vectors(model, Known(states, history, times, words).take(rows), texts)
     table = model.labels(torch.from_numpy(texts), torch.arange(4))
     for place, row in enumerate(rows.tolist()):
         often = np.log1p(times[history.offsets[row] : history.offsets[row + 1]])
@@ -91,6 +97,9 @@ def test_a_history_is_the_mean_of_its_label_vectors_and_the_sum_of_what_they_say
         for weight, label in zip(often.tolist(), history[row].tolist(), strict=True):
             mean += weight / often.sum() * table[label].detach()
             said += weight / np.sqrt((often**2).sum()) * model.says[label].detach() * model.trained[label]
+        often = np.log1p(words.times[words.things.offsets[row] : words.things.offsets[row + 1]])
+        for weight, word in zip(often.tolist(), words.things[row].tolist(), strict=True):
+            said += weight / np.sqrt((often**2).sum()) * model.word_says[word].detach()
         values = torch.from_numpy(states.values[row].astype(np.float32))
         slow = model.users(values[None], torch.tensor([int(states.counts[row])]), mean[None], said[None])
         torch.testing.assert_close(found[place], slow[0], rtol=1e-4, atol=1e-5)

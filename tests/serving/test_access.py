@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio import CapacityLimiter, to_thread
 from starlette.testclient import TestClient
+from starlette.types import ASGIApp
 
 import merit.serving
 from merit.serving import app, keys
@@ -199,3 +202,21 @@ def test_what_nobody_expected_is_a_problem_without_a_trace(
     answer = ask("read").get(f"/v1/users/{model.users['user_id'][0]}/verticals")
     assert answer.status_code == 500 and answer.headers["content-type"] == "application/problem+json"
     assert "secret" not in answer.text and "Traceback" not in answer.text and answer.json()["request_id"]
+
+
+async def _limiter() -> CapacityLimiter:
+    return to_thread.current_default_thread_limiter()
+
+
+def test_health_is_told_while_all_threads_are_busy(guarded: ASGIApp) -> None:
+    with TestClient(guarded) as client, ThreadPoolExecutor(1) as pool:
+        assert client.portal
+        limiter = client.portal.call(_limiter)
+        busy = [object() for _ in range(int(limiter.total_tokens))]
+        for each in busy:
+            client.portal.call(limiter.acquire_on_behalf_of_nowait, each)
+        try:
+            assert pool.submit(client.get, "/health").result(timeout=60).status_code == 200
+        finally:
+            for each in busy:
+                client.portal.call(limiter.release_on_behalf_of, each)

@@ -123,7 +123,8 @@ def test_a_sample_is_of_the_contacted_from_first_to_last(ask: Any, model: Any, w
     assert [row["rank"] for row in told["items"]][::4] == contacted["rank"][[0, -1]].to_list()
     for row in told["items"]:
         alone = model.score([row["user_id"]], wanted["interests"])["probability"][0]
-        assert row["interests"][0]["probability"] == row["score"] == alone
+        assert row["interests"][0]["probability"] == alone
+        assert row["score"] == pytest.approx(alone, rel=1e-4)
     few = wanted | {"control": {"share": 0.5, "salt": "sampled-2027"}}
     assert ask("export").post("/v1/audience/sample", json=few).status_code == 403
 
@@ -179,9 +180,8 @@ def test_a_preview_is_what_the_stage_makes(ask: Any, model: Any, wanted: dict[st
     assert {name: plain[name] for name in page if name not in ("forecast", "sizes")} == {
         name: page[name] for name in page if name not in ("forecast", "sizes")
     }
-    assert {name: value for name, value in plain["forecast"].items() if value is not None} == {
-        name: value for name, value in page["forecast"].items() if value is not None
-    }
+    told = {name: value for name, value in page["forecast"].items() if value is not None}
+    assert {name: plain["forecast"][name] for name in told} == pytest.approx(told, rel=1e-4)
     assert sum(bar["users"] for bar in plain["member_histogram"]) == 110
     assert all(bar["users"] >= 50 for bar in plain["eligible_histogram"] + plain["member_histogram"])
     expected = model.over_indexed(made.members["user_id"], at_least=50)

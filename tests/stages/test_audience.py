@@ -220,9 +220,13 @@ def test_a_moved_audience_asks_for_its_model(merit: Call, made: Path, spring: Pa
     assert merit("export", "deep/er/a", "--model", made, "--out", "x")[0] == 0
 
 
-def test_scores_come_in_the_order_of_the_users(model: Any) -> None:
-    text = model.labels.texts[3]
-    np.testing.assert_array_equal(
-        audience._everybody(model, model.users["user_id"], text),
-        model.score(model.users["user_id"], text)["probability"],
-    )
+def test_scores_may_be_quick_and_then_figures_are_nearly_the_same(model: Any) -> None:
+    asked = request.read(None, ["size.by=percentile", "size.percent=75", "combine=any"], model.labels.texts[:3])
+    exact, quick = (audience.preview(model, asked, scores) for scores in (None, model.everybody))
+    assert quick.figures.forecast and exact.figures.forecast
+    assert quick.figures.members == exact.figures.members == len(quick.rows)
+    near, right = (each.figures.forecast.model_dump(exclude_none=True) for each in (quick, exact))
+    assert near == pytest.approx(right, rel=1e-4)
+    assert quick.figures.lowest == pytest.approx(exact.figures.lowest, rel=1e-4)
+    members = model.users["user_id"].gather(np.sort(exact.rows))
+    assert set(members) == set(exact.members["user_id"])

@@ -120,7 +120,9 @@ class Parrot:
 @pytest.mark.parametrize(("led", "bias"), [(True, 1.0), (False, 0.0)])
 def test_exposure_bias_is_what_a_mistake_costs(led: bool, bias: float) -> None:
     nothing = Ragged.of([[]] * len(GOLD))
-    examples = Labelled(GOLD, nothing, nothing.values, nothing.values, nothing, nothing, ["a", "b", "c"])
+    examples = Labelled(
+        GOLD, nothing, nothing.values, nothing.values, nothing, nothing, np.zeros(3, np.int64), ["a", "b", "c"]
+    )
     prompts, vectors = Ragged.of([[50], [51], [52]]), np.eye(6, dtype=np.float32)
     parrot: Any = Parrot(led)
     told = stage._validate(parrot, examples, prompts, vectors, seed=7)

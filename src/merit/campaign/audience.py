@@ -6,7 +6,9 @@ arrays and the same request.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from merit.campaign.assign import arm_of
-from merit.campaign.combine import Combined
+from merit.campaign.combine import Combined, Reals
 from merit.campaign.eligibility import Step
 from merit.campaign.forecast import Forecast, Kept, Size, forecast, histogram, sizes
 from merit.campaign.overlap import TREATED
 from merit.campaign.request import SMALLEST, AudienceRequest, Lot
-from merit.campaign.sizing import passed_over, ranking, taken
+from merit.campaign.sizing import Rows, cut, members, ranking
 from merit.config import Frozen
 from merit.errors import PolicyError
 
@@ -77,8 +79,14 @@ class Figures(Frozen):
 @dataclass(frozen=True)
 class Audience:
     figures: Figures
-    members: pl.DataFrame
-    """user_id, rank, score, arm: best first."""
+    rows: Rows
+    """Where its members are among the users that were given, ascending."""
+    _ranked: Callable[[], pl.DataFrame]
+
+    @cached_property
+    def members(self) -> pl.DataFrame:
+        """user_id, rank, score, arm: best first. Made when it is asked for: figures need nobody's name nor rank."""
+        return self._ranked()
 
 
 @dataclass(frozen=True)
@@ -101,41 +109,60 @@ def compose(
     steps: tuple[Step, ...],
     origin: Origin,
 ) -> Audience:
-    """Rank who may be addressed, cut, draw holdout and control, and count."""
+    """Cut those who may be addressed, draw holdout and control, and count."""
     require_enough(int(eligible.sum()), steps)
-    order = ranking(scored.found.score, eligible)
-    ids, scores = users.gather(order), scored.found.score[order]
-    arms = arms_of(ids, request.holdout, request.control)
-    treated = (arms == TREATED).to_numpy()
-    part = slice(passed_over(request.size, scores), taken(request.size, scores, treated, request.economics))
+    places = np.flatnonzero(eligible)
+    scores = scored.found.score[places]
+    falling = np.sort(scores)[::-1]
+
+    def arms(rows: Rows) -> pl.Series:
+        return arms_of(users.gather(places[rows]), request.holdout, request.control)
+
+    def contacted(rows: Rows) -> NDArray[np.bool_]:
+        return (arms(rows) == TREATED).to_numpy()
+
+    part = cut(request.size, scores, falling, contacted, request.economics)
     count = part.stop - part.start
     require_enough(count, steps)
-    contacts = order[part][treated[part]]
-    ahead: dict[str, Any] = {"forecast": None, "sizes": (), "eligible_histogram": (), "member_histogram": ()}
-    if scored.kept is not None:
-        ahead = {
-            "forecast": forecast(Combined(*(each[contacts] for each in scored.found)), scored.kept, request.economics),
-            "sizes": sizes(scores, request.economics),
-            "eligible_histogram": histogram(scores),
-            "member_histogram": histogram(scores[part]),
-        }
-    members = pl.DataFrame(
-        {"user_id": ids[part], "rank": np.arange(1, count + 1), "score": scores[part], "arm": arms[part]}
-    )
+    inside = members(scores, falling, part)
+    chosen = np.flatnonzero(inside)
+    drawn = arms(chosen)
+    contacts = places[chosen[(drawn == TREATED).to_numpy()]]
+
+    def ranked() -> pl.DataFrame:
+        order = ranking(scores, inside)
+        ids = users.gather(places[order])
+        return pl.DataFrame(
+            {"user_id": ids, "rank": np.arange(1, count + 1), "score": scores[order], "arm": arms(order)}
+        )
+
     figures = Figures(
         request=request,
         origin=origin,
         interests=scored.interests,
         waterfall=steps,
-        eligible=len(order),
+        eligible=len(places),
         members=count,
-        arms={name: int((members["arm"] == name).sum()) for name in ARMS},
-        lowest=float(scores[part.stop - 1]),
+        arms={name: int((drawn == name).sum()) for name in ARMS},
+        lowest=float(falling[part.stop - 1]),
         seeds=None if scored.seeds is None else int(scored.seeds.sum()),
         separation=scored.separation,
-        **ahead,
+        **_ahead(request, scored, contacts, falling, part),
     )
-    return Audience(figures.model_copy(update={"notes": tuple(_notes(figures))}), members)
+    return Audience(figures.model_copy(update={"notes": tuple(_notes(figures))}), places[chosen], ranked)
+
+
+def _ahead(request: AudienceRequest, scored: Scored, contacts: Rows, falling: Reals, part: slice) -> dict[str, Any]:
+    """What probabilities promise; nothing for a lookalike."""
+    if scored.kept is None:
+        return {"forecast": None, "sizes": (), "eligible_histogram": (), "member_histogram": ()}
+    own = Combined(*(each[contacts] for each in scored.found))
+    return {
+        "forecast": forecast(own, scored.kept, request.economics),
+        "sizes": sizes(falling, request.economics),
+        "eligible_histogram": histogram(falling),
+        "member_histogram": histogram(falling[part]),
+    }
 
 
 def arms_of(users: pl.Series, holdout: Lot | None, control: Lot | None) -> pl.Series:

@@ -8,6 +8,7 @@ independent given the user; `low` and `high` are what it could be at the least a
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -27,9 +28,11 @@ def combined(interests: Iterable[tuple[Reals, float]], how: How) -> Combined:
     """`interests`: probabilities of all users and a weight, one interest at a time: they need not fit in memory."""
     parts = iter(interests)
     first, weight = next(parts)
+    if (second := next(parts, None)) is None:
+        return Combined(first, first, first)
     score, low, high = {"any": _log_none(first), "all": first, "weighted": weight * first}[how], first, first
     total, count = weight, 1
-    for each, own in parts:
+    for each, own in chain([second], parts):
         match how:
             case "any":
                 score, low, high = score + _log_none(each), np.maximum(low, each), high + each
@@ -38,8 +41,6 @@ def combined(interests: Iterable[tuple[Reals, float]], how: How) -> Combined:
             case "weighted":
                 score = score + own * each
         total, count = total + own, count + 1
-    if count == 1:
-        return Combined(first, first, first)
     match how:
         case "any":
             return Combined(-np.expm1(score), low, np.minimum(high, 1.0))

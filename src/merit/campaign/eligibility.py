@@ -20,6 +20,7 @@ from merit.campaign.outcomes import _instant, _number
 from merit.campaign.rules import Attribute, Bought, Consent, Frequency, Listed, Recency, Rule, title_of
 from merit.campaign.tables import column_in, find, scans
 from merit.config import Frozen
+from merit.data import pseudonyms
 from merit.data.schema import FILE, ROW
 from merit.data.sources import files
 from merit.errors import DataError
@@ -100,6 +101,7 @@ def _table(asked: _Asked, users: pl.Series, answer: pl.Expr, extra: Sequence[str
         known = frame.join(users.alias("user").to_frame().lazy(), on="user", how="semi")
         made = known.group_by("user").agg(answer=answer, rows=pl.len()).collect(engine="streaming")
     if made.is_empty():
+        pseudonyms.asked([_example(frame)], users.head(1))
         raise DataError(
             f"{asked.table}: none of its users is known to the model, such as '{_example(frame)}'; the model has "
             f"'{users[0]}'. Write ids alike (leading zeros, prefixes), or leave the rule out: it would do nothing."
@@ -144,7 +146,7 @@ def _read(frame: pl.LazyFrame, asked: _Asked, extra: Sequence[str], file: str) -
         value, raw = asked.parser(frame, asked.column, file), pl.col(asked.column).cast(pl.String)
     own = {name: pl.col(name).cast(pl.String) for name in extra if name not in ("user", "value", "raw")}
     return frame.select(
-        pl.col(asked.user).cast(pl.String).alias("user"),
+        pseudonyms.column(asked.user).alias("user"),
         value.alias("value"),
         pl.when(raw.str.strip_chars() != "").then(raw).alias("raw"),
         pl.col(FILE),

@@ -125,24 +125,23 @@ def _bins(scores: Reals, low: Reals) -> NDArray[np.int64]:
     return np.clip(np.searchsorted(low, scores, side="right") - 1, 0, None)
 
 
-def sizes(scores: Reals, economics: Economics | None, shares: Sequence[float] = SHARES) -> tuple[Size, ...]:
-    """What other sizes would bring, holdout and control not yet taken out. `scores`: eligible users, best first."""
-    total = np.cumsum(scores)
+def sizes(falling: Reals, economics: Economics | None, shares: Sequence[float] = SHARES) -> tuple[Size, ...]:
+    """What other sizes would bring, holdout and control not yet taken out. `falling`: of eligible users, best first."""
+    total = np.cumsum(falling)
     made = []
     for percent in shares:
-        users = math.floor(len(scores) * percent / 100)
+        users = math.floor(len(falling) * percent / 100)
         if users:
-            worth = float(gain(scores[:users], economics).sum()) if economics else None
-            conversions, lowest = float(total[users - 1]), float(scores[users - 1])
+            worth = float(gain(falling[:users], economics).sum()) if economics else None
+            conversions, lowest = float(total[users - 1]), float(falling[users - 1])
             made.append(Size(percent=percent, users=users, lowest=lowest, conversions=conversions, gain=worth))
     return tuple(made)
 
 
-def histogram(scores: Reals) -> tuple[int, ...]:
-    """Users between the EDGES of probability; what lies beyond counts at the ends."""
-    inner = np.array(EDGES[1:-1])
-    places = np.searchsorted(inner, scores, side="right")
-    return tuple(np.bincount(places, minlength=len(EDGES) - 1).tolist())
+def histogram(falling: Reals) -> tuple[int, ...]:
+    """Users between the EDGES of probability, from scores best first; what lies beyond counts at the ends."""
+    below = np.searchsorted(falling[::-1], EDGES[1:-1], side="left")
+    return tuple(np.diff(below, prepend=0, append=len(falling)).tolist())
 
 
 def merged(counts: Sequence[int], least: int) -> list[tuple[int, int, int]]:

@@ -15,7 +15,7 @@ from merit.campaign.assign import arm_of
 from merit.campaign.design import ExperimentDesign
 from merit.campaign.moments import Moments, from_sums, points_near, sums
 from merit.campaign.tables import column_in, find, repeated, scans
-from merit.data import times
+from merit.data import pseudonyms, times
 from merit.data.schema import FILE, ROW
 from merit.data.sources import files
 from merit.errors import DataError
@@ -88,7 +88,7 @@ def _understood(frame: pl.LazyFrame, design: ExperimentDesign, file: str) -> pl.
         for part in _value(frame, name, place, design, file)
     ]
     return frame.select(
-        pl.col(design.user).cast(pl.String).alias("user"),
+        pseudonyms.column(design.user).alias("user"),
         pl.col(design.arm).cast(pl.String).alias("arm"),
         _segment(frame, design, file).alias("segment"),
         _chosen(frame, design, file).alias("chosen"),

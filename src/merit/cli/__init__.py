@@ -25,9 +25,11 @@ from merit.cli.labels import labels_app
 from merit.cli.model import model_app
 from merit.cli.options import Address, AsJson, ConfigFile, Engine, Overrides, Threads, Workers
 from merit.cli.plan import plan
+from merit.cli.pseudonyms import pseudonyms_app
 from merit.cli.serve import serve
-from merit.cli.shown import described, engine_words, settings
+from merit.cli.shown import described, engine_words, settings, short
 from merit.cli.weights import weights_app
+from merit.data import pseudonyms
 from merit.errors import MeritError
 from merit.generator import processes
 from merit.stages.evaluate import show_results
@@ -49,6 +51,7 @@ app.add_typer(audience_app, name="audience")
 app.add_typer(experiment_app, name="experiment")
 app.add_typer(keys_app, name="keys")
 app.add_typer(audit_app, name="audit")
+app.add_typer(pseudonyms_app, name="pseudonyms")
 app.command()(serve)
 app.command()(bench)
 app.command()(plan)
@@ -60,8 +63,13 @@ def _options(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="tell more")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="tell warnings only")] = False,
     log_file: Annotated[Path | None, typer.Option(help="write all messages there as JSON lines")] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(envvar="MERIT_KEY", help="of pseudonyms: ids in commands and tables are real ones (docs/data.md)"),
+    ] = None,
 ) -> None:
     console.set_up_logging(verbose, quiet or processes.number() > 0, log_file)
+    pseudonyms.use(key)
 
 
 @app.command()
@@ -88,13 +96,17 @@ def run(
         console.show_json({name: described(artifact) for name, artifact in made.items()})
         return
     for name, artifact in made.items():
-        shown = [(key, value) for key, value in artifact.manifest.summary.items() if not isinstance(value, dict | list)]
+        told = artifact.manifest.summary
+        shown = [(key, short(value)) for key, value in told.items() if not isinstance(value, dict | list)]
         console.show_table(f"{name}  {artifact.path}", ["figure", "value"], shown)
     if results := made.get("results"):
         show_results(results)
     for name in ("data-report", "results"):
         if report := made.get(name):
             console.stdout.print(f"Open {report.file('index.html').resolve().as_uri()} in a browser.")
+    if model := made.get("model"):
+        place = escape(str(model.path.parent))
+        console.stdout.print(f"Ask it: merit model interests {place} USER, merit model audience {place} INTEREST")
 
 
 @app.command()

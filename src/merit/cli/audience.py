@@ -37,7 +37,10 @@ def preview_audience(
     html: Annotated[Path | None, typer.Option("--page", help="write the page there")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell how many users an audience has, how it comes about, and what to expect. No user is named or written."""
+    """Tell how many users an audience has, how it comes about, and what to expect. No user is named or written.
+
+    Without a request, say how many: --set size.by=percentile --set size.percent=5.
+    """
     asked = request.read(file, override or [], interests or [])
     told = audiences.preview(merit.load(folder, labels), asked).figures
     if html:

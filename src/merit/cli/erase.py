@@ -10,6 +10,7 @@ import typer
 from merit import console
 from merit.cli.options import AsJson
 from merit.cli.serve import DEFAULT_STATE
+from merit.erasure import known
 from merit.errors import ConfigError
 from merit.stages import erase as stage
 
@@ -31,7 +32,7 @@ def erase(
     folders = folder or [place for place in (RUNS, DEFAULT_STATE) if place.is_dir()]
     if not folders:
         raise ConfigError(f"There is no {RUNS} here, and no {DEFAULT_STATE}. Name the folders with --folder.")
-    asked = [*(users or []), *(_lines(file) if file else [])]
+    asked = known.forms([*(users or []), *(_lines(file) if file else [])], folders)
     if dry_run:
         rows = [
             (each.path, each.manifest.kind, held.rows, len(held.files)) for each, held in stage.planned(folders, asked)

@@ -11,6 +11,7 @@ import merit
 from merit import config, console
 from merit.cli.options import Address, AsLines, Engine, ModelFolder, NewerLabels, Threads, Workers
 from merit.cli.shown import engine_words, show_frame
+from merit.data import pseudonyms
 from merit.data.sources import files
 from merit.everyone import EngineRun, write_everyone
 
@@ -29,7 +30,8 @@ def interests(
 ) -> None:
     """The most likely interests of users."""
     wanted = files.column(file, "user_id") if file else users or []
-    show_frame("Interests", merit.load(folder, labels).interests(wanted, k, diverse), lines)
+    model = merit.load(folder, labels)
+    show_frame("Interests", model.interests(_known(model, wanted), k, diverse), lines)
 
 
 @model_app.command()
@@ -75,16 +77,23 @@ def score(
 ) -> None:
     """The probability of every pair of a table, in its order, as JSON lines."""
     model = merit.load(folder, labels)
-    show_frame("Scores", model.score_pairs(files.column(file, "user_id"), files.column(file, "interest")), lines)
+    users = _known(model, files.column(file, "user_id"))
+    show_frame("Scores", model.score_pairs(users, files.column(file, "interest")), lines)
 
 
 @model_app.command()
 def explain(folder: ModelFolder, user: str, interest: str, k: Annotated[int, typer.Option("-k")] = 10) -> None:
     """Which events carry the probability of an interest."""
-    show_frame(f"Why '{interest}'", merit.load(folder).explain(user, interest, k), lines=False)
+    model = merit.load(folder)
+    show_frame(f"Why '{interest}'", model.explain(_known(model, [user])[0], interest, k), lines=False)
 
 
 @model_app.command()
 def card(folder: ModelFolder) -> None:
     """What a model was made from, how good it is, and what not to use it for."""
     console.stdout.print(merit.load(folder).card(), markup=False)
+
+
+def _known(model: merit.Model, users: list[str]) -> list[str]:
+    """As the model knows them: real ids where it has them, pseudonyms where it has those."""
+    return pseudonyms.asked(users, model.users["user_id"].head(1))

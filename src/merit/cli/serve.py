@@ -14,6 +14,7 @@ import typer
 from merit import config
 from merit.artifacts import MANIFEST
 from merit.cli.options import NewerLabels, Overrides
+from merit.data import pseudonyms
 from merit.errors import ConfigError, MissingArtifact, MissingDependency
 from merit.serving import keys
 from merit.serving.keys import Key
@@ -41,6 +42,8 @@ def serve(
         raise MissingDependency(f"`merit serve` needs {', '.join(missing)}. Install them: pip install 'merit[serve]'.")
     from merit.serving import server
     from merit.serving.limits import Limits
+
+    pseudonyms.use(None)  # what the network can reach knows pseudonyms only
 
     limits = config.build(Limits, {}, override or [], origin="the command line")
     with _shown(folder, state, demo) as (place, kept, guest):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from merit import artifacts, config, console
+from merit.data import pseudonyms
 
 if TYPE_CHECKING:
     import polars as pl
@@ -18,7 +19,10 @@ def settings(file: Path, override: list[str] | None) -> RunConfig:
     """The whole configuration. Its trainings bring torch along: three seconds that other commands need not wait."""
     from merit.stages.run import RunConfig
 
-    return config.load(RunConfig, file, override or [])
+    asked = config.load(RunConfig, file, override or [])
+    if key := getattr(asked.source, "pseudonyms", None):
+        pseudonyms.require_apart(key, asked.out)
+    return asked
 
 
 def engine_words(engine: str | None, workers: int | None, threads: int | None, address: str | None) -> list[str]:
@@ -37,10 +41,11 @@ def show_frame(title: str, frame: pl.DataFrame, lines: bool) -> None:
     if lines:
         sys.stdout.write(frame.write_ndjson())
     else:
-        console.show_table(title, frame.columns, [[_short(cell) for cell in row] for row in frame.rows()])
+        console.show_table(title, frame.columns, [[short(cell) for cell in row] for row in frame.rows()])
 
 
-def _short(cell: Any) -> Any:
+def short(cell: Any) -> Any:
+    """Four figures of a number with a point; whatever else it is, as it is."""
     return f"{cell:.4g}" if isinstance(cell, float) else cell
 
 

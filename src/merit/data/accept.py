@@ -13,7 +13,9 @@ from pathlib import Path
 
 import polars as pl
 
+from merit import console
 from merit.config import Frozen
+from merit.data import contacts
 from merit.data.schema import Tables
 from merit.data.sources.files import reading
 from merit.errors import DataError
@@ -86,6 +88,10 @@ def sift(tables: Tables) -> Good:
     if items.bad.height > tables.max_bad_share * (items.good.height + items.merged + items.bad.height):
         raise _too_many(tables, "items", items.bad, items.good.height + items.merged + items.bad.height)
     _refuse_empty(items.good.height, tables, "items")
+    for each in contacts.found(items.good):
+        console.warn(
+            contacts.sentence(each), kind=each.kind, items=each.items, rows=[place.row for place in each.first]
+        )
     judged = judge_interactions(tables, items.good["item_id"])
     kept = judged.filter(pl.col("problem").is_null() & pl.col("item").is_not_null()).select(*INTERACTION, "item")
     return Good(kept, items.good.select("item", *ITEM), tables, judged, items.merged, items.bad.height)

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from merit.config import Frozen
+from merit.data import contacts
 from merit.data.accept import (
     INTERACTION,
     BadRow,
@@ -24,6 +25,7 @@ from merit.data.accept import (
     sift,
     tally,
 )
+from merit.data.contacts import Contacts
 from merit.data.schema import Tables
 from merit.data.sources.files import reading
 
@@ -40,10 +42,6 @@ _SUSPECTS = {  # what may look alarming in a text, and why it is not (or is)
     ),
     "emoji": (r"\p{Extended_Pictographic}", "hold emoji. They are kept."),
     "right-to-left": (r"[\p{Arabic}\p{Hebrew}\x{202B}\x{202E}\x{2067}]", "hold right-to-left text. It is kept."),
-    "e-mail addresses": (
-        r"[\w.+-]{1,64}@[\w-]{1,64}\.[A-Za-z]{2,}",
-        "seem to hold e-mail addresses. Remove them: item texts are shown to people and learned by models.",
-    ),
     "undecodable": (r"\x{FFFD}", "hold characters that were lost in an earlier conversion (�). Export them as UTF-8."),
 }
 
@@ -71,6 +69,8 @@ class Report(Frozen):
     users_with_short_span: int
     users_ready: int
     """With enough events over enough days for an example."""
+    contacts: tuple[Contacts, ...]
+    """Items that seem to hold e-mail addresses or phone numbers: how many, and where."""
     missing: tuple[str, ...]
     """What has to be mended before examples can be made, in sentences."""
     notes: tuple[str, ...]
@@ -94,7 +94,7 @@ def examine(tables: Tables) -> Report:
     with reading(tables.files):
         counts, events, users, seen, repeated, zones = pl.collect_all(queries, engine="streaming")
     rows, bad, unknown = counts.row(0)
-    few, short = pl.col("len") < FEW_EVENTS, pl.col("span") < GAP
+    few, short, told = pl.col("len") < FEW_EVENTS, pl.col("span") < GAP, contacts.found(items.good)
     report = Report(
         names=tables.names,
         rows=BadRows(
@@ -120,8 +120,9 @@ def examine(tables: Tables) -> Report:
         users_with_few_events=users.filter(few).height,
         users_with_short_span=users.filter(~few & short).height,
         users_ready=users.filter(~few & ~short).height,
+        contacts=told,
         missing=(),
-        notes=_notes(items),
+        notes=(*_notes(items), *map(contacts.sentence, told), *_named_users(users["user_id"])),
         bad=_first_bad(items, judged, tables, bad),
     )
     return report.model_copy(update={"missing": _missing(report, tables.max_bad_share)})
@@ -184,6 +185,12 @@ def _notes(items: Items) -> tuple[str, ...]:
             where = items.good.filter(hit).sort("file", "row").select("file", "row").row(0)
             notes.append(f"Titles or tags of {count:,} items {sentence} First: {where[0]}, row {where[1]}.")
     return tuple(notes)
+
+
+def _named_users(users: pl.Series) -> tuple[str, ...]:
+    count = int(users.str.contains(contacts.KINDS["e-mail addresses"]).sum())
+    told = f"{count:,} user ids seem to be e-mail addresses. Keep them out of the run: --set source.pseudonyms=KEY."
+    return (told,) if count else ()
 
 
 def render(report: Report) -> list[Table | Text]:

@@ -98,12 +98,14 @@ def current_histories(events: pl.DataFrame, users: pl.DataFrame, end: int, confi
     """
     everyone = users["user"].to_numpy()
     user, time = events["user"].to_numpy(), events["timestamp"].to_physical().to_numpy()
-    low, high = history_window(np.full(len(everyone), end + config.gap_days * DAY), config)
+    foreseen = np.full(len(everyone), end + config.gap_days * DAY)
+    low, high = history_window(foreseen, config)
     start, stop = _first_row(user, time, everyone, low), _first_row(user, time, everyone, high)
     kept = np.flatnonzero(stop - start >= config.min_history)
     return pl.DataFrame(
         {
             "user": everyone[kept],
+            "timestamp": pl.Series(foreseen[kept]).cast(pl.Datetime("ms", "UTC")),
             "history_start": start[kept].astype(np.uint64),
             "history_stop": stop[kept].astype(np.uint64),
             "target_items": pl.Series([[] for _ in kept], dtype=pl.List(pl.UInt32)),

@@ -31,6 +31,8 @@ class Labelled:
     """Labels of what the same user bought after the history ends: mined labels among them are early, not wrong."""
     items: Ragged
     """The items of the history, oldest first."""
+    when: NDArray[np.int64]
+    """The time of the purchase that is foreseen, in milliseconds."""
     user_ids: Sequence[str]
 
     def __len__(self) -> int:
@@ -64,6 +66,7 @@ def joined(parts: Iterable[Labelled]) -> Labelled:
         purchases=np.concatenate([part.purchases for part in all_]),
         later=_stacked([part.later for part in all_]),
         items=_stacked([part.items for part in all_]),
+        when=np.concatenate([part.when for part in all_]),
         user_ids=[name for part in all_ for name in part.user_ids],
     )
 
@@ -75,13 +78,13 @@ def _rows(
     bought = (events["event"] == "purchase").to_numpy()
     ends = np.searchsorted(user, np.arange(len(users)), side="right")
     names = users["user_id"].to_list()
-    for row in examples.iter_rows(named=True):
+    for row in examples.with_columns(pl.col("timestamp").to_physical()).iter_rows(named=True):
         gold = _ordered(item_labels.take(np.array(row["target_items"], dtype=np.int64))[0])
         seen = slice(row["history_start"], row["history_stop"])
         after = slice(row["history_stop"], int(ends[row["user"]]))
         own, counts, purchases = _label_counts(item[seen], bought[seen], item_labels)
         later = np.unique(item_labels.take(item[after][bought[after]])[0])
-        yield gold, own, counts, purchases, later, item[seen], names[row["user"]]
+        yield gold, own, counts, purchases, later, item[seen], row["timestamp"], names[row["user"]]
 
 
 def _ordered(labels: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -101,7 +104,7 @@ def _label_counts(
 
 
 def _gathered(rows: list[tuple[Any, ...]]) -> Labelled:
-    gold, history, counts, purchases, later, items, names = zip(*rows, strict=True) if rows else [()] * 7
+    gold, history, counts, purchases, later, items, when, names = zip(*rows, strict=True) if rows else [()] * 8
     return Labelled(
         gold=_ragged(gold),
         history=_ragged(history),
@@ -109,6 +112,7 @@ def _gathered(rows: list[tuple[Any, ...]]) -> Labelled:
         purchases=_ragged(purchases).values,
         later=_ragged(later),
         items=_ragged(items),
+        when=np.array(when, dtype=np.int64),
         user_ids=list(names),
     )
 

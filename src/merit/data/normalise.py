@@ -181,6 +181,11 @@ def _original(raw: Mapping[str, Raw], names: tuple[str, ...]) -> pl.Expr:
     return pl.struct(given).alias("original")
 
 
+def identity(frame: pl.LazyFrame, column: str, text: bool) -> pl.Expr:
+    """The ids of another table, read as those of interactions are."""
+    return _id(Raw(column, pl.col(column), frame.collect_schema()[column], text))
+
+
 def _id(raw: Raw) -> pl.Expr:
     if isinstance(raw.dtype, pl.String):
         # A table that went through pandas writes 17850 as 17850.0 wherever one id is missing.

@@ -28,6 +28,9 @@ class EngineConfig(Frozen):
     """Of a Ray cluster: HOST:PORT. By default, the one that this machine belongs to."""
     attempts: int = Field(3, ge=1)
     """So often is a shard tried before it is set aside."""
+    shard_minutes: float | None = Field(None, gt=0)
+    """A worker that needs longer for a shard counts as lost: one that hangs would hold up the job for ever. By default
+    there is no limit, since a slow machine is not a hanging one."""
     parts: str | None = None
     """Where finished shards are kept until the job is done: a folder that all workers see, or s3://bucket/folder. By
     default, a hidden folder beside the output."""
@@ -38,6 +41,8 @@ class EngineConfig(Frozen):
             raise ValueError("workers need somewhere to be: set runner to local or ray")
         if self.address and self.runner != "ray":
             raise ValueError("an address is that of a Ray cluster: set runner to ray")
+        if self.shard_minutes and self.runner == "here":
+            raise ValueError("who works here cannot be ended: set runner to local or ray")
         return self
 
     def of_threads(self) -> int:

@@ -27,6 +27,9 @@ class Here:
     def give(self, worker: int, task: Task) -> None:
         self._events.append(do(self._job, self._state, task, worker))
 
+    def end(self, worker: int) -> None:
+        """Whoever could end it waits for it."""
+
     def wait(self, seconds: float) -> list[Event]:
         if not self._events:  # a shard is to be tried again, but not yet
             time.sleep(min(seconds, PAUSE))

@@ -29,15 +29,12 @@ def held(folder: str) -> Iterator[None]:
     """While the block runs, nobody else holds this folder."""
     if path := places.local(folder):
         busy = f"Another run is at work in {folder}. Wait for it, or stop it; what it has finished is kept."
-        with files.locked(path / LOCK, busy):
-            if not (path / LOCK).exists():  # one that was just finished took it away
-                raise StorageError(busy)
-            try:
+        try:
+            with files.locked(path / LOCK, busy, fleeting=True):
                 yield
-            finally:
-                with suppress(OSError):
-                    (path / LOCK).unlink(missing_ok=True)
-                    path.rmdir()  # only if nothing came of it
+        finally:
+            with suppress(OSError):
+                path.rmdir()  # only if nothing came of it
         return
     with _leased(places.within(folder, LOCK)):
         yield

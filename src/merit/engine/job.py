@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import polars as pl
 
-from merit.engine import places
+from merit.engine.commit import commit
 from merit.errors import DataError, EngineError, MeritError
 
 
@@ -86,6 +86,9 @@ class Pool(Protocol):
     def give(self, worker: int, task: Task) -> None:
         """Let a worker that is ready do a shard. Another event follows."""
 
+    def end(self, worker: int) -> None:
+        """End a worker that hangs. A `Lost` follows."""
+
     def wait(self, seconds: float) -> list[Event]:
         """What happened, after so many seconds at the latest."""
 
@@ -109,7 +112,7 @@ def do(job: Job, state: Any, task: Task, worker: int) -> Event:
         made = job.work(state, task.rows)
         buffer = io.BytesIO()
         made.write_parquet(buffer)
-        places.put(task.address, buffer.getvalue())
+        commit(task.address, buffer.getvalue())
     except DataError as error:
         return Failed(worker, str(error), lasting=True)
     except MeritError as error:

@@ -42,6 +42,9 @@ class Local:
         with suppress(BrokenPipeError, ConnectionResetError):  # the next look finds that it is gone
             self._wires[worker].send(task)
 
+    def end(self, worker: int) -> None:
+        self._processes[worker].kill()
+
     def wait(self, seconds: float) -> list[Event]:
         numbers = {id(wire): number for number, wire in self._wires.items()}
         return [self._heard(numbers[id(wire)]) for wire in wait(list(self._wires.values()), seconds)]

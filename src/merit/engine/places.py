@@ -106,7 +106,7 @@ def remove(address: str) -> None:
 def sweep(address: str) -> None:
     """Remove what a killed worker was just writing into a folder. Nobody may be at work there."""
     if path := local(address):
-        for draft in path.glob(".*.parquet.*"):
+        for draft in path.glob(".*.parquet*"):
             draft.unlink(missing_ok=True)
         return
     system, path_there = _open(address)

@@ -41,6 +41,9 @@ class Cluster:
     def give(self, worker: int, task: Task) -> None:
         self._awaited[self._actors[worker].do.remote(task)] = worker
 
+    def end(self, worker: int) -> None:
+        self._ray.kill(self._actors[worker])
+
     def wait(self, seconds: float) -> list[Event]:
         if not self._awaited:
             time.sleep(seconds)

@@ -3,7 +3,8 @@
     with workplace(out, config) as place:               # parts are kept until the block is through
         table = pl.concat(make_parts(job, rows, place, config).tables())
 
-The folder of parts: plan.json (which job they are of), NNNNN.parquet for every shard, and manifest.json at the end.
+The folder of parts: plan.json (which job they are of), NNNNN.parquet for every shard with NNNNN.parquet.record,
+and at the end manifest.json, which takes the records up.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from merit import __version__, artifacts, console
-from merit.artifacts import MANIFEST, FileRecord, Manifest
+from merit.artifacts import MANIFEST, Manifest
 from merit.engine import places, schedule, shards
+from merit.engine.commit import RECORD, committed, record_of
 from merit.engine.config import EngineConfig
 from merit.engine.here import Here
 from merit.engine.holding import held
@@ -52,11 +54,11 @@ class Parts:
 
     def tables(self) -> Iterator[pl.DataFrame]:
         """Shard after shard."""
-        for name in self.manifest.files:
-            found = _read(places.within(self.folder, name))
-            if found is None:
+        for name, record in self.manifest.files.items():
+            data = places.get(places.within(self.folder, name)) or b""
+            if record_of(data) != record:
                 raise DamagedArtifact(f"{places.within(self.folder, name)} is gone or damaged. Run the same again.")
-            yield found
+            yield pl.read_parquet(io.BytesIO(data))
 
 
 @contextmanager
@@ -94,17 +96,24 @@ def make_parts(job: Job, rows: pl.DataFrame, place: Workplace, config: EngineCon
     essence["users"] = sha256("\n".join(names).encode()).hexdigest()
     _adopt(folder, essence)
     files = {shard: f"{shard:05}.parquet" for shard in plan}
-    missing = [shard for shard in plan if _read(places.within(folder, files[shard])) is None]
+    there = committed(folder, files.values())
+    missing = [shard for shard in plan if files[shard] not in there]
     tasks = {shard: Task(shard, rows[plan[shard]], places.within(folder, files[shard])) for shard in missing}
     if len(missing) < len(plan):
         console.tell(f"{job.name}: {len(plan) - len(missing)} of {len(plan)} shards were done before", job=job.name)
-    poisoned = schedule.run(_pool(job, config, here), tasks, job.name, config.attempts, len(plan)) if tasks else {}
+    poisoned = _worked(job, tasks, config, here, len(plan)) if tasks else {}
     places.sweep(folder)
     report = f"{place.out}.poisoned.jsonl"
     if poisoned:
         raise _told(report, job, poisoned, plan, names)
     places.remove(report)
     return Parts(folder, _sealed(folder, job, essence, files))
+
+
+def _worked(job: Job, tasks: Mapping[int, Task], config: EngineConfig, here: Any, total: int) -> dict[int, str]:
+    minutes = config.shard_minutes
+    longest = None if minutes is None else 60 * minutes
+    return schedule.run(_pool(job, config, here), tasks, job.name, config.attempts, total, longest)
 
 
 def _pool(job: Job, config: EngineConfig, here: Any) -> Pool:
@@ -126,26 +135,16 @@ def _adopt(folder: str, essence: Mapping[str, Any]) -> None:
     if had is None and there:
         raise StorageError(f"{folder} exists and does not hold parts of a job. Choose another folder, or remove it.")
     for name in there:
-        if name in (PLAN, MANIFEST) or re.fullmatch(r"\d{5}\.parquet", name):
+        if name in (PLAN, MANIFEST) or re.fullmatch(rf"\d{{5}}\.parquet({re.escape(RECORD)})?", name):
             places.remove(places.within(folder, name))
     places.put(places.within(folder, PLAN), plan)
 
 
-def _read(address: str) -> pl.DataFrame | None:
-    """A part; nothing where it is not there, or not whole."""
-    data = places.get(address)
-    try:
-        return None if data is None else pl.read_parquet(io.BytesIO(data))
-    except (pl.exceptions.PolarsError, OSError):
-        return None
-
-
 def _sealed(folder: str, job: Job, essence: Mapping[str, Any], files: Mapping[int, str]) -> Manifest:
-    """The manifest, last."""
-    records = {}
-    for name in files.values():
-        data = places.get(places.within(folder, name)) or b""
-        records[name] = FileRecord(sha256=sha256(data).hexdigest(), bytes=len(data))
+    """The manifest, last; it has the records."""
+    records = committed(folder, files.values())
+    if lost := set(files.values()) - set(records):
+        raise DamagedArtifact(f"{places.within(folder, min(lost))} is gone or damaged. Run the same again.")
     made = Manifest(
         kind="parts",
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -155,6 +154,8 @@ def _sealed(folder: str, job: Job, essence: Mapping[str, Any], files: Mapping[in
     )
     made = made.model_copy(update={"hash": artifacts.identity(made, {n: each.sha256 for n, each in records.items()})})
     places.put(places.within(folder, MANIFEST), made.model_dump_json(indent=2).encode())
+    for name in records:
+        places.remove(places.within(folder, name + RECORD))
     return made
 
 

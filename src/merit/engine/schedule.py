@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ class _Board:
     waiting: list[tuple[float, int]]  # (not before, shard): a heap
     idle: set[int] = field(default_factory=set)
     busy: dict[int, int] = field(default_factory=dict)  # worker → shard
+    since: dict[int, float] = field(default_factory=dict)  # worker → when it got its shard
     tried: Counter[int] = field(default_factory=Counter)
     poisoned: dict[int, str] = field(default_factory=dict)  # shard → why
     starts_lost: int = 0
@@ -41,8 +43,13 @@ class _Board:
         heapq.heappush(self.waiting, (time.monotonic() + pause, shard))
 
 
-def run(pool: Pool, tasks: Mapping[int, Task], name: str, attempts: int, total: int) -> dict[int, str]:
-    """Do all tasks; the shards that could not be done, with the reason. `total` counts those done before, too."""
+def run(
+    pool: Pool, tasks: Mapping[int, Task], name: str, attempts: int, total: int, longest: float | None = None
+) -> dict[int, str]:
+    """Do all tasks; the shards that could not be done, with the reason. `total` counts those done before, too.
+
+    A worker that has been at one shard for longer than `longest` seconds is ended.
+    """
     board = _Board(tasks, attempts, [(0.0, number) for number in tasks])
     try:
         with console.steps(name, total, done=total - len(tasks)) as step:
@@ -50,6 +57,7 @@ def run(pool: Pool, tasks: Mapping[int, Task], name: str, attempts: int, total: 
                 pool.start()
             while board.waiting or board.busy:
                 _give(pool, board)
+                _end_hanging(pool, board, longest)
                 for event in pool.wait(GLANCE):
                     _hear(pool, board, event)
                     if isinstance(event, Done):
@@ -64,8 +72,16 @@ def _give(pool: Pool, board: _Board) -> None:
     while board.idle and board.waiting and board.waiting[0][0] <= time.monotonic():
         _, shard = heapq.heappop(board.waiting)
         worker = board.idle.pop()
-        board.busy[worker] = shard
+        board.busy[worker], board.since[worker] = shard, time.monotonic()
         pool.give(worker, board.tasks[shard])
+
+
+def _end_hanging(pool: Pool, board: _Board, longest: float | None) -> None:
+    for worker, shard in board.busy.items():
+        if longest and time.monotonic() - board.since[worker] > longest:
+            console.warn(f"worker {worker} hangs in shard {shard} and is ended", shard=shard)
+            board.since[worker] = math.inf
+            pool.end(worker)
 
 
 def _hear(pool: Pool, board: _Board, event: Event) -> None:

@@ -83,6 +83,7 @@ NOBODY: dict[str, tuple[str, ...]] = {
     "labels": ("*",),
     "generator": ("*",),
     "propensity": ("*",),
+    "states": ("words.json", "trends.npy"),
     "predictions": ("audiences.parquet", "reliability.parquet"),
     "cell": ("reliability.parquet",),
     "data-report": ("facts.json",),

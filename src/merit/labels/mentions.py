@@ -40,7 +40,7 @@ class Mentions:
 
     @staticmethod
     def of(titles: pl.Series) -> Mentions:
-        found = _words(titles).unique().sort("word", "row")
+        found = words_of(titles).unique().sort("word", "row")
         words = found.group_by("word", maintain_order=True).len()
         places = found["row"].to_numpy().astype(np.int32)
         return Mentions(
@@ -50,7 +50,7 @@ class Mentions:
         )
 
     def of_text(self, text: str) -> Mentioned:
-        words = list(dict.fromkeys(_words(pl.Series([text]))["word"]))
+        words = list(dict.fromkeys(words_of(pl.Series([text]))["word"]))
         having: list[NDArray[Any]] = [
             self.items[self.words[word]] if word in self.words else np.zeros(0, np.int32) for word in words
         ]
@@ -63,7 +63,7 @@ class Mentions:
         return Mentioned(items[clear].astype(np.int64), weights[clear])
 
 
-def _words(texts: pl.Series) -> pl.DataFrame:
+def words_of(texts: pl.Series) -> pl.DataFrame:
     """row, word: the words of each text, one after the other."""
     folded = texts.fill_null("").str.normalize("NFKC").str.to_lowercase()
     found = folded.str.extract_all(r"[\p{L}\p{M}\p{N}]+")

@@ -123,8 +123,10 @@ def _singular(word: str) -> str:
     """The same form for one and many. It need not be English: terms and texts go through it alike."""
     if len(word) < 4 or word.endswith(("ss", "us", "is")):
         return word
-    if word.endswith("ies"):
-        return word[:-3] + "y"
+    if word.endswith(("ies", "ie")):  # brownies, brownie
+        return word.removesuffix("s")[:-2] + "y"
+    if word.endswith("ife"):  # knife, knives
+        return word[:-2] + "ve"
     return word[:-2] if word.endswith(("shes", "ches", "xes", "sses")) else word.removesuffix("s")
 
 

@@ -84,10 +84,12 @@ def shape_of(config: BackboneConfig, plan: PlanConfig, vocabulary: int | None = 
     )
 
 
-def propensity_parameters(config: PropensityConfig, state_width: int, vector_width: int, labels: int) -> int:
+def propensity_parameters(
+    config: PropensityConfig, state_width: int, vector_width: int, labels: int, words: int
+) -> int:
     """All of them, the numbers that labels have of their own included."""
     with torch.device("meta"):
-        model = Propensity(config, state_width, vector_width, torch.zeros(labels, dtype=torch.bool))
+        model = Propensity(config, state_width, vector_width, torch.zeros(labels, dtype=torch.bool), words)
     return sum(value.numel() for value in model.parameters())
 
 

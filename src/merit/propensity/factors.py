@@ -33,7 +33,9 @@ class FactorsConfig(Frozen):
     batch_size: int = Field(256, ge=1)
     """At most: an epoch has 50 steps where there are users for it."""
     learning_rate: float = Field(3e-3, gt=0)
-    weight_decay: float = Field(0.01, ge=0)
+    weight_decay: float = Field(0.1, ge=0)
+    dropout: float = Field(0.3, ge=0, lt=1)
+    """Of what histories say."""
     labels: int = Field(4_096, ge=1)
     """A batch meets so many labels; all live ones where there are no more."""
     dropped: float = Field(0.3, ge=0, lt=1)
@@ -75,11 +77,11 @@ def fit_factors(
         return []
     lots = _lots(gold, live, config)
     _start_at_popularity(model, gold)
-    few = [model.repeat, model.repeat_own]
+    few = [model.repeat, model.repeat_own, model.lately]
     rates = [config.learning_rate, FASTER * config.learning_rate]
     optimizer = torch.optim.AdamW(
         [
-            {"params": [model.own, model.says, model.of_text, model.last.bias], "lr": rates[0]},
+            {"params": [model.own, model.says, model.word_says, model.of_text, model.last.bias], "lr": rates[0]},
             {"params": few, "lr": rates[1], "weight_decay": 0.0},
         ],
         weight_decay=config.weight_decay,
@@ -100,7 +102,7 @@ def fit_factors(
             for at in range(0, len(order), size):
                 rows = np.sort(order[at : at + size])
                 met = lots.draw(gold.take(rows)[0], stream(seed, "factors-labels", epoch, at))
-                loss = factors_loss(model, known, gold, vectors, rows, met, config.dropped)
+                loss = factors_loss(model, known, gold, vectors, rows, met, config.dropped, config.dropout)
                 if not torch.isfinite(loss):
                     raise TrainingError(
                         f"The loss of the factors is not a number in epoch {epoch + 1}. Halve factors.learning_rate."
@@ -116,16 +118,26 @@ def fit_factors(
 
 
 def factors_loss(
-    model: Propensity, known: Known, gold: Ragged, vectors: Floats, rows: Ints, met: Met, dropped: float = 0.0
+    model: Propensity,
+    known: Known,
+    gold: Ragged,
+    vectors: Floats,
+    rows: Ints,
+    met: Met,
+    dropped: float = 0.0,
+    dropout: float = 0.0,
 ) -> Tensor:
     """Binary cross-entropy of a user with all labels, the mean over users; labels not met are stood for by others."""
     inputs = known.take(rows)
     table = model.labels(torch.from_numpy(vectors[met.labels]), torch.from_numpy(met.labels), dropped)
-    scores = model.user_factors(said(model, inputs)) @ model.label_factors(table).T + model.last.bias
+    users = model.user_factors(torch.dropout(said(model, inputs), dropout, train=True))
+    scores = users @ model.label_factors(table).T + model.last.bias
     spots, there = _spots(inputs.labels, inputs.offsets, met.labels)
     times, shares = (torch.from_numpy(each[there]) for each in (inputs.times, inputs.times / inputs.totals))
     again = model.repeats(times, shares, model.label_repeats(table)[spots % len(met.labels)])
     scores = scores.flatten().index_add(0, spots, again).view_as(scores)
+    if inputs.lately:
+        scores = scores + model.trend(torch.from_numpy(inputs.lately.of(met.labels)))
     own, sizes = gold.take(rows)
     right, _ = _spots(own.astype(np.int64), offsets_of(sizes), met.labels)
     wrong = torch.from_numpy(met.weights).repeat(len(rows))

@@ -77,7 +77,8 @@ def _groups(model: Propensity, config: FitConfig) -> list[dict[str, Any]]:
 
     What the product is made of stays as it was trained, against all labels.
     """
-    few, still = [model.repeat, model.repeat_own], [model.own, model.says, model.of_text]
+    few = [model.repeat, model.repeat_own]
+    still = [model.own, model.says, model.word_says, model.of_text, model.lately]
     rest = [value for value in model.parameters() if not any(value is each for each in (*few, *still))]
     return [
         {"params": rest, "lr": config.learning_rate, "weight_decay": config.weight_decay},
@@ -112,6 +113,8 @@ def batch_loss(
     times, shares = map(torch.from_numpy, known.had(rows, labels, len(vectors)))
     scores = model.score(users[:, None], embedding(which, model.label_halves(table)))  # indexing trains slower
     scores = scores + model.repeats(times, shares, model.label_repeats(table)[which])
+    if known.lately:
+        scores = scores + model.trend(torch.from_numpy(known.lately.gather(rows).of(labels)))
     return _cross_entropy(scores, right, wrong)
 
 
@@ -119,22 +122,25 @@ def user_vectors(model: Propensity, known: Inputs, vectors: Floats) -> Tensor:
     """(B, width + factors). `vectors` are the text vectors of all labels; only those in these histories are read."""
     labels, place = np.unique(known.labels, return_inverse=True)
     table = model.labels(torch.from_numpy(vectors[labels]), torch.from_numpy(labels))
-    histories = _sums(known, place, table, known.shares)
+    histories = _sums(place, known.offsets, table, known.shares)
     return model.users(torch.from_numpy(known.states), torch.from_numpy(known.counts), histories, said(model, known))
 
 
 def said(model: Propensity, known: Inputs) -> Tensor:
-    """(B, factors - 1): what the labels of the histories say."""
+    """(B, factors - 1): what the labels of the histories say, and the words of their titles."""
     labels, place = np.unique(known.labels, return_inverse=True)
-    return _sums(known, place, model.sayings(torch.from_numpy(labels)), known.weights)
+    found = _sums(place, known.offsets, model.sayings(torch.from_numpy(labels)), known.weights)
+    if known.said is None or not len(model.word_says):
+        return found
+    return found + _sums(known.said.words, known.said.offsets, model.word_says, known.said.weights)
 
 
-def _sums(known: Inputs, place: Ints, table: Tensor, weights: Floats) -> Tensor:
+def _sums(place: Ints, offsets: Ints, table: Tensor, weights: Floats) -> Tensor:
     """(B, D): rows of the table, weighted and added up by user."""
     return embedding_bag(
         torch.from_numpy(place),
         table,
-        torch.from_numpy(known.offsets),
+        torch.from_numpy(offsets),
         mode="sum",
         per_sample_weights=torch.from_numpy(weights),
         include_last_offset=True,

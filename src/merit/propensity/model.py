@@ -5,9 +5,11 @@ are one more. The MLP's first layer is split, W [u; e] = W_u u + W_e e: each hal
 label, and a pair costs the remaining two layers only.
 
 Beside the MLP stands a product, p_u · q_c. Every label that training has seen has numbers of its own behind its text
-vector; they and what its text says of them are q_c. p_u is the sum of what the labels of a history say, and a one, so
-that a label's last number is how popular it is. That is a linear model of the history of low rank. A pair costs next
-to nothing, so it is trained against all labels at once (see `factors`): what a linear model knows, this one knows too.
+vector; they and what its text says of them are q_c. p_u is the sum of what the labels of a history and the words of its
+titles say, and a one, so that a label's last number is how popular it is; how popular it was lately is added to that.
+That is a linear model of the history of low rank. A pair costs next to nothing, so it is trained against all labels at
+once (see `factors`): what a linear model knows, this one knows too. The last number is the product's alone, so that
+what is popular may change without the MLP.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class PropensityConfig(Frozen):
     """Of the MLP's first layer: what is stored for every user and label."""
     second: int = Field(64, ge=4)
     dropout: float = Field(0.1, ge=0, lt=1)
-    own: int = Field(64, ge=0)
+    own: int = Field(128, ge=0)
     """Numbers of its own that a label seen in training has behind its text vector; 0 for no product: the paper."""
 
 
@@ -40,13 +42,16 @@ class Propensity(nn.Module):
 
     trained: Tensor
 
-    def __init__(self, config: PropensityConfig, state_width: int, vector_width: int, trained: Tensor) -> None:
-        """`trained`: by label of the space, whether training sees it."""
+    def __init__(
+        self, config: PropensityConfig, state_width: int, vector_width: int, trained: Tensor, words: int = 0
+    ) -> None:
+        """`trained`: by label of the space, whether training sees it. `words`: of titles, so many are known."""
         super().__init__()
+        saying = max(0, config.own - 1)
         self.register_buffer("trained", trained)
         self.scale = nn.LayerNorm(state_width)
         self.enter = nn.Linear(state_width, config.width)
-        self.enter_history = nn.Linear(vector_width + config.own, config.width)
+        self.enter_history = nn.Linear(vector_width + saying, config.width)
         self.place = nn.Parameter(0.02 * torch.randn(1 + config.labels, config.width))
         layer = nn.TransformerEncoderLayer(
             config.width, config.heads, 4 * config.width, config.dropout, "gelu", batch_first=True, norm_first=True
@@ -55,9 +60,11 @@ class Propensity(nn.Module):
             layer, config.layers, norm=nn.LayerNorm(config.width), enable_nested_tensor=False
         )
         self.of_user = nn.Linear(config.width + config.own, config.hidden)
-        self.of_label = nn.Linear(vector_width + config.own, config.hidden, bias=False)
+        self.of_label = nn.Linear(vector_width + saying, config.hidden, bias=False)
         self.own = nn.Parameter(0.1 * torch.randn(len(trained), config.own))
-        self.says = nn.Parameter(0.1 * torch.randn(len(trained), max(0, config.own - 1)))
+        self.says = nn.Parameter(0.1 * torch.randn(len(trained), saying))
+        self.word_says = nn.Parameter(0.1 * torch.randn(words, saying))
+        self.lately = nn.Parameter(torch.zeros(min(1, config.own)))
         self.of_text = nn.Parameter(torch.zeros(config.own, vector_width))
         self.repeat = nn.Parameter(torch.zeros(3))
         self.repeat_own = nn.Parameter(torch.zeros(config.own))
@@ -73,14 +80,18 @@ class Propensity(nn.Module):
         """(B, width + factors): the vector of each user.
 
         From states (B, k, state width), the number of them that are there (B,), the mean label vector of each history
-        (B, text + own), and what its labels say (B, factors - 1).
+        (B, text + own), and what its labels and words say (B, factors - 1).
         """
-        history = self.enter_history(histories)[:, None]
+        history = self.enter_history(self.read(histories))[:, None]
         entered = torch.cat([history, self.enter(self.scale(states))], dim=1) + self.place
         missing = torch.arange(entered.shape[1], device=states.device) > counts[:, None]
         read = self.encoder(entered, src_key_padding_mask=missing)
         kept = (~missing).to(read.dtype)[..., None]
         return torch.cat([(read * kept).sum(1) / kept.sum(1), self.user_factors(said)], dim=1)
+
+    def read(self, vectors: Tensor) -> Tensor:
+        """All of label vectors but their last number, which is the product's."""
+        return vectors[:, : self.of_label.in_features]
 
     def user_factors(self, said: Tensor) -> Tensor:
         """(B, factors): they end with a one."""
@@ -97,7 +108,7 @@ class Propensity(nn.Module):
 
     def label_halves(self, vectors: Tensor) -> Tensor:
         """(C, hidden + factors)"""
-        return torch.cat([self.of_label(vectors), self.label_factors(vectors)], dim=1)
+        return torch.cat([self.of_label(self.read(vectors)), self.label_factors(vectors)], dim=1)
 
     def labels(self, texts: Tensor, labels: Tensor, dropped: float = 0.0) -> Tensor:
         """(C, text + own): from text vectors and numbers in the label space; -1 for a phrase that is no label.
@@ -113,6 +124,10 @@ class Propensity(nn.Module):
         """(C, factors - 1): what each of these labels says of a user who had it."""
         used, place = self._seen(labels)
         return embedding(place, self.says) * used[:, None]
+
+    def trend(self, lately: Tensor) -> Tensor:
+        """What popularity of late, (B, C), adds to the log-odds; nothing where there is no product."""
+        return lately * self.lately.sum()
 
     def _seen(self, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Which labels training has seen, and where their numbers are."""

@@ -7,7 +7,7 @@ pass over the generator serves every k.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from merit.data.ragged import Ragged, offsets_of
 from merit.errors import DamagedArtifact, DataError
+from merit.propensity.trends import Lately
+from merit.propensity.words import Bag
 from merit.types import Ints
 
 
@@ -45,23 +47,39 @@ class Known:
     states: States
     history: Ragged
     times: NDArray[np.int32]  # beside history.values
+    words: Bag | None = None
+    """In the titles of the history; None for a model that reads none."""
+    lately: Lately | None = None
 
     def __len__(self) -> int:
         return len(self.states)
 
     def first(self, k: int) -> Known:
-        return Known(self.states.first(k), self.history, self.times)
+        return replace(self, states=self.states.first(k))
 
     def part(self, start: int, stop: int) -> Known:
         """Users from start to stop, without copying."""
         states = States(self.states.values[start:stop], self.states.counts[start:stop])
-        return Known(states, self.history.part(start, min(stop, len(self))), self.times)
+        stop = min(stop, len(self))
+        return Known(
+            states,
+            self.history.part(start, stop),
+            self.times,
+            self.words and self.words.part(start, stop),
+            self.lately and self.lately.part(start, stop),
+        )
 
     def gather(self, rows: NDArray[np.int64]) -> Known:
         """These users, in this order."""
         times, _ = Ragged(self.history.offsets, self.times).take(rows)
         states = States(self.states.values[rows], self.states.counts[rows])
-        return Known(states, self.history.gather(rows), times)
+        return Known(
+            states,
+            self.history.gather(rows),
+            times,
+            self.words and self.words.gather(rows),
+            self.lately and self.lately.gather(rows),
+        )
 
     def had(self, rows: NDArray[np.int64], labels: NDArray[np.int64], n_labels: int) -> Had:
         """Of the labels (B, M): how often each is in the history of its user, and its share of that history."""
@@ -93,6 +111,8 @@ class Known:
             unit(shares, owner),
             times.astype(np.float32),
             np.bincount(owner, weights=times, minlength=len(rows))[owner].astype(np.float32),
+            Said.of(self.words.gather(rows)) if self.words else None,
+            self.lately.gather(rows) if self.lately else None,
         )
 
 
@@ -101,6 +121,20 @@ class Had(NamedTuple):
 
     times: NDArray[np.float32]
     shares: NDArray[np.float32]
+
+
+class Said(NamedTuple):
+    """The words of some users, and how much each weighs: of length one for every user."""
+
+    words: NDArray[np.int64]
+    offsets: NDArray[np.int64]  # (B + 1,)
+    weights: NDArray[np.float32]
+
+    @staticmethod
+    def of(bag: Bag) -> Said:
+        sizes = bag.things.lengths()
+        weights = unit(np.log1p(bag.times.astype(np.float32)), np.repeat(np.arange(len(sizes)), sizes))
+        return Said(bag.things.values.astype(np.int64), bag.things.offsets, weights)
 
 
 class Inputs(NamedTuple):
@@ -114,6 +148,8 @@ class Inputs(NamedTuple):
     weights: NDArray[np.float32]  # the same, of length one for every user
     times: NDArray[np.float32]  # beside labels: how often
     totals: NDArray[np.float32]  # beside labels: all labels of that user's history, repeats counted
+    said: Said | None
+    lately: Lately | None
 
 
 def shares_of(times: NDArray[np.int32], sizes: NDArray[np.int64]) -> NDArray[np.float32]:

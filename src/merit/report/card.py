@@ -65,7 +65,8 @@ def _figures(figures: pl.DataFrame) -> str:
 
 
 def _weak(overall: Reliability, verticals: pl.DataFrame) -> str:
-    weak = verticals.filter(pl.col("ece") > WEAK * overall.ece).sort("ece", descending=True)
+    enough = verticals.filter(pl.col("pairs") >= SMALLEST_CELL)
+    weak = enough.filter(pl.col("ece") > WEAK * overall.ece).sort("ece", descending=True)
     if not len(weak):
         return "No vertical is calibrated much worse than the whole."
     named = ", ".join(f"{name} ({error:.4f})" for name, error in weak.select("vertical", "ece").head(10).rows())

@@ -199,7 +199,14 @@ def _users_section(told: Analysis) -> Section:
             *_remarks(told),
         ),
         charts=(drawn,),
-        tables=(Table("Sample ratio", suppress(ratio, keep=("arm",)), {"planned": "count", "found": "count"}, note),),
+        tables=(
+            Table(
+                "Sample ratio",
+                suppress(ratio, keep=("arm",), partition=True),
+                {"planned": "count", "found": "count"},
+                note,
+            ),
+        ),
     )
 
 
@@ -208,6 +215,7 @@ def _steps(told: Analysis) -> pl.DataFrame:
     compared = [(arm.name, arm.users) for arm in _compared(told)]
     others = [(f"{arm.name}, not compared", arm.users) for arm in told.arms if arm not in _compared(told)]
     rows, crossed = (told.flow.rows, told.flow.crossovers) if told.flow else (0, 0)
+    rows = 0 if 0 < crossed < SMALLEST_CELL else rows  # or few could be worked out from all and the arms
     steps = [("rows in the table", rows), ("in several arms, left out", crossed), *others, *compared]
     return pl.DataFrame([step for step in steps if step[1]], schema=["step", "users"], orient="row")
 

@@ -124,8 +124,7 @@ def suppress(
     With `partition` the rows add up to a known total, and a single hidden row could be worked out: then the smallest
     other row is withheld too.
     """
-    small = frame[users] < SMALLEST_CELL
-    second = _second(frame[users], small) if partition else pl.repeat(False, len(frame), eager=True)
+    small, second = _hidden(frame[users], partition)
     told = pl.when(small).then(pl.lit(TOO_FEW)).when(second).then(pl.lit(WITHHELD))
     figures = [name for name in frame.columns if name not in (users, *keep)]
     return frame.with_columns(
@@ -134,15 +133,18 @@ def suppress(
     )
 
 
-def large_enough(frame: pl.DataFrame, users: str = "users") -> pl.DataFrame:
-    """Rows that may be drawn. What is drawn as a point, a bar or a cell is a cell."""
-    return frame.filter(pl.col(users) >= SMALLEST_CELL)
+def large_enough(frame: pl.DataFrame, users: str = "users", partition: bool = False) -> pl.DataFrame:
+    """Rows that may be drawn, or written for machines. What is drawn as a point, a bar or a cell is a cell."""
+    small, second = _hidden(frame[users], partition)
+    return frame.filter(~(small | second))
 
 
-def _second(users: pl.Series, small: pl.Series) -> pl.Series:
-    if small.sum() != 1 or len(users) < 2:
-        return pl.repeat(False, len(users), eager=True)
-    return (users == users.filter(~small).min()) & ~small
+def _hidden(users: pl.Series, partition: bool) -> tuple[pl.Series, pl.Series]:
+    """Rows about too few users, and the one that must go with a single such row."""
+    small = users < SMALLEST_CELL
+    if not partition or small.sum() != 1 or len(users) < 2:
+        return small, pl.repeat(False, len(users), eager=True)
+    return small, (users == users.filter(~small).min()) & ~small
 
 
 @cache

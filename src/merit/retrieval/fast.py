@@ -73,8 +73,8 @@ def scores(mlp: Mlp, halves: Rows, fixed: list[Fixed], rows: Ints | None, thread
         if halves.file and halves.file.large:
             halves.release(span if rows is None else range(int(rows[span.start]), int(rows[span.stop - 1]) + 1))
 
-    share = -(-count // threads)  # so that a small side is shared among the threads as well
-    each(stretch, spans(count, max(1, min(STRETCH, share))), threads)
+    share = min(STRETCH, -(-count // threads))  # so that a small side is shared among the threads as well
+    each(stretch, spans(count, max(1, -(-share // block)) * block), threads)  # whole blocks: threads change no bit
     return made
 
 

@@ -31,6 +31,7 @@ from merit.types import Floats, Ints
 
 Mask = NDArray[np.bool_]
 PAIRS = 1_024  # scored exactly at a time, by one thread
+MOST = 2 / 3  # of the rows: from there on all are scored, as to gather some of them costs more
 
 
 class Lists(NamedTuple):
@@ -69,6 +70,25 @@ class Scorer:
         topk.require_count(k, "labels")
         half = self.exact.users.halves(_one_vector(user, self.exact.users, "user"))[0]
         return self._best(self.labels, self.exact.labels, half, k, live)
+
+    def everybody(self, label: Floats, exact: bool = False) -> Floats | Doubles:
+        """(users,): what all users score for this label vector.
+
+        In float32, or exact in ten times the time. Those in float32 are the same for any number of threads, and off by
+        far less than `bound` can promise.
+        """
+        half = self.exact.labels.halves(_one_vector(label, self.exact.labels, "label"))[0]
+        self.check()
+        if exact:
+            return self._sure(self.users, self.exact.users, half, np.arange(len(self.users)))
+        fixed, _ = self._fix(half[None], self.users)
+        rough: Floats = self._rough(self.users, fixed, None)[0]
+        return rough
+
+    def everything(self, users: Ints) -> Floats:
+        """(users, labels): what these users score for all labels, in float32 as those of `everybody`."""
+        fixed, _ = self.fixed_users(users)
+        return self._rough(self.labels, fixed, None)
 
     def score(self, users: Ints, labels: Ints) -> Doubles:
         """(n,): of pairs of rows."""
@@ -128,26 +148,36 @@ class Scorer:
         self.check()
         rows = allowed(mask, side)
         fixed, (off,) = self._fix(half[None], side)
-        rough = fast.scores(self.mlp, side.halves, fixed, rows, self.threads, self.block)[0]
-        require_numbers(rough, rows, side)
+        rough = self._rough(side, fixed, rows)[0]
         near = topk.candidates(rough, n, off)
         found = near if rows is None else rows[near]
-
-        def chunk(span: range) -> Doubles:
-            some = found[span.start : span.stop]
-            made = self.exact.against(layer, side.vectors.take(some), half)
-            side.vectors.release(range(int(some[0]), int(some[-1]) + 1))  # they lie far apart, and the map reads around
-            return made
-
-        sure = np.concatenate([np.empty(0), *each(chunk, spans(len(found), PAIRS), self.threads)])
+        sure = self._sure(side, layer, half, found)
         self._require_within(rough[near], sure, off, side.name)
         order = topk.order(found, sure, n)
         return Ranked(found[order], sure[order])
 
+    def _rough(self, side: Side, fixed: list[fast.Fixed], rows: Ints | None) -> Floats:
+        """(F, n) in float32: of these rows, or of all."""
+        most = rows is not None and MOST * len(side) < len(rows)
+        made = fast.scores(self.mlp, side.halves, fixed, None if most else rows, self.threads, self.block)
+        kept = made[:, rows] if most else made
+        require_numbers(kept, rows, side)
+        return kept
+
+    def _sure(self, side: Side, layer: Layer, half: Doubles, rows: Ints) -> Doubles:
+        """(n,): exact scores of these rows, ascending, with one half of the other side."""
+
+        def chunk(span: range) -> Doubles:
+            some = rows[span.start : span.stop]
+            made = self.exact.against(layer, side.vectors.take(some), half)
+            side.vectors.release(range(int(some[0]), int(some[-1]) + 1))  # they lie far apart, and the map reads around
+            return made
+
+        return np.concatenate([np.empty(0), *each(chunk, spans(len(rows), PAIRS), self.threads)])
+
     def _lists(self, users: Ints, rows: Ints | None, k: int) -> Lists:
         fixed, off = self.fixed_users(users)
-        rough = fast.scores(self.mlp, self.labels.halves, fixed, rows, self.threads, self.block)
-        require_numbers(rough, rows, self.labels)
+        rough = self._rough(self.labels, fixed, rows)
         near = [topk.candidates(row, k, one) for row, one in zip(rough, off.tolist(), strict=True)]
         owner = np.repeat(np.arange(len(users)), [len(places) for places in near])
         places = np.concatenate(near)

@@ -17,16 +17,17 @@ from merit.serving.store import Served
 KEY = "merit.key"  # where the gate leaves the caller's key in the scope of a request
 
 
-def _service(request: Request) -> Service:
+async def _service(request: Request) -> Service:  # async: what waits for nothing needs no thread
     service: Service = request.app.state.service
     return service
 
 
 def _served(request: Request) -> Served:
-    return _service(request).store.current
+    current: Served = request.app.state.service.store.current
+    return current
 
 
-def _caller(request: Request) -> Key:
+async def _caller(request: Request) -> Key:
     key: Key = request.scope[KEY]
     return key
 

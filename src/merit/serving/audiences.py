@@ -157,7 +157,7 @@ def _bars(counts: Sequence[int]) -> list[shapes.Bar]:
 
 def _over_indexed(found: Audience, model: Model) -> list[shapes.OverIndexed]:
     """What at least 50 of the members had more often than everybody."""
-    rows = model.over_indexed(found.members["user_id"], at_least=SMALLEST_CELL)
+    rows = model.over_indexed_rows(found.rows, at_least=SMALLEST_CELL)
     return [shapes.OverIndexed.model_validate(row) for row in rows.to_dicts()]
 
 

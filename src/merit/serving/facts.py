@@ -17,7 +17,7 @@ from merit.types import Status
 STATUSES: tuple[Status, ...] = ("live", "retired", "blocked")
 
 
-def health() -> shapes.Health:
+async def health() -> shapes.Health:  # async: it answers while all threads are busy
     """That the process answers."""
     return shapes.Health(status="ok", merit=__version__)
 

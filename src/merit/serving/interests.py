@@ -31,7 +31,7 @@ def interests(
         raise DataError("A diverse list is chosen as a whole and has one page. Ask for a larger k.")
     about = ("interests", served.version, user_id)
     first = offset_of(cursor, MOST_K, *about)
-    most = min(MOST_K, int(served.model.labels.live_mask().sum()))
+    most = min(MOST_K, served.model.live)
     last = min(first + k, most)
     rows = served.model.interests(user_id, last, diverse_regions)[first:] if last > first else None
     return shapes.InterestPage(
@@ -49,7 +49,7 @@ def regions(
 ) -> shapes.Regions:
     """How the most likely interests of a user spread over regions: clusters of labels that mean something alike."""
     require_user(served, user_id)
-    most = min(k, int(served.model.labels.live_mask().sum()))
+    most = min(k, served.model.live)
     found = served.model.interests(user_id, most).drop("user_id")
     clusters = served.model.labels.table.select(interest="text", cluster="cluster")
     rows = found.join(clusters, on="interest", how="left", maintain_order="left")

@@ -45,10 +45,10 @@ class Service:
     """An error's message, without the server's paths and without anyone's id."""
 
     def preview(self, request: AudienceRequest) -> tuple[Audience, Served]:
-        """The audience, and the model that was asked."""
+        """The audience, and the model that was asked. From scores in float32: what is built is exact."""
         served = self.store.current
         with _asked(served, self.tables, request) as located:
-            return audiences.preview(served.model, located), served
+            return audiences.preview(served.model, located, served.everybody), served
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from threading import Lock, Thread
 
@@ -22,6 +23,7 @@ from merit.errors import DataError
 from merit.meaning import Interest
 from merit.model import Model
 from merit.serving.explainer import Explainer
+from merit.serving.recent import Recent
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,11 @@ class Served:
         manifest, erased = self.model.artifact.manifest, len(self.model.artifact.manifest.erased)
         return f"{manifest.hash[:16]}-{self.model.labels.version}" + (f"-{erased}" if erased else "")
 
+    @cached_property
+    def everybody(self) -> Recent:
+        """Everybody's probability for an interest; the last ones asked for are kept as long as this model is served."""
+        return Recent(self.model.everybody)
+
     @contextmanager
     def reading(self, texts: Iterable[str]) -> Iterator[Model]:
         """The model, for a question with these interests: phrases go through the encoder one at a time.
@@ -47,18 +54,18 @@ class Served:
         Its tokenizer is shared, and refuses to be used by two threads at once.
         """
         wanted = list(texts)
-        if wanted and (self.model.labels.find(wanted) < 0).any():
+        if self.model.listed(wanted):
+            yield self.model
+        else:
             with self._encoding:
                 yield self.model
-        else:
-            yield self.model
 
     def interest(self, text: str) -> Interest:
         with self.reading([text]) as model:
             return model.interest(text)
 
     def knows(self, user: str) -> bool:
-        return bool((self.model.users["user_id"] == user).any())
+        return self.model.knows(user)
 
     def items(self, user: str) -> pl.Series | None:
         """What a user did, in the order of time; None of a user who is not known, or not any more."""

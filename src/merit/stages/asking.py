@@ -72,6 +72,11 @@ class Speaker:
     def settings(self) -> GeneratorConfig:
         return self._known[2]
 
+    @property
+    def labels(self) -> int:
+        """How many there are in the space."""
+        return len(self._known[1])
+
     @cached_property
     def trained(self) -> Generator:
         shop, labels, settings = self._known

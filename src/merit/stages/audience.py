@@ -11,7 +11,9 @@ The artifact: members.parquet, audience.json (figures), request.json (give it to
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,7 +34,8 @@ from merit.campaign.overlap import TREATED, Overlap
 from merit.campaign.request import SMALLEST, AudienceRequest
 from merit.campaign.rules import Attribute
 from merit.config import Frozen
-from merit.data.ragged import Ragged, column_lists
+from merit.data import pseudonyms
+from merit.data.ragged import column_lists
 from merit.data.sources import files
 from merit.erasure.hidden import Hidden
 from merit.errors import ConfigError, DataError, MissingArtifact, PolicyError
@@ -43,7 +46,7 @@ from merit.report import page
 from merit.report.preview import audience_page
 from merit.retrieval import mlp, store
 from merit.retrieval.exact import Exact
-from merit.types import Floats
+from merit.types import Floats, Ints
 
 AUDIENCE, EXPORT = "audience", "audience-export"
 EVERYONE = "all"
@@ -60,17 +63,25 @@ class Model(Protocol):
 
     def interest(self, text: str) -> Any: ...
 
-    def audience(self, interest: Any, n: int = 100) -> pl.DataFrame: ...
+    def everybody(self, interest: Any, exact: bool = False) -> Reals: ...
 
 
-def preview(model: Model, request: AudienceRequest) -> Audience:
-    """Everything about an audience, and nothing written. Refused where `build` would refuse."""
+Scores = Callable[[Any], Reals]  # an interest → the probability of all users, those who are hidden included
+
+
+def preview(model: Model, request: AudienceRequest, scores: Scores | None = None) -> Audience:
+    """Everything about an audience, and nothing written. Refused where `build` would refuse.
+
+    `scores` may stand in for exact ones, to be faster.
+    """
     _require_harmless(model, request)
     everybody = model.visible()  # asked once: who is hidden may change meanwhile
     users = everybody.users["user_id"]
-    scored = _looked_alike(model, everybody, request) if request.lookalike else _wanted(model, users, request)
-    had = column_lists(everybody.users["history"])
-    eligible, steps = waterfall(request.rules, users, lambda texts: _had(model, had, texts), request.as_of)
+    if request.lookalike:
+        scored = _looked_alike(model, everybody, request)
+    else:
+        scored = _wanted(model, everybody.rows, request, scores or partial(model.everybody, exact=True))
+    eligible, steps = waterfall(request.rules, users, partial(_had, model, everybody.users), request.as_of)
     if request.lookalike and scored.seeds is not None and not request.lookalike.with_seeds:
         eligible = eligible & ~scored.seeds
     origin = Origin(
@@ -79,7 +90,8 @@ def preview(model: Model, request: AudienceRequest) -> Audience:
         users=len(users),
         tables={str(place): _hashes(place) for place in _tables(request)},
     )
-    return compose(request, users, scored, eligible, steps, origin)
+    made = compose(request, users, scored, eligible, steps, origin)
+    return replace(made, rows=everybody.rows[made.rows])
 
 
 def build(model: Model, request: AudienceRequest, out: Path) -> Artifact:
@@ -174,7 +186,7 @@ def overlaps(folders: Sequence[Path]) -> list[Overlap]:
 # --- scores ----------------------------------------------------------------------------------------------------------
 
 
-def _wanted(model: Model, users: pl.Series, request: AudienceRequest) -> Scored:
+def _wanted(model: Model, rows: Ints, request: AudienceRequest, scores: Scores) -> Scored:
     meant = [model.interest(each.text) for each in request.interests]
     weights = [each.weight for each in request.interests]
     texts = [each.text for each in meant]
@@ -193,16 +205,13 @@ def _wanted(model: Model, users: pl.Series, request: AudienceRequest) -> Scored:
         for each, weight in zip(meant, weights, strict=True)
     ]
     found = combined(
-        ((_everybody(model, users, each), weight) for each, weight in zip(meant, weights, strict=True)), request.combine
+        ((_of(scores(each), rows), weight) for each, weight in zip(meant, weights, strict=True)), request.combine
     )
     return Scored(found, tuple(told), _kept(model))
 
 
-def _everybody(model: Model, users: pl.Series, interest: Any) -> Reals:
-    """The probability of all users, in their order; none of those who were hidden since."""
-    ranked = model.audience(interest, len(model.visible().users))
-    found = users.to_frame().join(ranked, on="user_id", how="left", maintain_order="left")["probability"]
-    return found.fill_null(0.0).to_numpy()
+def _of(everybody: Reals, rows: Ints) -> Reals:
+    return everybody if len(everybody) == len(rows) else everybody[rows]
 
 
 def _kept(model: Model) -> Kept:
@@ -219,7 +228,7 @@ def _looked_alike(model: Model, everybody: Any, request: AudienceRequest) -> Sco
         frames = [
             (frame, tables.column_in(frame, asked.user, file)) for frame, file in tables.scans(place, asked.table)
         ]
-        ids = pl.concat([frame.select(pl.col(asked.user).cast(pl.String)) for frame, _ in frames])
+        ids = pl.concat([frame.select(pseudonyms.column(asked.user)) for frame, _ in frames])
         given = ids.unique().collect(engine="streaming").to_series()
     seeds = everybody.users["user_id"].is_in(given.implode()).to_numpy()
     if seeds.sum() < SMALLEST:
@@ -249,8 +258,8 @@ def _layers(model: Model) -> Exact:
 # --- eligibility -----------------------------------------------------------------------------------------------------
 
 
-def _had(model: Model, had: Ragged, texts: Sequence[str]) -> Mask:
-    numbers = model.labels.find(list(texts))
+def _had(model: Model, users: pl.DataFrame, texts: Sequence[str]) -> Mask:
+    numbers, had = model.labels.find(list(texts)), column_lists(users["history"])
     if unknown := [text for text, number in zip(texts, numbers.tolist(), strict=True) if number < 0]:
         raise DataError(f"The history knows labels, and '{unknown[0]}' is none. Name a label of the model.")
     owner = np.repeat(np.arange(len(had)), had.lengths())
@@ -263,6 +272,8 @@ def _require_harmless(model: Model, request: AudienceRequest) -> None:
     texts = [text for rule in rules for text in (rule.column.replace("_", " "), *rule.among, *rule.not_among)]
     texts += [request.lookalike.about] if request.lookalike else []
     texts += [text for rule in request.rules for text in getattr(rule, "interests", ())]
+    if not texts:
+        return
     known = policy.load(model.artifact.file("labels") / "policy.toml")
     for text, verdict in zip(texts, policy.by_words(texts, known), strict=True):
         if verdict:

@@ -25,6 +25,7 @@ from merit.campaign.pooling import Mixture, pool
 from merit.campaign.tables import column_in, find, repeated, scans
 from merit.campaign.words import share, signed
 from merit.config import Frozen, build
+from merit.data import pseudonyms
 from merit.data.sources import files
 from merit.errors import ConfigError, DataError, MissingArtifact
 from merit.report import page
@@ -106,7 +107,7 @@ def assign_users(design: Artifact, users: Path, out: Path) -> Artifact:
 
 def _ids(frame: pl.LazyFrame, user: str, file: str) -> pl.LazyFrame:
     column_in(frame, user, file)
-    return frame.select(pl.col(user).cast(pl.String))
+    return frame.select(pseudonyms.column(user))
 
 
 def _refuse_bad_ids(ids: pl.LazyFrame, user: str, users: Path) -> None:

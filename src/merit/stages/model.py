@@ -78,7 +78,7 @@ def write_model(
         for name, rows in (("users", len(people)), ("interests", len(known))):
             (draft.path / name).mkdir()
             texts = load_vectors(labels)
-            blocks = _users(scorer, kept) if name == "users" else iter([label_vectors(scorer.model, texts)])
+            blocks = _users(scorer, kept) if name == "users" else iter([_interests(scorer, texts, kept)])
             layer = layers.users if name == "users" else layers.labels
             with console.spinner(f"storing {rows:,} {name}"):
                 store.write(draft.path / name, rows, blocks, layer, halves_form=config.halves)
@@ -89,10 +89,10 @@ def write_model(
 
 def mlp_of(model: Propensity) -> Mlp:
     """The scorer's three layers and its product as plain arrays."""
-    same = torch.eye(model.factors)
+    same, unread = torch.eye(model.factors), torch.zeros(model.of_label.out_features, min(1, model.factors))
     values = {
         "W_u": model.of_user.weight,
-        "W_e": model.of_label.weight,
+        "W_e": torch.cat([model.of_label.weight, unread], dim=1),
         "d1": model.of_user.bias,
         "W2": model.second.weight,
         "d2": model.second.bias,
@@ -109,6 +109,16 @@ def label_vectors(model: Propensity, texts: Floats, first: int = 0) -> Floats:
     with torch.inference_mode():
         found: Floats = model.labels(torch.from_numpy(texts), torch.arange(first, first + len(texts))).numpy()
     return found
+
+
+def _interests(scorer: Scorer, texts: Floats, now: Known) -> Floats:
+    """The vectors of all labels, as popular as they are now: all users are asked about in one week."""
+    vectors = label_vectors(scorer.model, texts)
+    if scorer.model.factors and now.lately and len(now):
+        with torch.inference_mode():
+            new = torch.from_numpy(now.lately.part(0, 1).of(np.arange(len(vectors))))
+            vectors[:, -1] += scorer.model.trend(new)[0].numpy()
+    return vectors
 
 
 def vertical_shares(examples: Artifact, known: LabelSpace) -> tuple[Floats, list[str]]:

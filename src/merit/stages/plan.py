@@ -90,6 +90,7 @@ def _unprepared(config: RunConfig) -> Sizes:
 def _published(config: RunConfig, shape: Shape, amounts: Sizes) -> Published:
     wide = config.propensity.model
     own = max(0, 2 * wide.own - 1) * amounts.labels  # looked up, not multiplied: what a label is and what it says
+    own += max(0, wide.own - 1) * amounts.words
     return Published(
         device=devices.named(config.plan.device),
         plan=config.plan,

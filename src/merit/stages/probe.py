@@ -134,7 +134,7 @@ class Probe:
         corpus = sample.corpus
         hits = np.zeros(len(corpus.gold.values), np.int32)
         sampler = make_sampler(corpus.gold, hits, corpus.mined, corpus.mined_counts, sample.live, run.negatives)
-        model = make_model(run.model, self.shape.width, sample.vectors.shape[1], sample.live, seed=0)
+        model = make_model(run.model, self.shape.width, sample.vectors.shape[1], sample.live, seed=0, words=0)
         once = run.fit.model_copy(update={"epochs": 1, "batch_size": size})
         fitting.fit(model, known.part(0, size), sampler, sample.vectors, once, seed=0)  # the first pays for starting
         begin = time.perf_counter()
@@ -156,7 +156,7 @@ class Probe:
     def score(self) -> float:
         """Seconds for a pair, in blocks as large as those of the stage."""
         run, sample = self.config.propensity, self.sample
-        model = make_model(run.model, self.shape.width, sample.vectors.shape[1], sample.live, seed=0).eval()
+        model = make_model(run.model, self.shape.width, sample.vectors.shape[1], sample.live, seed=0, words=0).eval()
         labels = torch.zeros(len(sample.vectors), run.model.hidden + run.model.own)
         users = torch.zeros(max(1, GRID // labels.numel()), 1, labels.shape[1])
         with torch.inference_mode():

@@ -8,6 +8,7 @@ users.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ from merit.propensity.negatives import NegativesConfig, Sampler, make_sampler
 from merit.propensity.states import Known
 from merit.seeds import stream
 from merit.stages.labels import load_vectors
-from merit.stages.states import read_states
+from merit.stages.states import WORDS, read_states
 from merit.types import Floats, Ints
 
 GRID = 1 << 22  # numbers of the hidden layer at a time
@@ -86,8 +87,11 @@ class Scorer:
                 + self.model.repeats(*users.had(at, at + step, labels, len(self.live)), self.repeats[labels])
                 for at in range(0, len(users), step)
             ]
-            scores: Floats = torch.cat(blocks).numpy()
-        return scores
+            scores = torch.cat(blocks)
+            if users.known.lately:
+                scores += self.model.trend(torch.from_numpy(users.known.lately.of(labels)))
+        found: Floats = scores.numpy()
+        return found
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,8 @@ def train_propensity(
     people, kept = read_states(states, "train")
     live = known.live_mask()
     sampler = _sampler(people, mined, live, config)
-    model = make_model(config.model, kept.states.values.shape[2], vectors.shape[1], live, seed)
+    words = json.loads(states.file(WORDS).read_text(encoding="utf-8"))
+    model = make_model(config.model, kept.states.values.shape[2], vectors.shape[1], live, seed, len(words))
     verticals = known.table["vertical"].fill_null("unknown")
     parents = {"states": states, "mined": mined, "labels": labels}
     with artifacts.writing(out, "propensity", config=config, seed=seed, parents=parents) as draft:
@@ -127,6 +132,7 @@ def train_propensity(
         curve = _calibrated(scorer, states, config)
         found = _checked(scorer, curve, states, verticals, config)
         save_file(model.state_dict(), draft.path / "model.safetensors")
+        shutil.copyfile(states.file(WORDS), draft.path / WORDS)
         (draft.path / "calibration.json").write_text(json.dumps(asdict(curve)), encoding="utf-8")
         found.write_parquet(draft.path / "reliability.parquet")
         overall = reliability.summary(found)
@@ -152,7 +158,8 @@ def load_scorer(propensity: Artifact, labels: Artifact) -> Scorer:
             f"{len(known):,}. Use the label space of its training, or a later version of that."
         )
     width = propensity.manifest.summary["state_width"]
-    model = make_model(config.model, width, vectors.shape[1], trained["trained"].numpy(), seed=0)
+    words = len(trained["word_says"])
+    model = make_model(config.model, width, vectors.shape[1], trained["trained"].numpy(), seed=0, words=words)
     try:
         model.load_state_dict(trained)
     except RuntimeError as error:
@@ -162,11 +169,11 @@ def load_scorer(propensity: Artifact, labels: Artifact) -> Scorer:
 
 
 def make_model(
-    config: PropensityConfig, state_width: int, vector_width: int, trained: NDArray[np.bool_], seed: int
+    config: PropensityConfig, state_width: int, vector_width: int, trained: NDArray[np.bool_], seed: int, words: int
 ) -> Propensity:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(stream(seed, "propensity-weights").integers(2**63)))
-        return Propensity(config, state_width, vector_width, torch.from_numpy(trained))
+        return Propensity(config, state_width, vector_width, torch.from_numpy(trained), words)
 
 
 def _scorer(

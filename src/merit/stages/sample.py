@@ -24,6 +24,7 @@ from merit.stages.labels import load_vectors
 from merit.stages.prepare import shards
 from merit.stages.run import RunConfig
 from merit.stages.sizes import Sizes
+from merit.stages.states import known_words
 from merit.types import Floats, Ints
 
 ROWS = 1024
@@ -78,6 +79,7 @@ def real(examples: Artifact, labels: Artifact, config: RunConfig) -> tuple[Sampl
     return sample, Sizes(
         **{name: told[name] for name in ("train", "validation", "test", "users", "events", "items")},
         labels=len(known),
+        words=len(known_words(examples, config.states.words).known),
         golds=all_.gold.lengths(),
         prompt=float(inputs.lengths().mean()),
         label_tokens=float(paths.lengths()[all_.gold.values].mean()),

@@ -12,6 +12,7 @@ from merit.artifacts import Artifact
 from merit.data import accept, sources
 from merit.labels import encoders
 from merit.plan.config import Expected
+from merit.propensity.words import vocabulary
 from merit.stages.labels import labels_inputs
 from merit.stages.prepare import PrepareConfig, PrepareRun
 from merit.stages.run import RunConfig
@@ -29,6 +30,7 @@ class Sizes:
     events: int
     items: int
     labels: int
+    words: int  # of titles, that the propensity model knows
     golds: Ints  # labels of some examples
     prompt: float  # positions of a prompt
     label_tokens: float
@@ -66,6 +68,7 @@ def expected(told: Expected, config: RunConfig) -> Sizes:
         events=told.events,
         items=told.items,
         labels=told.labels,
+        words=config.states.words,
         golds=np.full(1, round(told.gold), np.int64),
         prompt=config.text.prompt.budget,
         label_tokens=told.label_tokens,
@@ -89,6 +92,7 @@ def counted(config: RunConfig) -> Sizes:
         events=int(people["events"].sum()),
         items=len(good.items),
         labels=good.items["tags"].explode().n_unique(),
+        words=len(vocabulary(good.items["title"], np.ones(len(good.items), np.int64), config.states.words)),
         golds=tags.filter(tags > 0).cast(pl.Int64).sample(1000, with_replacement=True, seed=config.seed).to_numpy(),
         prompt=config.text.prompt.budget,
         label_tokens=1.0 if config.backbone.whole_labels and config.backbone.name == "tiny" else TITLE_TOKENS,

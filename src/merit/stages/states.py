@@ -1,11 +1,13 @@
 """states: a trained generator → what it knows of every user, at the classification positions of its first labels.
 
 The artifact: for train, validation, test and now (every user as they stand at the end of the data) the states, and
-SPLIT.parquet with a row per user beside them: user_id, gold, what was bought later, and the labels of the history.
+SPLIT.parquet with a row per user beside them: user_id, gold, what was bought later, the labels of the history, the
+words of its titles (words.json has them all), and the week of asking: a row of trends.npy, how popular labels were.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from pydantic import Field
 from merit import artifacts
 from merit.artifacts import Artifact
 from merit.config import Frozen
-from merit.data.examples import current_histories
+from merit.data.examples import DAY, current_histories
 from merit.data.labelled import Labelled, joined, label_histories
 from merit.data.patches import windows_of
 from merit.data.ragged import Ragged, column_lists, list_column
@@ -27,18 +29,25 @@ from merit.generator.corpus import Shop
 from merit.generator.decode import DecodeConfig, decode
 from merit.propensity import states
 from merit.propensity.states import Known, States
+from merit.propensity.trends import Lately, week_of
+from merit.propensity.words import Bag, Words, vocabulary
 from merit.stages.asking import Asked, Speaker, job_of, rows_of, threads_of
 from merit.stages.generator import TOGETHER, read_labelled
 from merit.stages.prepare import PrepareRun, shards
+from merit.stages.trends import write_trends
 from merit.types import Split
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 NOW = "now"
+WORDS = "words.json"
+TRENDS = "trends.npy"
 
 
 class StatesConfig(Frozen):
     labels: int = Field(5, ge=1)
     """States of so many labels are kept; a propensity model may use fewer. END is suppressed, so all are there."""
+    words: int = Field(4_000, ge=0)
+    """So many words of titles are known to the propensity model; 0 for none: the paper."""
 
 
 def write_states(
@@ -63,8 +72,14 @@ def write_states(
         artifacts.writing(out, "states", config=config, seed=seed, parents=parents) as draft,
     ):
         parts = make_parts(job_of("states", asked, look), rows, place, settled, speaker)
+        words = known_words(examples, config.words)
+        first = write_trends(examples, speaker.shop.item_labels, speaker.labels, draft.path / TRENDS)
+        (draft.path / WORDS).write_text(json.dumps(words.known, ensure_ascii=False), encoding="utf-8")
+        gap = DAY * PrepareRun.model_validate(examples.manifest.config).prepare.gap_days
         for split, each in found.items():
-            _table(each, items=split == NOW).write_parquet(draft.path / f"{split}.parquet")
+            weeks = pl.Series("week", week_of(each.when - gap, first), dtype=pl.UInt32)
+            table = _table(each, words.in_histories(each.items), items=split == NOW).with_columns(weeks)
+            table.write_parquet(draft.path / f"{split}.parquet")
             draft.summary[split] = len(each)
         width = _gather(parts, draft.path, {split: len(each) for split, each in found.items()}, config.labels)
         draft.summary |= {"labels": config.labels, "width": width}
@@ -88,7 +103,11 @@ def read_states(artifact: Artifact, split: str) -> tuple[pl.DataFrame, Known]:
     table, found = pl.read_parquet(artifact.file(f"{split}.parquet")), states.read(artifact.path, split)
     if len(table) != len(found):
         raise DataError(f"{artifact.path} has {len(table)} users but {len(found)} states in {split}. Make it again.")
-    return table, Known(found, column_lists(table["history"]), column_lists(table["counts"]).values)
+    trends = np.load(artifact.file(TRENDS), mmap_mode="r", allow_pickle=False)
+    lists = {name: column_lists(table[name]) for name in ("history", "counts", "words", "word_counts")}
+    words = Bag(lists["words"], lists["word_counts"].values)
+    lately = Lately(table["week"].to_numpy().astype(np.int64), trends)
+    return table, Known(found, lists["history"], lists["counts"].values, words, lately)
 
 
 def _splits(examples: Artifact, shop: Shop) -> Iterator[tuple[str, Labelled]]:
@@ -112,9 +131,17 @@ def _present(examples: Artifact, shop: Shop) -> Labelled:
     )
 
 
-def _table(found: Labelled, items: bool) -> pl.DataFrame:
+def known_words(examples: Artifact, most: int) -> Words:
+    """The words of titles, chosen by what training users had."""
+    titles = pl.read_parquet(examples.file("items.parquet"), columns=["title"])["title"]
+    sold = pl.read_parquet(examples.file("item_counts.parquet"))["count"].to_numpy().astype(np.int64)
+    return Words.of(vocabulary(titles, sold, most), titles)
+
+
+def _table(found: Labelled, words: Bag, items: bool) -> pl.DataFrame:
     """What later stages need to know of the examples, so that they need not read the events again."""
     columns = {"gold": found.gold, "later": found.later, "history": found.history}
+    columns |= {"words": words.things, "word_counts": Ragged(words.things.offsets, words.times)}
     columns |= {"items": found.items} if items else {}
     columns |= {name: Ragged(found.history.offsets, getattr(found, name)) for name in ("counts", "purchases")}
     lists = {name: list_column(each.values.astype(np.uint32), each.lengths()) for name, each in columns.items()}

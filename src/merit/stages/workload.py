@@ -71,7 +71,7 @@ def disk(config: RunConfig, amounts: Sizes, shape: Shape) -> dict[Stage, float]:
     mined = 2.5 * amounts.train * config.mining.samples * amounts.golds.mean()
     return {
         "examples": EVENT * amounts.events + ITEM * amounts.items,
-        "labels": vectors * amounts.labels,
+        "labels": vectors * amounts.labels + len(policy_text(config.labels).encode()),
         "data-report": 1e5,
         "stage-1": generator,
         "mined-1": mined,
@@ -141,4 +141,5 @@ def _decoding(how: DecodeConfig, prompts: int, amounts: Sizes, labels: float | N
 
 
 def scorer_parameters(config: RunConfig, amounts: Sizes, shape: Shape) -> int:
-    return propensity_parameters(config.propensity.model, shape.width, amounts.vector_width, amounts.labels)
+    wide = config.propensity.model
+    return propensity_parameters(wide, shape.width, amounts.vector_width, amounts.labels, amounts.words)

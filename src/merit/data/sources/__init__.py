@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import polars as pl
 from pydantic import Field
 
+from merit.data import pseudonyms
 from merit.data.schema import Tables
 from merit.data.sources.amazon_reviews import AmazonReviewsSource, open_amazon_reviews
 from merit.data.sources.complete_journey import CompleteJourneySource, open_complete_journey
@@ -37,7 +38,9 @@ OPEN: dict[str, Callable[[Any], Tables]] = {
 
 def open_source(source: Source) -> Tables:
     """The two tables of a source, normalised and still lazy."""
-    return OPEN[source.kind](source)
+    tables = OPEN[source.kind](source)
+    key = getattr(source, "pseudonyms", None)  # documents are no people: their source has none
+    return pseudonyms.hide(tables, pseudonyms.read(key)) if key else tables
 
 
 def given_split(source: Source) -> pl.Expr | None:

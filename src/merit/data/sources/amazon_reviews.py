@@ -19,8 +19,8 @@ from typing import Annotated, Any, Literal
 import polars as pl
 from pydantic import Field
 
-from merit.config import Frozen
 from merit.data import normalise
+from merit.data.pseudonyms import WithPseudonyms
 from merit.data.schema import FILE, ROW, Reading, Tables
 from merit.data.sources import files
 from merit.data.sources.tables import columns_of, open_table
@@ -38,7 +38,7 @@ METADATA = {  # item id, category path, brand
 _PATHS = pl.List(pl.List(pl.String))
 
 
-class AmazonReviewsSource(Frozen):
+class AmazonReviewsSource(WithPseudonyms):
     """Reviews as purchases, product metadata as items. The year is recognised by the columns."""
 
     kind: Literal["amazon-reviews"] = "amazon-reviews"

@@ -12,8 +12,8 @@ from typing import Literal
 
 import polars as pl
 
-from merit.config import Frozen
 from merit.data import normalise
+from merit.data.pseudonyms import WithPseudonyms
 from merit.data.schema import FILE, ROW, Reading, Tables
 from merit.data.sources import files
 from merit.data.sources.grocery_words import QUALIFIERS, readable
@@ -41,7 +41,7 @@ _UNITS = {
 }
 
 
-class CompleteJourneySource(Frozen):
+class CompleteJourneySource(WithPseudonyms):
     """The demo's data. Labels that name no interest ("MISCELLANEOUS", coupons) give no tag."""
 
     kind: Literal["complete-journey"] = "complete-journey"

@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 import polars as pl
 from pydantic import AfterValidator, Field
 
-from merit.config import Frozen
 from merit.data import normalise
+from merit.data.pseudonyms import WithPseudonyms
 from merit.data.schema import FILE, INTERACTION_NAMES, ITEM_NAMES, ROW, Reading, Tables, resolve, resolve_extra
 from merit.data.sources import files
 from merit.errors import DataError
@@ -29,7 +29,7 @@ def _known_zone(name: str) -> str:
     return name
 
 
-class TablesSource(Frozen):
+class TablesSource(WithPseudonyms):
     """Interactions and items from files or folders of Parquet, CSV or JSON lines."""
 
     kind: Literal["tables"] = "tables"

@@ -1,0 +1,62 @@
+"""A method of one's own, judged like all others.
+
+    python examples/add_a_baseline.py
+
+A method is a function from a world and a seed to an answer (merit.baselines.world). It sees the training users with
+what they bought, and the test users without it. This one recommends what users with the same labels bought next: a
+table of "had this, then bought that", counted over the training users.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from quickstart import make_run
+
+from merit import artifacts
+from merit.baselines import dense
+from merit.baselines.trivial import BASELINES
+from merit.baselines.world import Answer, World
+from merit.evaluation.classification import EvaluationConfig, Key, measure
+from merit.evaluation.tables import EXACT, compare, headline, leaders, pick, show
+from merit.generator.backbone import BackboneConfig
+from merit.generator.corpus import TextConfig
+from merit.labels import space
+from merit.stages.evaluate import training_popularity, truth_of_test_users
+from merit.stages.labels import load_vectors
+from merit.stages.world import make_world
+
+
+def then_bought(world: World, seed: int) -> Answer:
+    """Labels by how often training users with the same history bought them next, each label weighing alike."""
+    labels = len(world.labels)
+    had = dense.matrix(world.train.history, np.ones_like(world.train.counts), labels)
+    bought = dense.matrix(world.train.gold, np.ones_like(world.train.gold.values), labels)
+    after = (had.T @ bought).toarray() + 0.1  # (had, bought): a little of everything, so that no row is empty
+    after /= after.sum(axis=1, keepdims=True)
+    mine = dense.matrix(world.test.history, world.test.counts, labels)
+    scores = np.log1p(mine.toarray()) @ after
+    return dense.answer(scores, world, {"parameters": float(labels**2), "train_seconds": 0.0, "predict_seconds": 0.0})
+
+
+def main() -> dict[str, float]:
+    run = make_run()
+    examples, labels = artifacts.load(run / "examples"), artifacts.load(run / "labels")
+    backbone = BackboneConfig(width=32, layers=1, heads=2, vocabulary=1400)
+    world = make_world(examples, labels, backbone, TextConfig(), seconds=60.0)
+    known = space.load(labels.path)
+    truth = truth_of_test_users(examples, known, load_vectors(labels))
+    said = [baseline(truth, training_popularity(known)) for baseline in BASELINES.values()]
+    said.append(then_bought(world, seed=7).predictions("then bought", seed=7))
+    figures = compare([(each, measure(each, truth, EvaluationConfig())) for each in said], truth.users, seed=7)
+    show("Exact match, in points", headline(figures, EXACT, ()), leaders(figures, EXACT))
+    return dict(pick(figures, Key("recall", "exact", 10)).select("method", "value").iter_rows())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""From a messy export to a list that can be sent: what docs/own-data.md does with commands, in Python.
+
+    python examples/own_data.py
+
+Ends with the path of a CSV file. Everything is written below the current folder.
+"""
+
+from __future__ import annotations
+
+import runpy
+import tomllib
+from pathlib import Path
+
+import polars as pl
+
+import merit
+from merit import artifacts, config
+from merit.campaign import request
+from merit.data import check, sources
+from merit.stages import audience
+from merit.stages.run import RunConfig, run
+
+HERE = Path(__file__).parent
+SOURCE = {
+    "kind": "tables",
+    "interactions": "log-tidy.csv",
+    "items": "catalogue.csv",
+    "columns": {"user_id": "Client ref", "timestamp": "When", "event": "What", "order_id": "Receipt"},
+    "item_columns": {"item_id": "Article", "title": "Product", "tags": "Topics", "vertical": "Dept"},
+    "events": {"Seen": "view", "Opened": "click", "Basket": "cart", "Sold": "purchase"},
+    "tag_separator": ",",
+}
+
+
+def tidy(messy: Path, to: Path) -> None:
+    """Commas instead of semicolons, and the dates that begin with the day: 03.04. is never guessed."""
+    log = pl.read_csv(messy, separator=";", infer_schema=False)
+    by_hand = pl.col("When").str.to_datetime("%d.%m.%Y %H:%M", strict=False).dt.strftime("%Y-%m-%d %H:%M")
+    log.with_columns(pl.coalesce(by_hand, "When").alias("When")).write_csv(to)
+
+
+def main() -> Path:
+    runpy.run_path(str(HERE / "messy_export.py"), run_name="__main__")
+    tidy(Path("log.csv"), Path("log-tidy.csv"))
+    small = tomllib.loads((HERE / "small.toml").read_text(encoding="utf-8"))
+    settings = config.build(RunConfig, small | {"source": SOURCE, "out": "runs/own"})
+    found = check.examine(sources.open_source(settings.source))
+    print(f"{found.users_ready} users ready, {found.rows.bad_interactions} rows set aside. {found.missing or 'Ready.'}")
+    run(settings)
+    asked = request.read(None, ["size.by=percentile", "size.percent=50"], ["trail running shoes"])
+    model = merit.load(settings.out)
+    told = audience.preview(model, asked).figures
+    print(f"{told.members} of {told.eligible} users, {told.forecast.conversions:.0f} conversions expected")  # type: ignore[union-attr]
+    made = audience.build(model, asked, Path("runs/own-audience"))
+    sent = audience.export(made, model, "csv", Path("runs/own-send"))
+    file = sent.file("audience.csv")
+    print(f"{file}: {artifacts.load(sent.path).manifest.summary['rows']} users")
+    return file
+
+
+if __name__ == "__main__":
+    main()

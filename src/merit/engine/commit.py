@@ -1,0 +1,49 @@
+"""A part counts once its record is beside it; one of which a byte was lost or flipped since then is done again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+
+from pydantic import ValidationError
+
+from merit.artifacts import MANIFEST, FileRecord, Manifest
+from merit.engine import places
+
+RECORD = ".record"
+
+
+def commit(address: str, data: bytes) -> None:
+    """Write a part, then its record."""
+    places.put(address, data)
+    places.put(address + RECORD, record_of(data).model_dump_json().encode())
+
+
+def record_of(data: bytes) -> FileRecord:
+    return FileRecord(sha256=sha256(data).hexdigest(), bytes=len(data))
+
+
+def committed(folder: str, names: Iterable[str]) -> dict[str, FileRecord]:
+    """The parts that are there and whole. Those of a finished job have their records in the manifest."""
+    sealed, found = _sealed(folder), {}
+    for name in names:
+        address = places.within(folder, name)
+        record = _read(places.get(address + RECORD)) or sealed.get(name)
+        data = places.get(address) if record else None
+        if record and data is not None and record_of(data) == record:
+            found[name] = record
+    return found
+
+
+def _sealed(folder: str) -> dict[str, FileRecord]:
+    try:
+        return Manifest.model_validate_json(places.get(places.within(folder, MANIFEST)) or b"").files
+    except ValidationError:
+        return {}
+
+
+def _read(data: bytes | None) -> FileRecord | None:
+    try:
+        return FileRecord.model_validate_json(data or b"")
+    except ValidationError:
+        return None

@@ -1,0 +1,35 @@
+"""How the folders to be purged know a user: by the id itself, by a pseudonym, or, in one run and another, by both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from merit.data import pseudonyms
+from merit.erasure import workspace
+from merit.errors import ConfigError
+
+USER = "user_id"
+
+
+def forms(users: Sequence[str], folders: Sequence[Path]) -> list[str]:
+    """The users in every form that occurs. Refused where one cannot be made: an erasure must not pass anybody over."""
+    met = {pseudonyms.number_of(user): user for user in _some(folders)}
+    numbers = sorted(number for number in met if number)
+    if len(numbers) > 1:
+        raise ConfigError(
+            f"These folders hold pseudonyms of {len(numbers)} keys ({', '.join(numbers)}). Erase them folder by "
+            "folder, each with its key."
+        )
+    hidden = pseudonyms.asked(users, [met[number] for number in numbers])
+    return list(dict.fromkeys([*users, *hidden] if None in met else hidden))
+
+
+def _some(folders: Sequence[Path]) -> Iterator[str]:
+    """A user of every table of users."""
+    for artifact in workspace.find(folders):
+        for name in artifact.manifest.files:
+            if name.endswith(".parquet") and USER in pl.read_parquet_schema(artifact.file(name)):
+                yield from pl.scan_parquet(artifact.file(name)).select(USER).head(1).collect()[USER].drop_nulls()

@@ -1,0 +1,50 @@
+"""restore: an export with pseudonyms → the same rows with real ids, in a file outside every run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import polars as pl
+
+from merit.campaign import export, tables
+from merit.data import normalise, pseudonyms
+from merit.data.schema import FILE, ROW
+from merit.data.sources import files
+from merit.errors import ConfigError
+from merit.storage import storage_errors
+
+USER = "user_id"
+
+
+def restore(exported: Path, listed: Path, out: Path, column: str = USER) -> int:
+    """All rows or none; the file is its owner's alone. How many rows it has."""
+    key, form = pseudonyms.in_use(), out.suffix.removeprefix(".")
+    if form not in export.WRITERS:
+        raise ConfigError(f"{out}: files with ids end in .{', .'.join(export.WRITERS)}. Rename it.")
+    pseudonyms.require_apart(out)
+    rows = files.scan(exported, exported.parent).drop(ROW, FILE)
+    tables.column_in(rows, USER, str(exported))
+    found = pseudonyms.restored(rows, _ids(listed, column), key, USER)
+    draft = out.with_name(f".{out.name}.{os.getpid()}")
+    with storage_errors(out):
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            draft.touch(mode=0o600)
+            export.WRITERS[form](found.lazy(), draft)
+            draft.replace(out)
+        finally:
+            draft.unlink(missing_ok=True)
+    return len(found)
+
+
+def _ids(place: Path, column: str) -> pl.Series:
+    """Different ids of a table, read as `prepare` reads them."""
+    found = tables.find(place, "--ids")
+    with files.reading(found):
+        parts = [
+            frame.select(normalise.identity(frame, column, files.is_text(Path(file))).alias(column))
+            for frame, file in tables.scans(found, place)
+            if tables.column_in(frame, column, file)
+        ]
+        return pl.concat(parts).unique().collect(engine="streaming")[column]
