@@ -24,12 +24,14 @@ from benchmarks.objectives import DUELS, Judged, duels, kept, settings
 from merit import console, provenance
 from merit.artifacts import Artifact
 from merit.baselines.als import als
+from merit.baselines.linear import linear
 from merit.baselines.trivial import BASELINES
+from merit.baselines.world import Answer
 from merit.data.ragged import Ragged
 from merit.evaluation import reliability, tables
 from merit.evaluation.audiences import MEAN, SHARES, Scores, hit
 from merit.evaluation.classification import measure
-from merit.evaluation.predictions import Truth, owners
+from merit.evaluation.predictions import Predictions, Truth, owners
 from merit.labels import space
 from merit.labels.mentions import Mentions
 from merit.labels.space import LabelSpace
@@ -53,7 +55,7 @@ from merit.types import Floats, Ints
 
 KGS = (1, 3, 5, 7, 10)
 WITHHELD = 0.1
-ALS_SECONDS = 300.0
+PEER_SECONDS = 300.0
 LIFT_AT = 0.05  # of the users: what an audience for a rare label may be
 
 
@@ -101,31 +103,31 @@ def fitted_propensity(
     return kept(place, "propensity") or train_propensity(states, mined, labels, place, config, seed)
 
 
-def user_rankings(made: Chain, examples: Artifact, labels: Artifact, truth: Truth, seed: int) -> Judged:
+def user_rankings(
+    made: Chain, examples: Artifact, labels: Artifact, truth: Truth, peers: dict[str, Answer], seed: int
+) -> Judged:
     """Every way to rank users for an interest, with one seed."""
     known = space.load(labels.path)
     shares, _ = vertical_shares(examples, known)
     _, test = read_states(made.states["2"], "test")
     second, how = load_generator(made.generators["2"], examples, labels)
-    first = load_generator(made.generators["1"], examples, labels)[1].train.name
     methods: dict[str, Scores] = {
         "history frequency": frequency_scores(truth),
-        "ALS": als_scores(examples, labels, how, seed),
+        **{name: answer.scores for name, answer in peers.items() if answer.scores},
         f"{how.train.name}, likelihood": likelihood_scores(second, test, training_popularity(known)),
     }
-    for name, trained in (("1", first), ("2", how.train.name)):
+    for name, states in made.states.items():
         scorer = load_scorer(made.propensity[name], labels)
-        users = scorer.users(read_states(made.states[name], "test")[1])
+        users = scorer.users(read_states(states, "test")[1])
+        trained = load_generator(made.generators[name], examples, labels)[1].train.name
         methods[f"{trained}, propensity"] = propensity_scores(scorer, users)
     return [judge(method, seed, score, truth, shares) for method, score in methods.items()]
 
 
-def als_scores(examples: Artifact, labels: Artifact, how: GeneratorConfig, seed: int) -> Scores:
+def peers_of(examples: Artifact, labels: Artifact, how: GeneratorConfig, seed: int) -> dict[str, Answer]:
     """With the settings that validation users like best."""
-    found = als(make_world(examples, labels, how.backbone, how.text, ALS_SECONDS), seed).scores
-    if found is None:
-        raise SystemExit("ALS gave no scores")
-    return found
+    world = make_world(examples, labels, how.backbone, how.text, PEER_SECONDS)
+    return {name: method(world, seed) for name, method in (("ALS", als), ("linear", linear))}
 
 
 def sweep(config: RunConfig, made: Chain, examples: Artifact, labels: Artifact, truth: Truth, seed: int) -> Judged:
@@ -261,6 +263,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="*", type=int, default=[1, 2, 3])
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--out", type=Path, default=Path("runs/propensity"))
+    parser.add_argument("--stages", nargs="*", default=["1", "2"], help="whose states: 2 is self-correction's alone")
     parser.add_argument("--sweep", nargs="*", type=int, default=[], help="seeds for which k_g is varied")
     parser.add_argument("--withheld", nargs="*", type=int, default=[], help="seeds to train without some labels")
     parser.add_argument("--set", action="append", default=[], help="override a setting")
@@ -273,13 +276,16 @@ def main() -> None:
     truth = truth_of_test_users(made["examples"], space.load(made["labels"].path), load_vectors(made["labels"]))
     ranked: Judged = []
     swept: Judged = []
+    others: list[Predictions] = []
     lists: dict[str, Artifact] = {}
     told: dict[str, Any] = {}
     promised: dict[int, pl.DataFrame] = {}
     for seed in seeds:
         folder = arguments.out / f"seed-{seed}"
-        full = chain(config, *shop, folder, seed, ("1", "2"))
-        ranked += user_rankings(full, *shop, truth, seed)
+        full = chain(config, *shop, folder, seed, tuple(arguments.stages))
+        peers = peers_of(*shop, config.generator(config.stage_2), seed)
+        others += [answer.predictions(name, seed) for name, answer in peers.items()]
+        ranked += user_rankings(full, *shop, truth, peers, seed)
         swept += sweep(config, full, *shop, truth, seed) if seed in arguments.sweep else []
         lists |= interest_lists(config, full, *shop, folder, seed)
         promised[seed] = pl.read_parquet(full.propensity["2"].file("reliability.parquet"))
@@ -299,7 +305,7 @@ def main() -> None:
     show_results(results)
     said = [each for artifact in lists.values() for each in read_predictions(artifact)]
     popularity = training_popularity(space.load(shop[1].path))
-    said += [make(truth, popularity) for make in BASELINES.values()]
+    said += [*others, *(make(truth, popularity) for make in BASELINES.values())]
     judged = [(each, measure(each, truth, config.evaluation)) for each in said]
     tell("Interests for a user: the propensity model minus each of the others", beaten(judged, truth.users, DUELS))
     print(json.dumps(told | figures(ranked, truth) | {"commit": provenance.commit()}))

@@ -13,7 +13,7 @@ from merit.errors import StorageError
 
 @contextmanager
 def storage_errors(place: Path) -> Iterator[None]:
-    """Turn what the file system says into one sentence and a remedy. Polars hides the errno in a text of its own."""
+    """Turn what the file system says into one sentence and a remedy, also where a library hides the errno in a text."""
     try:
         yield
     except OSError as error:
@@ -21,11 +21,13 @@ def storage_errors(place: Path) -> Iterator[None]:
             raise StorageError(f"{error.filename or place}: {remedy} Nothing was left behind.") from error
         raise
     except Exception as error:
-        if type(error).__module__.startswith("polars") and (remedy := _remedy_in(str(error))):
+        hidden = type(error) is Exception or type(error).__module__.startswith(_HIDING)
+        if hidden and (remedy := _remedy_in(str(error))):
             raise StorageError(f"{place}: {remedy} Nothing was left behind.") from error
         raise
 
 
+_HIDING = ("polars", "safetensors")  # tokenizers raises the bare Exception
 _A_FILE_IN_THE_WAY = "a part of this path is a file, not a folder. Choose another place with --out."
 _REMEDIES = {
     errno.ENOSPC: "the disk is full. Free some space, or write elsewhere with --out.",

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import signal
+import sys
 import time
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
 
 from merit import artifacts, files
 from merit.errors import StorageError
+from merit.storage import storage_errors
 
 FRESH = multiprocessing.get_context("spawn")
 
@@ -57,6 +65,39 @@ def test_the_hash_does_not_tell_when(tmp_path: Path) -> None:
     (tmp_path / "monday" / "index.html").write_text("friday")
     with pytest.raises(artifacts.DamagedArtifact):
         artifacts.load(tmp_path / "monday")
+
+
+def save_weights(file: Path) -> None:
+    save_file({"a": np.zeros(100_000)}, file)
+
+
+def save_words(file: Path) -> None:
+    Tokenizer(BPE(vocab={f"word {number}": number for number in range(5_000)}, merges=[])).save(str(file))
+
+
+def save_table(file: Path) -> None:
+    pl.DataFrame({"a": range(100_000)}).write_parquet(file)
+
+
+SAVERS = {save.__name__: save for save in (save_weights, save_words, save_table)}
+
+
+@pytest.mark.parametrize("name", SAVERS)
+def test_a_file_that_may_not_grow_is_told_whichever_library_meets_it(name: str, tmp_path: Path) -> None:
+    process = FRESH.Process(target=save_little, args=(name, tmp_path / "file"))
+    process.start()
+    process.join(60)
+    assert process.exitcode == StorageError.exit_code
+
+
+def save_little(name: str, file: Path) -> None:
+    """In a process of its own: a limit cannot be raised again."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, 4_096))
+    try:
+        with storage_errors(file):
+            SAVERS[name](file)
+    except StorageError as error:
+        sys.exit(error.exit_code if "larger than this system allows" in str(error) else 1)
 
 
 def test_a_fleeting_lock_leaves_no_file_and_who_waits_for_it_gets_a_new_one(tmp_path: Path) -> None:

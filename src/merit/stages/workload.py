@@ -10,6 +10,7 @@ from merit.plan.shapes import Shape, propensity_parameters
 from merit.plan.work import Decoding, Encoding, Fitting, Loading, Passing, Scoring, Tabulating, Training, Work
 from merit.stages import prefixes
 from merit.stages.generator import CHECKED_BUDGET, CHECKED_USERS, ObjectiveConfig, sampling
+from merit.stages.labels import policy_text
 from merit.stages.run import RunConfig, Stage
 from merit.stages.sizes import Sizes
 
