@@ -94,9 +94,7 @@ def test_it_finds_the_chances_of_a_linear_world(labels):
     known, gold, had = _follows()
     torch.manual_seed(0)
     model = Propensity(CONFIG.model_copy(update={"own": 16}), 4, TEXT, torch.ones(LABELS, dtype=torch.bool))
-    config = FactorsConfig(
-        epochs=20, learning_rate=2e-2, weight_decay=0.01, labels=labels, dropped=0.0, dropout=0.0
-    )
+    config = FactorsConfig(epochs=20, learning_rate=2e-2, weight_decay=0.01, labels=labels, dropped=0.0, dropout=0.0)
     losses = fit_factors(model, known, gold, np.arange(LABELS), TEXTS, config, 1)
     assert losses[-1] < losses[0]
     with torch.inference_mode():

@@ -184,6 +184,11 @@ def _notes(items: Items) -> tuple[str, ...]:
         if count := int(hit.sum()):
             where = items.good.filter(hit).sort("file", "row").select("file", "row").row(0)
             notes.append(f"Titles or tags of {count:,} items {sentence} First: {where[0]}, row {where[1]}.")
+    single = (items.good["tags"].list.len() == 1) & tags.str.contains(", ", literal=True)
+    if single.sum() > len(single) / 2:
+        notes.append(
+            "Most items have one tag with commas in it. If these are several tags: --set 'source.tag_separator=\",\"'."
+        )
     return tuple(notes)
 
 

@@ -46,7 +46,7 @@ def interactions(
     parsed = renamed.with_columns(
         user_id=_id(raw["user_id"]),
         item_id=_id(raw["item_id"]),
-        timestamp=times.instants(at.expr, at.dtype, zone),
+        timestamp=times.instants(at.expr, at.dtype, zone, reading.time_formats),
         event=_event(raw.get("event"), reading, file),
         order_id=pl.when(order != "").then(order),
     )
@@ -220,7 +220,11 @@ def _time_problems(raw: Raw, reading: Reading) -> list[pl.Expr]:
     return [
         _say("timestamp is empty", ~given),
         _say("timestamp lies outside the years 1 to 9999", outside),
-        _quote(f"timestamp '{{}}' is not a time (ISO 8601 or epoch{gap})", raw, value.is_null() & given),
+        _quote(
+            f"timestamp '{{}}' is not a time (ISO 8601 or epoch{gap}; source.time_formats says others)",
+            raw,
+            value.is_null() & given,
+        ),
         _quote(f"timestamp '{{}}' is before {reading.earliest} (source.earliest)", raw, value < _instant(first)),
         _quote(f"timestamp '{{}}' {late}", raw, value >= _instant(until)),
     ]

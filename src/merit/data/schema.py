@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -75,6 +76,7 @@ class Reading:
     """How values are to be understood."""
 
     time_zone: str = "UTC"
+    time_formats: tuple[str, ...] = ()
     default_event: Event | None = None
     events: Mapping[str, Event] = field(default_factory=dict)
     earliest: date = date(1990, 1, 1)
@@ -97,8 +99,13 @@ def resolve(
         hit = hit or next((theirs[_plain(name)] for name in wanted if _plain(name) in theirs), None)
         if hit is not None:
             mapping[ours] = hit
-        elif ours in given or ours not in OPTIONAL:
-            raise DataError(_missing(ours, wanted, found, where, setting))
+        elif ours in given:
+            raise DataError(_missing({ours: wanted}, mapping, found, where, setting))
+    absent = {
+        ours: (ours, *aliases) for ours, aliases in names.items() if ours not in mapping | dict.fromkeys(OPTIONAL)
+    }
+    if absent:
+        raise DataError(_missing(absent, mapping, found, where, setting))
     return mapping
 
 
@@ -106,14 +113,22 @@ def _plain(name: str) -> str:
     return "".join(character for character in name.casefold() if character.isalnum())
 
 
-def _missing(ours: str, wanted: tuple[str, ...], found: Sequence[str], where: str, setting: str) -> str:
-    near = difflib.get_close_matches(ours, [*map(str, found)], n=1, cutoff=0.3)
-    guess = near[0] if near else "THEIRS"
-    what = f"no column for '{ours}'" if wanted[0] == ours else f"no column '{wanted[0]}' (asked for as '{ours}')"
+def _missing(
+    absent: Mapping[str, tuple[str, ...]], taken: Mapping[str, str], found: Sequence[str], where: str, setting: str
+) -> str:
+    """All that is not there at once, with a guess for each among the columns that mean nothing yet."""
+    free = [name for name in map(str, found) if name not in taken.values()]
+    what, say, hints = [], [], []
+    for ours, wanted in absent.items():
+        near = difflib.get_close_matches(ours, free, n=1, cutoff=0.3)
+        what.append(f"for '{ours}'" if wanted[0] == ours else f"'{wanted[0]}' (asked for as '{ours}')")
+        say.append(shlex.join(["--set", f"{setting}.{ours}={near[0] if near else 'THEIRS'}"]))
+        hints += near
     shown = ", ".join(found[:30]) + (", …" if len(found) > 30 else "")
+    nearest = f" Nearest: {', '.join(hints)}." if hints else ""
     return (
-        f"{where} has {what}. Columns found: {shown or 'none'}.{f' Nearest: {guess}.' if near else ''} "
-        f"Say which one it is with --set {setting}.{ours}={guess}."
+        f"{where} has no column {' nor '.join(what)}. Columns found: {shown or 'none'}.{nearest} "
+        f"Say which one it is with {' '.join(say)}."
     )
 
 

@@ -8,6 +8,8 @@ meet. Numbers such as 20240131 are dates: as seconds they would lie in August 19
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 
 INSTANT = pl.Datetime("ms", "UTC")
@@ -28,14 +30,14 @@ def readable(dtype: pl.DataType) -> bool:
     return dtype.is_numeric() or isinstance(dtype, pl.Datetime | pl.Date | pl.String | pl.Null)
 
 
-def instants(raw: pl.Expr, dtype: pl.DataType, zone: str) -> pl.Expr:
-    """`raw` as `Datetime("ms", "UTC")`; null where it is not a time."""
+def instants(raw: pl.Expr, dtype: pl.DataType, zone: str, formats: Sequence[str] = ()) -> pl.Expr:
+    """`raw` as `Datetime("ms", "UTC")`; null where it is not a time. `formats`: further forms of texts, in `zone`."""
     if isinstance(dtype, pl.Datetime):
         return _from_datetime(raw, dtype, zone)
     if isinstance(dtype, pl.Date):
         return _place(raw.cast(pl.Datetime("ms")), zone)
     if isinstance(dtype, pl.String):
-        return _from_text(raw, zone)
+        return pl.coalesce(_from_text(raw, zone), *(_written(raw, each, zone) for each in formats))
     if isinstance(dtype, pl.Null):
         return raw.cast(INSTANT)
     return _from_number(raw, zone)
@@ -107,6 +109,16 @@ def _from_text(raw: pl.Expr, zone: str) -> pl.Expr:
     number = pl.when(last.str.contains(r"^-?\d+(\.\d+)?$")).then(last).cast(pl.Float64, strict=False)
     whole = last.cast(pl.Int64, strict=False)  # a double would round nanoseconds
     return pl.coalesce(plain, aware, _from_iso(last, zone), _from_number(whole, zone), _from_number(number, zone))
+
+
+def _written(raw: pl.Expr, form: str, zone: str) -> pl.Expr:
+    text = raw.str.strip_chars()
+    at = (
+        text.str.to_datetime(form, strict=False, time_unit="ms")
+        if "%H" in form
+        else text.str.to_date(form, strict=False)
+    )
+    return _place(at.cast(pl.Datetime("ms")), zone)
 
 
 def _from_iso(text: pl.Expr, zone: str) -> pl.Expr:

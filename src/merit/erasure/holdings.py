@@ -86,7 +86,7 @@ NOBODY: dict[str, tuple[str, ...]] = {
     "states": ("words.json", "trends.npy"),
     "predictions": ("audiences.parquet", "reliability.parquet"),
     "cell": ("reliability.parquet",),
-    "data-report": ("facts.json",),
+    "data-report": ("facts.json", "README.md"),
     "results": ("figures.parquet", "results.md"),
     "bench-results": ("figures.parquet",),
     "model": (

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import Field
+from safetensors import SafetensorError
 from torch import Tensor
 
 from merit import weights
@@ -175,5 +176,5 @@ def _pretrained(place: Path) -> Any:
         return AutoModelForCausalLM.from_pretrained(
             place, local_files_only=True, use_safetensors=True, trust_remote_code=False, dtype=torch.float32
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise MissingArtifact(f"{place} cannot be loaded as a causal LM: {str(error).splitlines()[0]}") from None

@@ -1,4 +1,4 @@
-"""data-report: what the data is, as one HTML page to look at and one JSON file to compute with."""
+"""data-report: what the data is: an HTML page to look at, a JSON file to compute with, a data sheet to hand on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from merit import artifacts
 from merit.artifacts import Artifact
 from merit.config import Frozen
 from merit.labels import space
-from merit.report import page
+from merit.report import datasheet, page
 from merit.report.data import data_page
 from merit.report.facts import DataFacts, summarise
 from merit.report.tally import ItemLabels, Tally, merge, tally
@@ -40,6 +40,8 @@ def write_data_report(examples: Artifact, labels: Artifact, out: Path, config: D
         html = page.render(data_page(facts, page.provenance(examples.manifest)))
         (draft.path / "index.html").write_text(html, encoding="utf-8")
         (draft.path / "facts.json").write_text(json.dumps(_plain(facts), default=str, indent=1), encoding="utf-8")
+        source, counted = examples.manifest.config["source"], (examples.manifest.summary, labels.manifest.summary)
+        (draft.path / "README.md").write_text(datasheet.write(facts, source, *counted), encoding="utf-8")
         draft.summary |= {
             "gold already in the history": round(facts.repeat_share, 4),
             "gold never in the history": round(1 - facts.repeat_share, 4),

@@ -120,9 +120,7 @@ def scan(file: Path, root: Path, typed: Sequence[str] = ()) -> pl.LazyFrame:
             kept = {name: seen[name] for name in typed if isinstance(seen.get(name), pl.List)}
             frame = pl.scan_ndjson(file, schema={**dict.fromkeys(seen, pl.String()), **kept}, **number)
         else:
-            frame = pl.scan_csv(
-                file, separator="\t" if kind == "tsv" else ",", infer_schema=False, glob=False, **number
-            )
+            frame = pl.scan_csv(file, separator=_separator(file, kind), infer_schema=False, glob=False, **number)
         known = frame.collect_schema()
     keys = [pl.lit(value).alias(key) for key, value in _hive(file, root).items() if key not in known]
     return frame.with_columns(pl.lit(str(file)).alias(FILE), *keys)
@@ -203,6 +201,15 @@ def _look_at(file: Path, kind: str) -> None:
         _check_quotes(file)
 
 
+def _separator(file: Path, kind: str) -> str:
+    """A comma, a tab in .tsv; a header without any comma is one of spreadsheets that write semicolons, tabs or bars."""
+    if kind == "tsv":
+        return "\t"
+    with decompressed(file) as raw, _gzip_errors(file):
+        header = raw.readline(1 << 16)
+    return "," if b"," in header else next((mark for mark in ";\t|" if mark.encode() in header), ",")
+
+
 def _check_quotes(file: Path) -> None:
     """A reader that skips the column with an open quote loses every row after it without a word."""
     with decompressed(file) as raw, _gzip_errors(file):
@@ -230,7 +237,7 @@ def _diagnose(file: Path, complaint: str) -> None:
             if kind == "json":
                 _parse_json(file, number, line)
     if kind != "json":
-        _count_fields(file, "\t" if kind == "tsv" else ",")
+        _count_fields(file, _separator(file, kind))
         if "malformed" in complaint or "could not parse" in complaint:
             raise DataError(f"{file}: a quoted field is damaged ({_first_line(complaint)}). Mend the quotes in it.")
 

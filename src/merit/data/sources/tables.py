@@ -41,6 +41,9 @@ class TablesSource(WithPseudonyms):
     """Ours → theirs, for items."""
     time_zone: Annotated[str, AfterValidator(_known_zone)] = "UTC"
     """Of times that are written without one."""
+    time_formats: tuple[str, ...] = ()
+    """Further ways that times are written, such as "%d.%m.%Y %H:%M", tried where no other fits. Not guessed: 03.04. is
+    in March or in April."""
     default_event: Event | None = None
     """What every row is, in a table without an event column. Never guessed: a view is no purchase."""
     events: dict[str, Event] = {}
@@ -63,6 +66,7 @@ def open_tables(source: TablesSource) -> Tables:
     """Find the files, map their columns, normalise them lazily."""
     reading = Reading(
         time_zone=source.time_zone,
+        time_formats=source.time_formats,
         default_event=source.default_event,
         events=source.events,
         earliest=source.earliest,
