@@ -1,4 +1,4 @@
-"""Pseudonyms, as docs/data.md tells of them: keyed, stable, and in every place where an id stood; keys that are not safe are refused."""
+"""Pseudonyms (docs/data.md): keyed, stable, in every place where an id stood; keys that are not safe are refused."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from merit.audiences import write_audiences
 from merit.engine.config import EngineConfig
 from merit.errors import DataError, StorageError
 from merit.everyone import write_everyone
+from tests.conftest import Command
 from tests.engine.stages import ALL, SHARDS, hashes
 
 WORKERS = {1: ("states", "scores"), 2: ALL, 7: ("states", "scores")}  # each worker pays six seconds for torch
@@ -85,3 +86,14 @@ def test_some_audiences_are_given_in_the_order_asked_for_and_phrases_are_refused
         write_audiences(made, out, ["a phrase that nobody knows"], n=5)
     with pytest.raises(DataError, match="ask for no more than that"):
         write_audiences(made, out, n=10**9)
+
+
+def test_many_audiences_from_the_command_line(made: Path, command: Command, tmp_path: Path) -> None:
+    known = merit.load(made).labels
+    live = known.table["text"].filter(pl.Series(known.live_mask())).to_list()
+    pl.DataFrame({"interest": live[:2]}).write_csv(tmp_path / "wanted.csv")
+    code, _, told = command("model", "audiences", made, "--out", "both.parquet", "--file", "wanted.csv", "-n", 5)
+    assert code == 0 and "10 rows" in told
+    assert pl.read_parquet(tmp_path / "both.parquet")["interest"].unique(maintain_order=True).to_list() == live[:2]
+    code, _, told = command("model", "audiences", made, "--out", "none.parquet", "--file", "nothing.csv")
+    assert code != 0 and "nothing.csv" in told and not (tmp_path / "none.parquet").exists()

@@ -9,6 +9,7 @@ import typer
 
 import merit
 from merit import config, console
+from merit.audiences import write_audiences
 from merit.cli.options import Address, AsLines, Engine, ModelFolder, NewerLabels, Threads, Workers
 from merit.cli.shown import engine_words, show_frame
 from merit.data import pseudonyms
@@ -54,6 +55,27 @@ def everyone(
     found = f"; {merit.load(folder, labels).shortlist_recall(k, regions):.1%}" if regions else ""
     lost = f"{found} of an exact search's, on a sample of users" if regions else ""
     console.tell(f"{rows:,} rows in {out}{lost}", rows=rows, file=out)
+
+
+@model_app.command()
+def audiences(
+    folder: ModelFolder,
+    out: Annotated[Path, typer.Option(help="the Parquet file to write")],
+    file: Annotated[
+        Path | None, typer.Option(help="a table with a column interest; by default all live interests")
+    ] = None,
+    n: Annotated[int, typer.Option("-n", help="users of each")] = 1_000,
+    labels: NewerLabels = None,
+    engine: Engine = None,
+    workers: Workers = None,
+    threads: Threads = None,
+    address: Address = None,
+) -> None:
+    """The most likely users of many interests at once."""
+    by = config.build(EngineRun, {}, engine_words(engine, workers, threads, address), origin="the engine").engine
+    wanted = files.column(file, "interest") if file else None
+    rows = write_audiences(folder, out, wanted, n, labels, by)
+    console.tell(f"{rows:,} rows in {out}", rows=rows, file=str(out))
 
 
 @model_app.command()
