@@ -1,4 +1,4 @@
-"""A whole run with pseudonyms, from its commands to its service: no real id in any file, no id at all in any log."""
+"""A whole run with pseudonyms (docs/data.md), from commands to service: no real id in any file, no id in any log."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def train_generator(
     devices: DevicesConfig = ONE,
 ) -> Artifact:
     """Train and write a generator. A run that was stopped goes on from its last checkpoint."""
-    checkpoints = out.parent / f".{out.name}.checkpoints"
+    checkpoints = checkpoints_of(out)
     inputs = (examples, labels, mined, config, seed, checkpoints)
     if processes.number():
         _train(*inputs, out)
@@ -127,6 +127,11 @@ def train_generator(
     processes.wait()
     shutil.rmtree(checkpoints, ignore_errors=True)
     return artifacts.load(out, "generator")
+
+
+def checkpoints_of(out: Path) -> Path:
+    """Where a training that is stopped goes on from."""
+    return out.parent / f".{out.name}.checkpoints"
 
 
 def _train(

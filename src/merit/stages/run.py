@@ -6,6 +6,7 @@ mistakes, a generator that learnt to recover from them, its mistakes and states,
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,7 +29,7 @@ from merit.mining import MiningConfig
 from merit.plan.config import PlanConfig
 from merit.stages.data_report import DataReportConfig, write_data_report
 from merit.stages.evaluate import evaluate
-from merit.stages.generator import TOGETHER, GeneratorConfig, ObjectiveConfig, train_generator
+from merit.stages.generator import TOGETHER, GeneratorConfig, ObjectiveConfig, checkpoints_of, train_generator
 from merit.stages.labels import LabelsConfig, build_labels, labels_inputs
 from merit.stages.mine import mine
 from merit.stages.model import ModelConfig, write_model
@@ -348,6 +349,7 @@ def unless_current(
     """
     with processes.main_first(alone=kind != "generator"):
         if found := artifacts.current(folder, kind, settings, seed, parents, inputs or {}):
+            shutil.rmtree(checkpoints_of(folder), ignore_errors=True)  # a run was killed right after its last one
             console.tell(f"{name}: unchanged, kept", stage=name, folder=str(folder), kept=True)
             return found
         begin = time.perf_counter()
