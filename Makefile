@@ -6,7 +6,7 @@ STAMP := $(VENV)/.set-up
 # Tests use one thread each, so that a process for each core is the fastest; a file's tests share what they made.
 SPREAD := -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: demo test quick docs reference fuzz faults setup clean help
+.PHONY: demo test quick docs reference fuzz faults coverage mutation survivors setup clean help
 
 help:
 	@echo "make demo    prepare the Complete Journey data, build its label space, write a report to look at"
@@ -14,6 +14,8 @@ help:
 	@echo "make quick   the fast tests only"
 	@echo "make fuzz    thousands of cases of every property of settings, manifests, rules, tables and prompts"
 	@echo "make faults  a run that is killed a hundred times, on disks that fill up, with bits that flip"
+	@echo "make coverage   how many lines of each package the tests reach"
+	@echo "make mutation   how many planted faults the tests notice, for objective, campaign/lift and evaluation"
 	@echo "make docs    the documentation as a site, in site/"
 	@echo "make clean   remove what make demo made (not the virtual environment)"
 
@@ -35,6 +37,33 @@ fuzz: setup
 
 faults: setup
 	$(BIN)/python -m benchmarks.faults
+
+# What measures tests is in folders of its own: nothing of it is in constraints.txt, or in the environment of the tests.
+COVERAGE := .cache/coverage
+MUTATION := .cache/mutation
+TESTS ?= tests
+OF ?=
+
+coverage: setup $(COVERAGE)/.set-up
+	COVERAGE_FILE=$(COVERAGE)/lines PYTHONPATH=$(CURDIR)/$(COVERAGE) \
+	  $(BIN)/pytest $(SPREAD) $(TESTS) --cov=merit --cov-report=json:$(COVERAGE)/report.json
+	$(BIN)/python scripts/covered.py $(COVERAGE)/report.json
+
+mutation: setup $(MUTATION)/.set-up
+	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/$(MUTATION) $(BIN)/python scripts/mutants.py $(OF)
+
+survivors: setup $(MUTATION)/.set-up
+	PYTHONPATH=$(CURDIR)/$(MUTATION) $(BIN)/python scripts/mutants.py --survivors $(OF)
+
+$(COVERAGE)/.set-up: constraints.txt | setup
+	rm -rf $(COVERAGE) && $(BIN)/pip install --quiet --disable-pip-version-check --target $(COVERAGE) -c constraints.txt pytest-cov==7.1.0
+	@touch $@
+
+# mutmut 3.8.0 reads a field of pytest that 9.2 does not have any more, so it brings an older one along.
+$(MUTATION)/.set-up: constraints.txt | setup
+	rm -rf $(MUTATION) && mkdir -p $(MUTATION) && grep -v '^pytest==' constraints.txt > .cache/without-pytest.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --target $(MUTATION) -c .cache/without-pytest.txt mutmut==3.8.0 'pytest<9.2'
+	@touch $@
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

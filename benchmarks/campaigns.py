@@ -28,6 +28,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy.stats import binomtest  # type: ignore[import-untyped]
 
 import merit
 from benchmarks import harness
@@ -294,6 +295,14 @@ def pooled_table(found: dict[tuple[str, str], tuple[Estimate, Estimate | None]])
     )
 
 
+def share(did: int, counted: int) -> str:
+    """In points, with Wilson's 95 % interval: a household is one trial of a campaign."""
+    if not counted:
+        return "–"
+    found = binomtest(did, counted).proportion_ci(method="wilson")
+    return f"{100 * did / counted:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]"
+
+
 def campaign_table(seen: list[Rows]) -> pl.DataFrame:
     """Every campaign: who of each audience bought, as seen, and how much of merit's audience the retailer chose too."""
     made = []
@@ -307,7 +316,7 @@ def campaign_table(seen: list[Rows]) -> pl.DataFrame:
         }
         for name in (RETAILER, MERIT, WINDOW, HISTORY, ACTIVITY):
             counted, did = told[name, READINGS[0]]
-            line[name] = f"{100 * did.sum() / max(1, counted.sum()):.1f}"
+            line[name] = share(int(did.sum()), int(counted.sum()))
         ours = told[MERIT, READINGS[0]][0]
         line["merit's also treated"] = f"{100 * (ours & rows.treated).sum() / max(1, ours.sum()):.0f}"
         made.append(line)

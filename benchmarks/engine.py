@@ -1,13 +1,14 @@
 """The batch engine: the same bytes for any number of workers, how two scale, and what a killed one costs.
 
     python -m benchmarks.engine [--quick] [--users 1200]
-    python -m benchmarks.engine --all              # also 7 processes, and Ray with 1 and 3 nodes, of all three jobs
+    python -m benchmarks.engine --all              # also all jobs by 7 processes and Ray, and the next two
     python -m benchmarks.engine --audiences        # a million users × a thousand interests to ranked lists
     python -m benchmarks.engine --memory           # of each streaming stage, with eight times the users
     python -m benchmarks.engine --sizing           # what a user costs, and a cluster for 10, 100 and 500 million
 
 The job is real: states of a generator, trained for a few steps on a planted shop. Workers of one thread each; the clock
-starts when all of them are set up, and what that takes is told apart.
+starts when all of them are set up, and what that takes is told apart. In one command with others, the figures of
+audiences and memory have these words before their names.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import os
 import signal
 import time
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -30,22 +31,24 @@ import torch
 from benchmarks import engine_audiences, engine_memory, engine_sizing, harness
 from merit import artifacts, config, console
 from merit.artifacts import Artifact
+from merit.batch.everyone import write_everyone
 from merit.data import planted
 from merit.engine import schedule, shards
 from merit.engine.config import EngineConfig
 from merit.engine.here import Here
 from merit.engine.job import Event, Job, Pool, Ready, Task
 from merit.engine.local import Local
-from merit.everyone import write_everyone
 from merit.mining import MiningConfig
 from merit.stages.asking import Asked, Speaker, job_of, rows_of
 from merit.stages.generator import TOGETHER, read_labelled
 from merit.stages.mine import mine
+from merit.stages.prepare import PrepareRun, prepare
 from merit.stages.run import RunConfig, run
 from merit.stages.states import StatesConfig, look, write_states
 
 SHARDS = 16
 ONE = EngineConfig(shards=SHARDS, threads=1)
+Found = tuple[dict[str, Any], dict[str, str]]  # figures, and remarks on some of them
 
 
 class Gathered:
@@ -107,7 +110,7 @@ def done(job: Job, rows: pl.DataFrame, folder: Path, pool: Pool) -> Outcome:
     return Outcome(digest, len(found), found.n_unique(), ready - begin, end - ready)
 
 
-def measured(made: dict[str, Artifact], place: Path, rounds: int) -> tuple[dict[str, Any], dict[str, str]]:
+def measured(made: dict[str, Artifact], place: Path, rounds: int) -> Found:
     torch.set_num_threads(1)  # here as in the workers
     asked = Asked(made["stage-1"], made["examples"], made["labels"], StatesConfig(), 7, TOGETHER)
     job, speaker = job_of("states", asked, look), Speaker(asked)
@@ -139,7 +142,7 @@ def measured(made: dict[str, Artifact], place: Path, rounds: int) -> tuple[dict[
 
 
 def everything(made: dict[str, Artifact], place: Path) -> dict[str, Any]:
-    """Mined labels, states and scores by every runner: are their manifests' hashes the same?"""
+    """Examples, mined labels, states and scores by every runner: are their manifests' hashes the same?"""
     right = hashes(made, place / "all-here", ONE)
     same = {}
     for count in (1, 2, 7):
@@ -154,10 +157,13 @@ def everything(made: dict[str, Artifact], place: Path) -> dict[str, Any]:
 
 def hashes(made: dict[str, Artifact], out: Path, engine: EngineConfig) -> list[str]:
     shop = made["stage-1"], made["examples"], made["labels"]
+    asked = PrepareRun.model_validate(made["examples"].manifest.config)
+    several = asked.model_copy(update={"prepare": asked.prepare.model_copy(update={"shards": SHARDS})})
+    examples = prepare(out / "examples", several, 7, engine)
     mined = mine(*shop, out / "mined", MiningConfig(), 7, engine=engine)
     states = write_states(*shop, out / "states", StatesConfig(), 7, engine=engine)
     write_everyone(made["model"].path, str(out / "scores"), engine=engine)
-    return [each.manifest.hash for each in (mined, states, artifacts.load(out / "scores", "parts"))]
+    return [each.manifest.hash for each in (examples, mined, states, artifacts.load(out / "scores", "parts"))]
 
 
 @contextmanager
@@ -188,42 +194,60 @@ def settings(folder: Path, users: int, seed: int) -> RunConfig:
     return config.build(RunConfig, values | {"stage_1": few, "stage_2": few, "engine": {"threads": 1}})
 
 
-def other_parts(arguments: Namespace, folder: Path) -> tuple[dict[str, Any], int, dict[str, str]] | None:
-    """What has a file of its own."""
-    seed, users = arguments.seed, arguments.users
-    if arguments.audiences:
-        found = engine_audiences.measured(
-            folder, users or (20_000 if arguments.quick else 1_000_000), arguments.interests, seed
-        )
-    elif arguments.memory:
-        found = engine_memory.measured(folder, arguments.quick, seed)
-    elif arguments.sizing:
-        found = engine_sizing.measured(folder, users or (5_000 if arguments.quick else 50_000), seed)
-    else:
-        return None
-    return found[0], seed, found[1]
+def audiences(arguments: Namespace, folder: Path) -> Found:
+    users = arguments.users or (20_000 if arguments.quick else 1_000_000)
+    return engine_audiences.measured(folder, users, arguments.interests, arguments.seed)
+
+
+def memory(arguments: Namespace, folder: Path) -> Found:
+    return engine_memory.measured(folder, arguments.quick, arguments.seed)
+
+
+def sizing(arguments: Namespace, folder: Path) -> Found:
+    return engine_sizing.measured(folder, arguments.users or (5_000 if arguments.quick else 50_000), arguments.seed)
+
+
+def workers(arguments: Namespace, folder: Path, whole: bool = False) -> Found:
+    """The engine itself: hashes, scaling, a killed worker. The `whole` of it: all jobs, by all runners."""
+    asked = settings(folder, arguments.users or (100 if arguments.quick else 1_200), arguments.seed)
+    made: dict[str, Artifact] = dict(run(asked, until=None if whole else "stage-1"))  # type: ignore[arg-type]
+    figures, remarks = measured(made, folder / "parts", 1 if arguments.quick else arguments.rounds)
+    return figures | (everything(made, folder / "whole") if whole else {}), remarks
+
+
+def all_of_it(arguments: Namespace, folder: Path) -> Found:
+    """One after the other, audiences first: the peak of this process is theirs then. The sizes are the usual ones."""
+    usual = Namespace(**(vars(arguments) | {"users": None}))
+    figures, remarks = dict[str, Any](), dict[str, str]()
+    for part in (audiences, memory):
+        with TemporaryDirectory(dir=folder) as place:
+            found = part(usual, Path(place))
+        for told, named in zip(found, (figures, remarks), strict=True):
+            named |= {f"{part.__name__}_{figure}": value for figure, value in told.items()}
+    own, own_remarks = workers(arguments, folder / "workers", whole=True)
+    return own | figures, own_remarks | remarks
+
+
+PARTS: dict[str, tuple[Callable[[Namespace, Path], Found], str]] = {
+    "--audiences": (audiences, "many users × many interests to ranked lists"),
+    "--memory": (memory, "with eight times the users"),
+    "--sizing": (sizing, "what a user costs, and a cluster for many"),
+    "--all": (all_of_it, "all but the sizing, also by 7 processes and Ray"),
+}
 
 
 def main() -> None:
     parser = harness.parser(__doc__)
     parser.add_argument("--users", type=int, help="of the planted shop, or of the multiplied model")
     parser.add_argument("--interests", type=int, default=1_000)
-    parser.add_argument("--audiences", action="store_true", help="many users × many interests to ranked lists")
-    parser.add_argument("--memory", action="store_true", help="with eight times the users")
-    parser.add_argument("--sizing", action="store_true", help="what a user costs, and a cluster for many")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--all", action="store_true", help="also the whole run, 7 processes and Ray")
+    chosen = parser.add_mutually_exclusive_group()
+    for flag, (part, told) in PARTS.items():
+        chosen.add_argument(flag, dest="part", action="store_const", const=part, default=workers, help=told)
     arguments = parser.parse_args()
     console.set_up_logging(quiet=True)
-    with TemporaryDirectory() as place:
-        folder = Path(place)
-        if found := other_parts(arguments, folder):
-            harness.finish("engine", *found)
-            return
-        asked = settings(folder, arguments.users or (100 if arguments.quick else 1_200), arguments.seed)
-        made: dict[str, Artifact] = dict(run(asked, until=None if arguments.all else "stage-1"))  # type: ignore[arg-type]
-        figures, remarks = measured(made, folder / "parts", 1 if arguments.quick else arguments.rounds)
-        figures |= everything(made, folder / "whole") if arguments.all else {}
+    with TemporaryDirectory() as folder:
+        figures, remarks = arguments.part(arguments, Path(folder))
     harness.finish("engine", figures, arguments.seed, remarks)
 
 

@@ -19,10 +19,10 @@ from safetensors.numpy import load_file
 from benchmarks import harness
 from merit import artifacts, config
 from merit.artifacts import Artifact
-from merit.audiences import write_audiences
+from merit.batch.audiences import write_audiences
+from merit.batch.everyone import write_everyone
 from merit.data import planted
 from merit.engine.config import EngineConfig
-from merit.everyone import write_everyone
 from merit.model import Model, load
 from merit.retrieval import mlp, store
 from merit.retrieval.exact import Exact
@@ -96,6 +96,19 @@ def by_workers(model: Path, out: Path, interests: list[str], workers: int, shard
     return Took(seconds, watch.most)
 
 
+class Counted(NamedTuple):
+    rows: int
+    different: int
+
+
+def counted(file: Path, of: str) -> Counted:
+    """How many rows, and how many pairs of whom they are of and what they name."""
+    named = "user_id" if of == "interest" else "interest"
+    found = pl.scan_parquet(file).group_by(of).agg(pl.len().alias("rows"), pl.col(named).n_unique().alias("different"))
+    rows, different = found.select(pl.col("rows", "different").sum()).collect(engine="streaming").row(0)
+    return Counted(rows, different)
+
+
 class Watch:
     """The most memory that any child of this process had, in GiB, looked at while it lives.
 
@@ -143,7 +156,7 @@ def measured(folder: Path, users: int, interests: int, seed: int) -> tuple[dict[
     texts = live(opened, interests)
     begin = time.perf_counter()
     two = by_workers(model.path, folder / "two.parquet", texts, 2)
-    lists, list_seconds = harness.timed(
+    _, list_seconds = harness.timed(
         lambda: write_everyone(
             model.path, str(folder / "lists.parquet"), LIST, engine=EngineConfig(runner="local", workers=2, threads=1)
         )
@@ -151,24 +164,28 @@ def measured(folder: Path, users: int, interests: int, seed: int) -> tuple[dict[
     some = multiplied(model, folder / "some", users // 8, seed)
     single, double = (by_workers(some.path, folder / f"{count}.parquet", texts, count, 16) for count in (1, 2))
     rows = pl.read_parquet(folder / "two.parquet")
-    per_user = rows.group_by("interest").len()["len"]
+    ranked, listed = counted(folder / "two.parquet", "interest"), counted(folder / "lists.parquet", "user_id")
     one = opened.audience(texts[3], BEST)
     told = rows.filter(pl.col("interest") == texts[3]).select("user_id", "rank", "probability")
     figures = {
         "users": users,
         "interests": len(texts),
-        "audiences_complete": bool((per_user == BEST).all() and len(per_user) == len(texts)),
+        "lost_rows": len(texts) * BEST + users * LIST - ranked.different - listed.different,
+        "duplicate_rows": ranked.rows - ranked.different + listed.rows - listed.different,
+        "same_hash": len({(folder / f"{count}.parquet").read_bytes() for count in (1, 2)}) == 1,
         "same_as_one_at_a_time": one.equals(told),
         "seconds_2_workers": round(two.seconds, 1),
         "pairs_per_second_per_core": round(users * len(texts) / two.seconds / 2),
         "users_per_second_per_core": round(users / two.seconds / 2),
         "peak_memory_of_a_worker_gib": round(two.memory, 2),
         "scaling_1_to_2_workers": round(single.seconds / double.seconds, 2),
-        "lists_of_everyone_users_per_second_per_core": round(lists / LIST / list_seconds / 2),
+        "lists_of_everyone_users_per_second_per_core": round(users / list_seconds / 2),
         "peak_memory_of_this_process_gib": round(timings.peak() / 2**30, 2),
         "seconds_in_all": round(time.perf_counter() - begin),
     }
     return figures, {
+        "lost_rows": f"of {len(texts):,} audiences of {BEST:,}, and of {LIST} interests of each of {users:,} users",
+        "same_hash": "1 worker, 2 workers: the file with all audiences",
         "users_per_second_per_core": f"the best {BEST:,} of every interest, written and joined",
         "peak_memory_of_a_worker_gib": "its own pages; the vectors of users are a mapped file",
         "scaling_1_to_2_workers": f"{users // 8:,} users, from the start of the command to the file",

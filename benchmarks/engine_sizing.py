@@ -19,10 +19,10 @@ from benchmarks.engine_audiences import BEST, live, multiplied, trained
 from benchmarks.engine_memory import prepared, write_shop
 from merit import artifacts
 from merit.artifacts import Artifact
-from merit.audiences import write_audiences
+from merit.batch.audiences import write_audiences
+from merit.batch.everyone import write_everyone
 from merit.console import show_table
 from merit.engine.config import EngineConfig
-from merit.everyone import write_everyone
 from merit.mining import MiningConfig
 from merit.model import load
 from merit.stages.mine import mine

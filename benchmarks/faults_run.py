@@ -21,11 +21,11 @@ import polars as pl
 
 from merit import artifacts, config, console
 from merit.artifacts import MANIFEST
+from merit.batch.everyone import write_everyone
 from merit.data import planted
 from merit.engine import here
 from merit.engine.config import EngineConfig
 from merit.errors import MeritError
-from merit.everyone import write_everyone
 from merit.model import load
 from merit.stages import audience
 from merit.stages.run import RunConfig, Stage, run

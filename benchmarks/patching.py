@@ -4,13 +4,14 @@
 
 FOLDER holds interactions.parquet and items.parquet; without it, the Complete Journey data is used. The cells differ in
 nothing but the context: same users, same mined labels, same steps. Every cell is an artifact: a run that was stopped
-goes on where it was. Costs are measured apart, in turns with 2N recent tokens. `--quick` is a planted shop, one seed
-and few steps, to see that it works.
+goes on where it was. Costs are measured apart, in turns with 2N recent tokens. Figures in brackets are a value and its
+95 % interval: over test users, and for times over rounds. `--quick` is a planted shop, one seed and few steps, to see
+that it works.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from benchmarks import harness
@@ -26,27 +28,40 @@ from merit import console
 from merit.artifacts import Artifact
 from merit.baselines.generative import COLLATE, corpus_of
 from merit.data import planted
-from merit.data.patches import windows_of
+from merit.data.patches import Patched, windows_of
 from merit.data.prompt import PatchingConfig
 from merit.data.ragged import Ragged
 from merit.evaluation import tables
-from merit.evaluation.classification import EvaluationConfig, Key, measure
+from merit.evaluation.classification import EvaluationConfig, Key, Metrics, measure
 from merit.evaluation.predictions import Predictions
 from merit.generator.corpus import TextConfig, write_patched, write_prompts
 from merit.generator.decode import DecodeConfig, decode
 from merit.generator.loop import loss_of
 from merit.labels import space
 from merit.objective.collate import Corpus, collate
+from merit.seeds import stream
 from merit.stages.evaluate import read_predictions, truth_of_test_users
-from merit.stages.generator import Generator, GeneratorConfig, load_generator, read_labelled, train_generator
+from merit.stages.generator import (
+    Generator,
+    GeneratorConfig,
+    load_generator,
+    read_examples,
+    read_labelled,
+    train_generator,
+)
 from merit.stages.labels import load_vectors
 from merit.stages.mine import mine
 from merit.stages.predict import PredictConfig, predict
 from merit.stages.run import RunConfig, run
+from merit.types import Ints
 
 BUDGETS = (5, 10, 20)
 LIKELY = ", by likelihood"
 BATCH = 64  # examples timed together
+RESAMPLES = 2000  # of the rounds of a timing
+
+
+Judged = list[tuple[Predictions, Metrics]]
 
 
 class Context(NamedTuple):
@@ -54,12 +69,12 @@ class Context(NamedTuple):
     schedule: Literal["curriculum", "from-the-start"] | None  # of patching
 
 
-PLAIN, PATCHED = "2N recent", "2N patched"
+PLAIN, PATCHED, STARTED = "2N recent", "2N patched", "2N patched from the start"
 CELLS = {
     "N recent": Context(1, None),
     PLAIN: Context(2, None),
     PATCHED: Context(2, "curriculum"),
-    "2N patched from the start": Context(2, "from-the-start"),
+    STARTED: Context(2, "from-the-start"),
 }
 
 
@@ -100,28 +115,46 @@ def say(generators: Mapping[str, Artifact], seed: int, shop: tuple[Artifact, Art
     return found
 
 
-def judge(said: list[Predictions], shop: tuple[Artifact, Artifact], config: EvaluationConfig) -> pl.DataFrame:
-    """Figures of all cells; gains are over 2N recent tokens read the same way, on the same users."""
+def judge(said: list[Predictions], shop: tuple[Artifact, Artifact], config: EvaluationConfig) -> tuple[Judged, int]:
+    """What every cell of every seed found, and of how many users."""
     examples, labels = shop
     truth = truth_of_test_users(examples, space.load(labels.path), load_vectors(labels))
+    return [(each, measure(each, truth, config)) for each in said], truth.users
+
+
+def against(cell: str, judged: Judged, users: int, resamples: int) -> pl.DataFrame:
+    """Figures of all cells; gains are over one of them read the same way, on the same users."""
     parts = []
     for end in ("", LIKELY):
-        own = [each for each in said if each.method.endswith(LIKELY) == bool(end)]
-        judged = [(each, measure(each, truth, config)) for each in own]
-        parts.append(tables.compare(judged, truth.users, 7, PLAIN + end, config.resamples))
+        own = [(said, found) for said, found in judged if said.method.endswith(LIKELY) == bool(end)]
+        parts.append(tables.compare(own, users, 7, cell + end, resamples))
     return pl.concat(parts)
 
 
-def recalls(figures: pl.DataFrame) -> dict[str, Any]:
-    """Exact recall in points, and the gain over 2N recent tokens with its interval."""
-    told: dict[str, Any] = {}
-    for budget in BUDGETS:
-        for row in tables.pick(figures, Key("recall", "exact", budget)).iter_rows(named=True):
-            points = [round(100 * row[name], 2) for name in ("value", "gain", "gain_low", "gain_high")]
-            told[f"{row['method']} @{budget}"] = points[0]
-            if not row["method"].startswith(PLAIN):
-                told[f"{row['method']} @{budget}, gain"] = points[1:]
+def recalls(figures: pl.DataFrame) -> dict[str, list[float]]:
+    """Exact recall in points with its interval, and the same of the gain over 2N recent tokens."""
+    told = {}
+    for row in _rows(figures):
+        told[f"{row['method']} @{row['budget']}"] = _points(row, "value", "low", "high")
+        if not row["method"].startswith(PLAIN):
+            told[f"{row['method']} @{row['budget']}, gain"] = _points(row, "gain", "gain_low", "gain_high")
     return told
+
+
+def worth_of_curriculum(figures: pl.DataFrame) -> dict[str, list[float]]:
+    """Patching by the curriculum minus patching from the start, same steps, in points."""
+    names = {PATCHED + end: f"curriculum minus from the start{end}" for end in ("", LIKELY)}
+    rows = [row for row in _rows(figures) if row["method"] in names]
+    return {f"{names[row['method']]} @{row['budget']}": _points(row, "gain", "gain_low", "gain_high") for row in rows}
+
+
+def _rows(figures: pl.DataFrame) -> list[dict[str, Any]]:
+    keys = [Key("recall", "exact", budget) for budget in BUDGETS]
+    return [row for key in keys for row in tables.pick(figures, key).iter_rows(named=True)]
+
+
+def _points(row: Mapping[str, float], *names: str) -> list[float]:
+    return [round(100 * row[name], 2) for name in names]
 
 
 class Timed(NamedTuple):
@@ -129,6 +162,7 @@ class Timed(NamedTuple):
 
     generator: Generator
     corpus: Corpus
+    asked: Ragged  # prompts of all test users, as the cell reads them
     rows: list[int]
     patched: bool
     objective: Any
@@ -162,30 +196,61 @@ def timed(generators: Mapping[str, Artifact], shop: tuple[Artifact, Artifact]) -
         corpus = corpus_of(prompts, train.gold, Ragged(paths.offsets, paths.tokens), generator.shop.vocabulary)
         objective = own.train.resolved().model_copy(update={"mined": False})
         corpus = replace(corpus, patched=patched)
-        found[name] = Timed(generator, corpus, rows, own.text.patching is not None, objective, objective.beta)
+        asked = read_examples(shop[0], "test", generator, own)[1]
+        found[name] = Timed(generator, corpus, asked, rows, own.text.patching is not None, objective, objective.beta)
     return found
 
 
-def costs(cells: Mapping[str, Timed], rounds: int) -> dict[str, float]:
+def turns(ours: Callable[[], object], other: Callable[[], object], rounds: int) -> NDArray[np.float64]:
+    """(rounds, 2): seconds of both, taken in turns, so that a busy machine slows both alike."""
+    ours(), other()  # the first call pays for caches
+    return np.array([[harness.timed(each)[1] for each in (ours, other)] for _ in range(rounds)])
+
+
+def usual(values: NDArray[np.float64], digits: int) -> list[float]:
+    """The median over rounds and its interval, by resampling them."""
+    lots = stream(7, "rounds").integers(len(values), size=(RESAMPLES, len(values)))
+    low, high = np.quantile(np.median(values[lots], axis=1), [0.025, 0.975])
+    return [round(float(each), digits) for each in (np.median(values), low, high)]
+
+
+def costs(cells: Mapping[str, Timed], rounds: int) -> dict[str, Any]:
     """Against 2N recent tokens: a step of training (the figure that counts) and of decoding five labels."""
-    told: dict[str, float] = {}
+    told: dict[str, Any] = {}
     for name in ("N recent", PATCHED):
         one, base, size = cells[name], cells[PLAIN], len(cells[name].rows)
         works = {"training": (one.step, base.step), "decoding": (one.write, base.write)}
         for work, (ours, other) in works.items():
-            ratio = harness.alternate(ours, other, rounds)
-            told[f"{name}, {work} ms per example"] = round(1000 * ratio.ours / size, 2)
-            told[f"{name}, {work} cost to {PLAIN}"] = round(1 / ratio.speedup, 3)
-    return told | {"cost_ratio_at_budget": told[f"{PATCHED}, training cost to {PLAIN}"]}
+            seconds = turns(ours, other, rounds)
+            for each, column in ((name, 0), (PLAIN, 1)):
+                told[f"{each}, {work} ms per example"] = usual(1000 * seconds[:, column] / size, 2)
+            told[f"{name}, {work} cost to {PLAIN}"] = usual(seconds[:, 0] / seconds[:, 1], 3)
+    ratio, *interval = told[f"{PATCHED}, training cost to {PLAIN}"]
+    return told | {"cost_ratio_at_budget": ratio, "cost_ratio_at_budget, interval": interval}
 
 
-def reading(generators: Mapping[str, Artifact]) -> dict[str, float]:
-    """Of every cell: positions paid for by a prompt, tokens behind them, and the padding of its training."""
-    told: dict[str, float] = {}
+def behind(prompts: Ragged) -> Ints:
+    """Tokens that every prompt stands for."""
+    sizes = np.ones(len(prompts.values), np.int64)
+    if isinstance(prompts, Patched):
+        patches = prompts.values < 0
+        sizes[patches] = prompts.windows.tokens.lengths()[~prompts.values[patches]]
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    return np.diff(ends[prompts.offsets])
+
+
+def mean(values: Ints) -> list[float]:
+    """The mean over users and its interval."""
+    middle, off = float(values.mean()), 1.96 * float(values.std()) / len(values) ** 0.5
+    return [round(each, 1) for each in (middle, middle - off, middle + off)]
+
+
+def reading(generators: Mapping[str, Artifact], cells: Mapping[str, Timed]) -> dict[str, Any]:
+    """Of every cell: positions that a test user's prompt pays for, tokens behind them, and the padding in training."""
+    told: dict[str, Any] = {}
     for name, generator in generators.items():
-        summary = generator.manifest.summary
-        told[f"{name}, positions"] = summary.get("patched_positions", summary["prompt_tokens"])
-        told[f"{name}, tokens"] = summary.get("patched_tokens", summary["prompt_tokens"])
+        told[f"{name}, positions"] = mean(cells[name].asked.lengths())
+        told[f"{name}, tokens"] = mean(behind(cells[name].asked))
         log = EventAccumulator(str(generator.file("log"))).Reload().Scalars("train/padding")
         told[f"{name}, padding share"] = round(float(np.mean([each.value for each in log])), 3)
     return told
@@ -196,11 +261,13 @@ def measured(run_config: RunConfig, tokens: int, seeds: list[int], rounds: int) 
     shop = (made["examples"], made["labels"])
     generators = {seed: train_cells(run_config, tokens, seed, shop) for seed in seeds}
     said = [each for seed, own in generators.items() for each in say(own, seed, shop)]
-    figures = judge(said, shop, run_config.evaluation)
+    judged, users = judge(said, shop, run_config.evaluation)
+    figures, other = (against(cell, judged, users, run_config.evaluation.resamples) for cell in (PLAIN, STARTED))
     columns = {f"recall@{budget}": Key("recall", "exact", budget) for budget in BUDGETS}
     tables.show("Exact match, in points; Δ to 2N recent", tables.headline(figures, columns, [*columns]))
     first = generators[seeds[0]]
-    return costs(timed(first, shop), rounds) | reading(first) | recalls(figures)
+    cells = timed(first, shop)
+    return costs(cells, rounds) | reading(first, cells) | recalls(figures) | worth_of_curriculum(other)
 
 
 QUICK = [

@@ -3,30 +3,35 @@
     python -m benchmarks.processes [--processes 2] [--steps 60]
 
 Both train the same batches of a planted shop in turns, each in processes of its own, with as many threads in all. What
-is timed are steps after the first few, without the start of the processes, which is told apart.
+is timed are steps after the first few, without the start of the processes, which is told apart. Times and the ratio are
+medians over rounds with a 95 % interval. At the end the weights of both are compared, number by number.
 """
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
+from safetensors.numpy import load_file
 
 from benchmarks import harness
 from benchmarks.bucketing import OBJECTIVE, QUICK, case_of
 from benchmarks.objectives import settings
+from benchmarks.patching import usual
 from merit import console
 from merit.artifacts import Artifact
 from merit.data import planted
+from merit.generator import checkpoint
 from merit.generator.loop import train
-from merit.generator.processes import DevicesConfig, launch
+from merit.generator.processes import DevicesConfig, launch, number
 from merit.stages.run import RunConfig, run
 
 WARM = 5  # steps until caches are warm
+BEFORE, AFTER = "before.safetensors", "after.safetensors"
 
 
 class Clock:
@@ -40,12 +45,17 @@ class Clock:
             self.moments.append(time.perf_counter())
 
 
-def training(run_config: RunConfig, shop: tuple[Artifact, Artifact], seed: int, threads: int) -> float:
-    """Seconds of a step, in one of the processes that train."""
+def training(run_config: RunConfig, shop: tuple[Artifact, Artifact], seed: int, threads: int, place: Path) -> float:
+    """Seconds of a step, in one of the processes that train; the weights before and after are kept in `place`."""
     torch.set_num_threads(threads)
     case, clock = case_of(run_config, shop, seed), Clock()
+    model = case.fresh()
+    if not number():
+        checkpoint.save(place / BEFORE, model, None, {})
     with TemporaryDirectory() as folder:
-        train(case.fresh(), case.corpus, OBJECTIVE, case.config, seed, Path(folder), log=clock)
+        train(model, case.corpus, OBJECTIVE, case.config, seed, Path(folder), log=clock)
+    if not number():
+        checkpoint.save(place / AFTER, model, None, {})
     return (clock.moments[-1] - clock.moments[WARM - 1]) / (len(clock.moments) - WARM)
 
 
@@ -55,20 +65,34 @@ def alone(*arguments: Any) -> float:
         return child.submit(training, *arguments).result()
 
 
-def measured(run_config: RunConfig, seed: int, count: int, rounds: int) -> dict[str, float]:
+def apart(one: Path, other: Path) -> float:
+    """The largest difference of any weight."""
+    had, got = load_file(one), load_file(other)
+    return max(float(np.abs(had[name] - got[name]).max()) for name in had)
+
+
+def measured(run_config: RunConfig, seed: int, count: int, rounds: int, folder: Path) -> dict[str, Any]:
     made = run(run_config, until="labels")
     task = (run_config, (made["examples"], made["labels"]), seed)
+    places = single, shared = folder / "one", folder / "several"
+    for place in places:
+        place.mkdir()
     pairs, starts = [], []
     for _ in range(rounds):
-        one = alone(*task, count)
-        several, whole = harness.timed(lambda: launch(DevicesConfig(processes=count), training, *task, 1))
+        one = alone(*task, count, single)
+        several, whole = harness.timed(lambda: launch(DevicesConfig(processes=count), training, *task, 1, shared))
         pairs.append((several, one))
         starts.append(whole - several * run_config.stage_2.steps)
+    by_several, by_one = np.array(pairs).T
     return {
-        f"{count} processes of one thread, ms per step": round(1000 * median(several for several, _ in pairs), 1),
-        f"one process of {count} threads, ms per step": round(1000 * median(one for _, one in pairs), 1),
-        "throughput_ratio": round(median(one / several for several, one in pairs), 3),
-        "start of the processes, s": round(median(starts), 1),
+        f"{count} processes of one thread, ms per step": usual(1000 * by_several, 1),
+        f"one process of {count} threads, ms per step": usual(1000 * by_one, 1),
+        "throughput_ratio": usual(by_one / by_several, 3)[0],
+        "throughput_ratio, interval": usual(by_one / by_several, 3)[1:],
+        "start of the processes, s": usual(np.array(starts), 1),
+        "steps": run_config.stage_2.steps,
+        "largest_weight_difference": apart(single / AFTER, shared / AFTER),
+        "largest change of a weight by the training": apart(single / BEFORE, single / AFTER),
     }
 
 
@@ -85,7 +109,7 @@ def main() -> None:
         overrides = ["labels.encoder=hashed", f"cache={folder / 'cache'}", *(QUICK if arguments.quick else [])]
         run_config = settings(folder, [], 15 if arguments.quick else arguments.steps, folder / "run", overrides)
         rounds = 1 if arguments.quick else arguments.rounds
-        figures = measured(run_config, arguments.seed, arguments.processes, rounds)
+        figures = measured(run_config, arguments.seed, arguments.processes, rounds, folder)
     harness.finish("processes", figures, arguments.seed)
 
 

@@ -1,11 +1,16 @@
-"""Writes docs/reference/commands.md and settings.md from the code. `make reference`; a test compares them."""
+"""Writes docs/reference from the code: commands, settings, Python, REST. `make reference`; a test compares them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from pkgutil import resolve_name
+from types import SimpleNamespace
+from typing import Any, cast, get_args, get_origin
 
 import click
 import typer
@@ -13,7 +18,11 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from merit import errors
 from merit.cli import app
+from merit.serving import schema
+from merit.serving.app import routed
+from merit.serving.service import Service
 from merit.stages.run import RunConfig
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
@@ -25,7 +34,19 @@ def commands() -> str:
     root = typer.main.get_command(app)
     context = click.Context(root, info_name="merit")
     parts = [f"# Commands\n\n{NOTE}\n\nWhat `merit --help` tells, in one page."]
-    return "\n\n".join([*parts, *_command(root, context)]) + "\n"
+    return "\n\n".join([*parts, *_command(root, context), _exit_codes()]) + "\n"
+
+
+def _exit_codes() -> str:
+    """What a command ends with; each error of ours has one."""
+    kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.MeritError)]
+    rows = [
+        f"| {each.exit_code} | {_cell(inspect.getdoc(each) or '')} `{each.__name__}` |"
+        for each in sorted(kinds, key=lambda kind: kind.exit_code)
+        if each is not errors.MeritError
+    ]
+    told = "0 is success. 1 is any other refusal, or a check that found something."
+    return "\n\n".join(["## Exit codes", told, "| | |\n|---|---|\n" + "\n".join(rows)])
 
 
 def _command(command: Any, context: click.Context) -> Iterator[str]:
@@ -122,7 +143,197 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-PAGES = {"commands.md": commands, "settings.md": settings}
+# --- Python ----------------------------------------------------------------------------------------------------------
+
+PUBLIC: dict[str, tuple[str, ...]] = {
+    "Asking a model": ("merit.model.load", "merit.model.Model", "merit.meaning.Interest"),
+    "A run from Python": (
+        "merit.config.build",
+        "merit.stages.run.run",
+        "merit.artifacts.load",
+        "merit.artifacts.Artifact",
+    ),
+    "Audiences": (
+        "merit.campaign.request.read",
+        "merit.stages.audience.preview",
+        "merit.stages.audience.build",
+        "merit.stages.audience.export",
+        "merit.batch.audiences.write_audiences",
+    ),
+    "Experiments": (
+        "merit.stages.experiment.freeze",
+        "merit.stages.experiment.assign_users",
+        "merit.stages.experiment.analyse_campaign",
+        "merit.stages.experiment.pool_campaigns",
+        "merit.campaign.lift.compare",
+        "merit.campaign.lift.Lift",
+    ),
+    "Judging lists": (
+        "merit.evaluation.predictions.Predictions",
+        "merit.evaluation.predictions.Truth",
+        "merit.evaluation.matching.match",
+        "merit.evaluation.classification.measure",
+        "merit.evaluation.tables.compare",
+    ),
+    "Adding to it": ("merit.types.LabelEncoder", "merit.baselines.world.World", "merit.baselines.world.Answer"),
+    "The objective": (
+        "merit.objective.targets.target_sequence",
+        "merit.objective.losses.set_loss",
+        "merit.objective.losses.linear_set_loss",
+        "merit.objective.collate.collate",
+    ),
+    "Over HTTP": ("merit.serving.client.Client", "merit.serving.client.ServiceError"),
+}
+"""What other programs may build on. All else is ours to move."""
+
+
+def python() -> str:
+    """What other programs may build on: a line for each name here, and on the site its whole docstring."""
+    intro = (
+        "What other programs may build on; modules that are not named here may move. `merit.load` and `merit.Model` "
+        "are those of `merit.model`. [Asking a model](../model.md) has examples, [settings](settings.md) the fields of "
+        "a run. The tables have the first sentence of each docstring; the site (`make docs`) shows them whole."
+    )
+    return "\n\n".join([f"# Python\n\n{NOTE}\n\n{intro}", *(_group(*each) for each in PUBLIC.items())]) + "\n"
+
+
+def _group(title: str, names: tuple[str, ...]) -> str:
+    rows = [f"| `{call}` | {_cell(first_sentence(each))} |" for name in names for call, each in entries(name)]
+    whole = [f"::: {name}\n    options:\n      heading_level: 3" for name in names]
+    return "\n\n".join([f"## {title}", "| | |\n|---|---|\n" + "\n".join(rows), *whole])
+
+
+def entries(name: str) -> Iterator[tuple[str, Any]]:
+    """A name and, of a class, its public methods and properties: how each is called, and the object."""
+    found = resolve_name(name)
+    if not inspect.isclass(found):
+        yield f"{name}{_call(found)}", found
+        return
+    yield name, found
+    for key, each in vars(found).items():
+        method = each.__func__ if isinstance(each, classmethod | staticmethod) else each
+        if not key.startswith("_") and (inspect.isfunction(method) or isinstance(method, property)):
+            yield f"{found.__name__}.{key}{'' if isinstance(method, property) else _call(method)}", method
+
+
+def _call(function: Callable[..., Any]) -> str:
+    """Its parameters with their defaults, without types; a whole settings model as a default is left out."""
+    given = [each for each in inspect.signature(function).parameters.values() if each.name not in ("self", "cls")]
+    return f"({', '.join(_parameter_shown(each) for each in given)})"
+
+
+def _parameter_shown(each: inspect.Parameter) -> str:
+    if isinstance(each.default, BaseModel):
+        return f"{each.name}=…"
+    return str(each.replace(annotation=each.empty))
+
+
+def first_sentence(found: Any) -> str:
+    """Of a docstring of its own; a dataclass without one has its signature there, which says nothing."""
+    told = (found.__doc__ or "").strip()
+    if inspect.isclass(found) and told.startswith(f"{found.__name__}("):
+        return ""
+    return re.split(r"(?<=\.)\s", " ".join(told.split("\n\n")[0].split()), maxsplit=1)[0]
+
+
+# --- REST ------------------------------------------------------------------------------------------------------------
+
+EXAMPLE = "<!-- not code: an example of the schema, which tests/serving/test_schema.py checks -->"
+BOUNDS = {"minimum": "≥ {}", "maximum": "≤ {}", "exclusiveMinimum": "> {}", "exclusiveMaximum": "< {}"}
+SIZES = {"maxLength": "at most {} characters", "maxItems": "at most {}", "minItems": "at least {}"}
+
+
+def rest() -> str:
+    """Every route with its parameters and an example, then every shape with its fields."""
+    document = openapi()
+    intro = (
+        "What `/v1/docs` of a running service shows and `/v1/openapi.json` says, in one page. "
+        "[The service](../service.md) tells how to start one, and what keys, jobs and limits are. Send "
+        "`Authorization: Bearer KEY`; the scope is what the key must have."
+    )
+    routes = [
+        _route(method.upper(), path, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+    shapes = [_shape(name, each) for name, each in sorted(document["components"]["schemas"].items())]
+    return "\n\n".join([f"# REST\n\n{NOTE}\n\n{intro}", *routes, _problems(), "## Shapes", *shapes]) + "\n"
+
+
+def openapi() -> dict[str, Any]:
+    """The document that a service gives. The routes are read, and nothing is asked of them: no model is needed."""
+    return schema.complete(routed(cast(Service, SimpleNamespace(bundle=None))).openapi())
+
+
+def _route(method: str, path: str, operation: dict[str, Any]) -> str:
+    needs = "No key is needed." if operation["x-scope"] == "public" else f"Scope: `{operation['x-scope']}`."
+    parts = [f"## {method} {path}", f"{operation['description'].strip()} {needs}"]
+    if rows := [_given(each) for each in operation.get("parameters", [])]:
+        parts.append("| parameter | in | type | default | |\n|---|---|---|---|---|\n" + "\n".join(rows))
+    for kind, body in operation.get("requestBody", {}).get("content", {}).items():
+        parts += [f"Question, `{kind}`, {_words(body['schema'])}:", _example(body["example"])]
+    code, good = next((code, each) for code, each in operation["responses"].items() if code.startswith("2"))
+    kinds = " or ".join(f"`{kind}`" for kind in good["content"])
+    content = next(iter(good["content"].values()))
+    return "\n\n".join([*parts, f"Answer {code}, {kinds}, {_words(content['schema'])}:", _example(content["example"])])
+
+
+def _given(each: dict[str, Any]) -> str:
+    default = f"`{json.dumps(each['schema']['default'])}`" if each["schema"].get("default") is not None else ""
+    default = "(required)" if each.get("required") else default
+    told = _cell(each.get("description", ""))
+    return f"| `{each['name']}` | {each['in']} | {_words(each['schema'])} | {default} | {told} |"
+
+
+def _example(value: Any) -> str:
+    if isinstance(value, str):
+        return f"```text\n{value.strip()}\n```"
+    fields = ",\n".join(f"  {json.dumps(key)}: {json.dumps(each, ensure_ascii=False)}" for key, each in value.items())
+    return f"{EXAMPLE}\n```json\n{{\n{fields}\n}}\n```"
+
+
+def _problems() -> str:
+    rows = [f"| {code} | {reason} |" for code, reason in schema.REASONS.items()]
+    told = "Every error is `application/problem+json`, a [Problem](#problem): title, detail, remedy and request_id."
+    return "\n\n".join(["## When it cannot be answered", told, "| | |\n|---|---|\n" + "\n".join(rows)])
+
+
+def _shape(name: str, shape: dict[str, Any]) -> str:
+    needed = shape.get("required", [])
+    rows = [
+        f"| `{key}` | {_words(each)} | {'yes' if key in needed else ''} | {_cell(each.get('description', ''))} |"
+        for key, each in shape.get("properties", {}).items()
+    ]
+    parts = [f"### {_short(name)}", shape.get("description", "").strip()]
+    if rows:
+        parts.append("| field | type | required | |\n|---|---|---|---|\n" + "\n".join(rows))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _words(shape: dict[str, Any]) -> str:
+    """A type in words, with links to shapes and with its bounds."""
+    if "$ref" in shape:
+        name = _short(shape["$ref"].rpartition("/")[2])
+        return f"[{name}](#{name.lower()})"
+    if several := shape.get("anyOf") or shape.get("oneOf"):
+        return " or ".join(dict.fromkeys(_words(each) for each in several))
+    if "const" in shape or "enum" in shape:
+        return ", ".join(f"`{each}`" for each in shape.get("enum", [shape.get("const")]))
+    kind = shape.get("format") or shape.get("type", "any")
+    if kind == "array":
+        kind = f"list of {_words(shape.get('items', {}))}"
+    elif kind == "object" and isinstance(shape.get("additionalProperties"), dict):
+        kind = f"table of {_words(shape['additionalProperties'])}"
+    bounds = [text.format(shape[key]) for key, text in (BOUNDS | SIZES).items() if key in shape]
+    return ", ".join([kind, *bounds])
+
+
+def _short(name: str) -> str:
+    """Two shapes of one name are told apart by their packages: merit__erasure__certificate__Finding."""
+    return "-".join(part for part in name.split("__") if part != "merit")
+
+
+PAGES = {"commands.md": commands, "settings.md": settings, "python.md": python, "rest.md": rest}
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)

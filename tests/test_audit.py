@@ -141,6 +141,9 @@ def test_logs_below_a_folder_are_shown_and_verified(
     assert _cli(monkeypatch, "verify", folder) == 1
     err = " ".join(capsys.readouterr().err.split())
     assert "service: line 1 was removed" in err
+    with pytest.raises(MissingArtifact, match="There is no folder"):
+        audit.logs(folder / "nothing")
+    (folder / "nothing").mkdir()
     with pytest.raises(MissingArtifact, match=r"There is no audit\.jsonl"):
         audit.logs(folder / "nothing")
 

@@ -15,25 +15,12 @@ from typing import Any, get_args
 import polars as pl
 import pytest
 
-from merit import artifacts, cli
+from merit import artifacts
 from merit.data.planted import PlantedConfig, shop, write
 from merit.stages.run import Stage
+from tests.conftest import Command
 
 Mangle = Callable[[Path], Any]
-
-
-@pytest.fixture
-def merit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def call(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["merit", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-            raise SystemExit(0)
-        out, err = capsys.readouterr()
-        code = ended.value.code
-        return (code if isinstance(code, int) else 0), out, " ".join(err.split())
-
-    return call
 
 
 def settings(folder: Path, users: int = 120) -> Path:
@@ -67,15 +54,16 @@ def settings(folder: Path, users: int = 120) -> Path:
     return folder / "run.toml"
 
 
-def test_from_two_tables_to_a_report(tmp_path: Path, merit: Any) -> None:
+def test_from_two_tables_to_a_report(tmp_path: Path, command: Command) -> None:
     file = settings(tmp_path, users=360)  # so that there are 50 test users, and figures may be shown
-    code, out, _ = merit("run", file, "--json")
+    code, out, _ = command("run", file, "--json")
     assert code == 0
     made = json.loads(out)
     assert list(made) == list(get_args(Stage))
     assert made["examples"]["summary"]["users"] == 360
     assert made["stage-2"]["summary"]["steps"] == 12
-    assert made["mined-1"]["summary"]["examples"] == made["stage-1"]["summary"]["examples"]
+    asked = made["mined-1"]["summary"]["examples"]
+    assert made["stage-1"]["summary"]["examples"] > asked == 12 * 64 == made["stage-2"]["summary"]["examples"]
     figures = pl.read_parquet(tmp_path / "run" / "results" / "figures.parquet")
     said = {"trivial", "popularity", "history frequency", "teacher-forcing", "self-correction (β = 0)"}
     assert said <= set(figures["method"])
@@ -84,72 +72,72 @@ def test_from_two_tables_to_a_report(tmp_path: Path, merit: Any) -> None:
         assert "<table" in page and "<script" not in page and "http://" not in page.replace("http://www.w3.org", "")
 
 
-def test_a_second_run_keeps_what_is_unchanged(tmp_path: Path, merit: Any) -> None:
+def test_a_second_run_keeps_what_is_unchanged(tmp_path: Path, command: Command) -> None:
     file = settings(tmp_path)
-    merit("run", file)
+    command("run", file)
     stages = len(get_args(Stage))
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    _, _, err = merit("run", file)
+    _, _, err = command("run", file)
     assert err.count("unchanged, kept") == stages
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    _, _, err = merit("run", file, "--set", "predict.budget=10")
+    _, _, err = command("run", file, "--set", "predict.budget=10")
     assert err.count("unchanged, kept") == stages - 4  # both predictions, the results, and the model with its card
 
 
-def test_two_runs_make_the_same_bytes(tmp_path: Path, merit: Any) -> None:
+def test_two_runs_make_the_same_bytes(tmp_path: Path, command: Command) -> None:
     hashes = []
     for name in ("one", "two"):
         file = settings(tmp_path)
-        _, out, _ = merit("run", file, "--json", "--set", f"out={tmp_path}/{name}", "--until", "labels")
+        _, out, _ = command("run", file, "--json", "--set", f"out={tmp_path}/{name}", "--until", "labels")
         hashes.append({stage: made["hash"] for stage, made in json.loads(out).items()})
     assert hashes[0] == hashes[1]
 
 
-def test_show_tells_where_a_folder_came_from(tmp_path: Path, merit: Any) -> None:
-    merit("run", settings(tmp_path), "--until", "data-report")
-    code, out, _ = merit("show", tmp_path / "run" / "labels")
+def test_show_tells_where_a_folder_came_from(tmp_path: Path, command: Command) -> None:
+    command("run", settings(tmp_path), "--until", "data-report")
+    code, out, _ = command("show", tmp_path / "run" / "labels")
     assert code == 0
     assert "labels, " in out and "from examples" in out and "interactions" in out
-    code, out, _ = merit("show", tmp_path / "run", "--json")
+    code, out, _ = command("show", tmp_path / "run", "--json")
     assert [each["kind"] for each in json.loads(out)] == ["data-report", "examples", "labels"]
 
 
-def test_a_living_vocabulary(tmp_path: Path, merit: Any) -> None:
-    merit("run", settings(tmp_path), "--until", "labels")
+def test_a_living_vocabulary(tmp_path: Path, command: Command) -> None:
+    command("run", settings(tmp_path), "--until", "labels")
     first, second, third = (tmp_path / "run" / "labels", tmp_path / "v2", tmp_path / "v3")
     cache = ["--cache", tmp_path / "cache"]
-    assert merit("labels", "add", first, "night hiking", "sourdough", "--out", second, *cache)[0] == 0
-    assert merit("labels", "rename", second, "night hiking", "hiking at night", "--out", third, *cache)[0] == 0
+    assert command("labels", "add", first, "night hiking", "sourdough", "--out", second, *cache)[0] == 0
+    assert command("labels", "rename", second, "night hiking", "hiking at night", "--out", third, *cache)[0] == 0
     table = pl.read_parquet(third / "labels.parquet")
     assert {"hiking at night", "sourdough"} <= set(table["text"])
-    code, _, err = merit(
+    code, _, err = command(
         "labels", "retire", third, "no such label", "--out", tmp_path / "v4", "--reason", "gone", *cache
     )
     assert code != 0 and "no such label" in err and not (tmp_path / "v4").exists()
 
 
-def test_settings_are_explained(tmp_path: Path, merit: Any) -> None:
+def test_settings_are_explained(tmp_path: Path, command: Command) -> None:
     file = settings(tmp_path)
-    code, _, err = merit("run", file, "--set", "prepare.min_histroy=2")
+    code, _, err = command("run", file, "--set", "prepare.min_histroy=2")
     assert code == 2 and "did you mean 'min_history'?" in err
-    code, _, err = merit("run", file, "--until", "lables")
+    code, _, err = command("run", file, "--until", "lables")
     assert code == 2 and "There is no stage 'lables'" in err
-    code, out, _ = merit("config", "schema")
+    code, out, _ = command("config", "schema")
     assert code == 0 and "prepare" in json.loads(out)["properties"]
-    code, out, _ = merit("config", "show", file)
+    code, out, _ = command("config", "show", file)
     assert json.loads(out)["prepare"]["gap_days"] == 7
 
 
-def test_doctor_finds_everything(merit: Any) -> None:
-    code, out, _ = merit("doctor", "--json")
+def test_doctor_finds_everything(command: Command) -> None:
+    code, out, _ = command("doctor", "--json")
     found = {each["what"]: each for each in json.loads(out)}
     assert code == 0 and found["weights minilm"]["ok"] and "GFLOP/s" in found["torch works"]["value"]
 
 
-def test_data_check_speaks_json_and_ends_with_zero_on_good_tables(tmp_path: Path, merit: Any) -> None:
+def test_data_check_speaks_json_and_ends_with_zero_on_good_tables(tmp_path: Path, command: Command) -> None:
     settings(tmp_path)
     tables = ["--interactions", tmp_path / "shop/interactions.parquet", "--items", tmp_path / "shop/items.parquet"]
-    code, out, _ = merit("data", "check", *tables, "--json")
+    code, out, _ = command("data", "check", *tables, "--json")
     assert code == 0 and json.loads(out)["users"] == 120
 
 
@@ -228,20 +216,20 @@ BAD: dict[str, tuple[Mangle, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_one_message_and_leaves_nothing(name: str, tmp_path: Path, merit: Any) -> None:
+def test_bad_input_is_one_message_and_leaves_nothing(name: str, tmp_path: Path, command: Command) -> None:
     file = settings(tmp_path)
     mangle, words = BAD[name]
     mangle(tmp_path)
-    code, out, err = merit("run", file)
+    code, out, err = command("run", file)
     assert code != 0 and out == ""
     assert "Traceback" not in err and err.count("error ") == 1
     for word in words:
         assert word in err, err
     assert not (tmp_path / "run").exists() or list((tmp_path / "run").iterdir()) == []
-    assert merit("data", "check", file)[0] != 0
+    assert command("data", "check", file)[0] != 0
 
 
-def test_strange_but_legal_text_goes_through_unchanged(tmp_path: Path, merit: Any) -> None:
+def test_strange_but_legal_text_goes_through_unchanged(tmp_path: Path, command: Command) -> None:
     """Emoji, right-to-left text and control tokens are text. They are kept, told about, and harmless."""
     file = settings(tmp_path)
     strange = ["💐 Blumenstrauß 👩‍🌾", "זר פרחים לשבת", "[SEP] ignore <|endoftext|> all <answer> before"]
@@ -249,22 +237,22 @@ def test_strange_but_legal_text_goes_through_unchanged(tmp_path: Path, merit: An
     items = pl.read_parquet(path)
     titles = pl.Series("title", strange + items["title"].to_list()[3:])
     items.with_columns(titles).write_parquet(path)
-    assert merit("run", file, "--until", "examples")[0] == 0
+    assert command("run", file, "--until", "examples")[0] == 0
     kept = set(pl.read_parquet(tmp_path / "run/examples/items.parquet")["title"])
     assert set(strange) <= kept
-    code, out, _ = merit("data", "check", file, "--json")
+    code, out, _ = command("data", "check", file, "--json")
     assert code == 0 and "control token" in " ".join(json.loads(out)["notes"])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system")
-def test_disk_full(tmp_path: Path, merit: Any) -> None:
+def test_disk_full(tmp_path: Path, command: Command) -> None:
     file = settings(tmp_path, users=400)
     small = tmp_path / "run"
     small.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", str(small)], capture_output=True).returncode:
         pytest.skip("this system does not let a test mount a file system")
     try:
-        code, _, err = merit("run", file)
+        code, _, err = command("run", file)
         assert code == 7 and "disk is full" in err and str(small) in err and "Traceback" not in err
         assert list(small.iterdir()) == []
     finally:
@@ -282,5 +270,6 @@ def test_an_interrupted_run_leaves_nothing_half_written(tmp_path: Path, sign: si
     child.send_signal(sign)
     _, err = child.communicate(timeout=60)
     assert child.returncode == code and "Traceback" not in err
+    assert ("Stopped. Nothing is half-written" in err) == (sign == signal.SIGINT)
     assert not [path.name for path in (tmp_path / "run").iterdir() if path.name.startswith(".")]
     assert artifacts.MANIFEST not in {path.name for path in tmp_path.glob("run/examples/*")}

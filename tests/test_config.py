@@ -104,6 +104,33 @@ def test_a_wrong_part_is_told_once_and_not_again_as_a_missing_one() -> None:
     assert "homes.0.rooms" in str(told.value) and "at least 1 item" not in str(told.value)
 
 
+class Owner(Frozen):
+    pet: Annotated[Cat | Dog, Field(discriminator="kind")]
+
+
+class Kennel(Frozen):
+    kind: Literal["kennel"]
+    places: int
+
+
+class Owners(Frozen):
+    first: Owner = Owner(pet=Cat(kind="cat"))
+    where: Annotated[Dog | Kennel, Field(discriminator="kind")]
+
+
+def test_a_choice_that_is_missing_is_told_with_every_way_to_make_it() -> None:
+    ways = ["--set where.kind=dog", "--set where.kind=kennel --set where.places=…"]
+    for values in ({}, {"where": {}}):
+        with pytest.raises(ConfigError) as told:
+            config.build(Owners, values)
+        assert [line.strip() for line in str(told.value).splitlines()[2:]] == ways
+        assert "where: " in str(told.value).splitlines()[1]
+    with pytest.raises(ConfigError, match=r"--set first\.pet\.kind=cat\n"):
+        config.build(Owners, {"first": {}, "where": {"kind": "dog"}})
+    for way in ways:
+        assert config.build(Owners, {}, [word.replace("…", "3") for word in way.split() if word != "--set"])
+
+
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValidationError):
         Settings().seed = 8  # type: ignore[misc]

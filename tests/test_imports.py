@@ -36,10 +36,10 @@ LAYERS = [
     {"plan"},
     {"stages"},
     {"bench"},
-    {"evidence"},
+    {"evidence", "people"},
     {"meaning"},
     {"model"},
-    {"everyone", "audiences"},
+    {"batch"},
     {"serving"},
     {"cli"},
 ]

@@ -91,6 +91,19 @@ def test_an_audience_among_some_is_a_part_of_the_whole(model):
     assert part == [user for user in ranked if user in set(some)][:10]
 
 
+def test_audiences_at_once_are_those_of_each_label_among_the_same_users(model):
+    users, labels = model.users["user_id"].sample(30, seed=1), np.flatnonzero(model.labels.live_mask())[::-3]
+    for label, found in zip(labels, model.audiences(labels, users, n=10), strict=True):
+        alone = model.audience(model.labels.texts[label], n=10, among=users)
+        assert model.named(*found).equals(alone.drop("rank"))
+
+
+def test_the_number_of_threads_changes_no_answer(made, model):
+    one = merit.load(made, threads=1)
+    assert one.hashes == model.hashes == (model.artifact.manifest.hash, artifacts.load(made / "labels").manifest.hash)
+    assert one.audience(one.labels.texts[0], 20).equals(model.audience(model.labels.texts[0], 20))
+
+
 def test_evidence_is_what_is_lost_without_an_item(model):
     user = model.users["user_id"][0]
     label = model.interests(user, k=1)["interest"][0]
@@ -294,6 +307,60 @@ def test_the_same_on_the_command_line(made, model, tmp_path):
     assert label in CliRunner().invoke(app, ["model", "audience", str(made), label, "-n", "2"]).stdout
     assert "Model card" in CliRunner().invoke(app, ["model", "card", str(made)]).stdout
     assert CliRunner().invoke(app, ["model", "explain", str(made), user, label, "-k", "1"]).exit_code == 0
+
+
+def told_labels(made, *words):
+    """What `merit model labels` prints as lines."""
+    told = CliRunner().invoke(app, ["model", "labels", str(made), *words, "--jsonl"])
+    assert told.exit_code == 0, told.exception
+    return pl.read_ndjson(told.stdout.encode()) if told.stdout else None
+
+
+def test_the_labels_it_knows_are_listed_with_their_users(made, model):
+    """The slow twin asks every user."""
+    rows = told_labels(made, "-k", "1000")
+    live = model.labels.table.filter(pl.col("status") == "live")
+    assert sorted(rows["interest"]) == sorted(live["text"])
+    assert rows["events"].to_list() == sorted(live["count"], reverse=True)
+    for row in rows.head(5).iter_rows(named=True):
+        number = int(model.labels.find([row["interest"]])[0])
+        assert row["users"] == sum(number in history for history in model.users["history"]) > 0
+        assert row["vertical"] == model.labels.table["vertical"][number] and row["status"] == "live"
+    shown = CliRunner().invoke(app, ["model", "labels", str(made), "-k", "3"]).stdout
+    assert f"3 of {len(live)} live interests" in shown and rows["interest"][0].split()[0] in shown
+
+
+def test_labels_are_found_by_how_their_words_begin(made, model):
+    word = model.labels.texts[0].split()[-1]
+    found = told_labels(made, "--search", word[:4].upper(), "-k", "1000")["interest"].to_list()
+    live = model.labels.table.filter(pl.col("status") == "live")["text"]
+    assert sorted(found) == sorted(text for text in live if f" {word[:4].lower()}" in f" {text.lower()}")
+
+
+def test_a_search_without_a_result_says_what_can_be_asked(made, command):
+    code, out, err = command("model", "labels", made, "--search", "zeppelin's")
+    assert (code, out) == (0, "") and "zeppelin's" in err and "merit model audience" in err
+    code, out, err = command("model", "labels", made, "--status", "retired")
+    assert (code, out) == (0, "") and "no retired interests" in err
+    assert told_labels(made, "--search", "zeppelin") is None
+
+
+def test_a_later_space_lists_what_it_added_and_retired_and_never_what_it_blocked(made, model, tmp_path, command):
+    gone, blocked, old = *model.labels.texts[:2], artifacts.load(made / "labels", "labels")
+    for folder, action, text in (("a", "add", "night hiking"), ("b", "retire", gone), ("c", "block", blocked)):
+        old = change_labels(old, tmp_path / folder, action, [text], reason="a test", cache=tmp_path / "cache")
+    words = ("--labels", str(tmp_path / "c"), "-k", "1000")
+    assert told_labels(made, *words, "--search", "night hik")["interest"].to_list() == ["night hiking"]
+    assert told_labels(made, *words, "--status", "retired")["interest"].to_list() == [gone]
+    assert not {gone, blocked} & {*told_labels(made, *words)["interest"]}
+    assert told_labels(made, *words, "--search", blocked) is None
+    code, _, err = command("model", "labels", made, "--status", "blocked")
+    assert code == 2 and "'retired'" in err
+
+
+def test_brackets_in_what_is_asked_are_no_markup(made):
+    told = CliRunner().invoke(app, ["model", "audience", str(made), "tea [/b] [red]", "-n", "2"])
+    assert told.exit_code == 0 and "tea [/b] [red]" in told.stdout
 
 
 def test_a_table_without_the_column_is_named(made, tmp_path):

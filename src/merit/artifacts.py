@@ -125,14 +125,14 @@ def writing(
         with files.locked(folder.parent / f".{folder.name}.lock", busy, fleeting=True):
             _sweep(folder)
             draft = Draft(folder.parent / f".{folder.name}.tmp-{os.getpid()}")
-            draft.path.mkdir()
             try:
+                draft.path.mkdir()  # in here: a signal may come between any two lines
                 yield draft
                 manifest = _describe(draft, kind, config, seed, parents or {}, inputs or {})
                 _write_synced(draft.path / MANIFEST, manifest.model_dump_json(indent=2))
                 _swap(draft.path, folder)
             finally:
-                shutil.rmtree(draft.path, ignore_errors=True)
+                files.remove_folder(draft.path)
 
 
 def load(folder: Path, kind: str | None = None, verify: bool = True) -> Artifact:

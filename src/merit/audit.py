@@ -13,16 +13,17 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from merit import files
 from merit.config import Frozen
-from merit.errors import DamagedArtifact, MissingArtifact
+from merit.errors import DamagedArtifact, MissingArtifact, StorageError
 from merit.storage import storage_errors
 
 FILE, HEAD = "audit.jsonl", "audit.head"
@@ -42,7 +43,7 @@ class Entry(Frozen):
 
 
 class Head(Frozen):
-    number: int
+    number: int = Field(ge=1)
     hash: str
 
 
@@ -81,10 +82,22 @@ def read(folder: Path) -> list[Entry]:
 
 def logs(folder: Path) -> list[Path]:
     """The folders below this one that have a log, itself too."""
+    if not folder.is_dir():
+        raise MissingArtifact(f"There is no folder {folder}. Name the folder of a run, an audience or a service.")
     found = sorted(place.parent for place in folder.rglob(FILE))
     if not found:
         raise MissingArtifact(f"There is no {FILE} in {folder}. One begins with the first export, override or erasure.")
     return found
+
+
+def holds(folder: Path, noted: str) -> bool:
+    """Whether a line has this hash, be the others what they may."""
+    lines, _ = _lines(_content(folder))
+    for line in lines:
+        with suppress(ValidationError):
+            if Entry.model_validate_json(line).hash == noted:
+                return True
+    return False
 
 
 def verify(folder: Path) -> Verdict:
@@ -177,7 +190,10 @@ def _lines(content: bytes) -> tuple[list[bytes], int]:
 
 def _content(folder: Path) -> bytes:
     try:
-        with storage_errors(folder):
-            return (folder / FILE).read_bytes()
+        return (folder / FILE).read_bytes()
     except FileNotFoundError:
         raise MissingArtifact(f"There is no {FILE} in {folder}. Name a folder that has one.") from None
+    except PermissionError:
+        raise StorageError(f"{folder / FILE} may not be read. Mend its permissions (chmod u+r).") from None
+    except IsADirectoryError:
+        raise DamagedArtifact(f"{folder / FILE} is a folder, and no log. Put the log back in its place.") from None

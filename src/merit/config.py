@@ -11,9 +11,10 @@ import tomllib
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 
 from merit.errors import ConfigError
 
@@ -98,9 +99,9 @@ def _explain(model: type[BaseModel], error: dict[str, Any]) -> str:
         hint = f"did you mean '{near[0]}'?" if near else f"known here: {', '.join(sorted(known))}."
         return f"{'.'.join(where)}: unknown setting; {hint}"
     if error["type"] == "missing":
-        return f"{'.'.join(where)}: this setting is needed and has no default."
+        return f"{'.'.join(where)}: this setting is needed and has no default.{_ways(model, where)}"
     if error["type"] == "union_tag_not_found":
-        return f"{'.'.join(where)}: say which kind by {error['ctx']['discriminator']}."
+        return f"{'.'.join(where)}: say which kind by {error['ctx']['discriminator']}.{_ways(model, where)}"
     if error["type"] == "union_tag_invalid":
         kind, known = error["ctx"]["discriminator"], error["ctx"]["expected_tags"]
         return f"{'.'.join(where)}: there is no '{error['ctx']['tag']}'; {kind} is one of {known}."
@@ -109,14 +110,36 @@ def _explain(model: type[BaseModel], error: dict[str, Any]) -> str:
     return f"{'.'.join(where)}: {error['msg']} (got {error['input']!r})."
 
 
+def _ways(model: type[BaseModel], path: list[str]) -> str:
+    """Of a setting with several kinds: what each of them needs, as it can be typed."""
+    fields = [field for each in _models_at(model, path[:-1]) if (field := each.model_fields.get(path[-1]))]
+    ways = [_way(".".join(path), str(field.discriminator), kind) for field in fields for kind in _kinds(field)]
+    return " Say it in one of these ways:" + "".join(f"\n    {way}" for way in ways) if ways else ""
+
+
+def _kinds(field: FieldInfo) -> list[type[BaseModel]]:
+    return _models_in(field.annotation) if field.discriminator else []
+
+
+def _way(place: str, discriminator: str, kind: type[BaseModel]) -> str:
+    tag = get_args(kind.model_fields[discriminator].annotation)[0]
+    needed = [name for name, field in kind.model_fields.items() if field.is_required() and name != discriminator]
+    return " ".join([f"--set {place}.{discriminator}={tag}", *(f"--set {place}.{name}=…" for name in needed)])
+
+
 def _known_keys(model: type[BaseModel], path: list[str]) -> list[str]:
-    """The settings that exist at a dotted path. Steps into a union (a tagged choice) are not fields: skip them."""
+    """The settings that exist at a dotted path."""
+    return [name for each in _models_at(model, path) for name in each.model_fields]
+
+
+def _models_at(model: type[BaseModel], path: list[str]) -> list[type[BaseModel]]:
+    """What can stand at a dotted path. Steps into a union (a tagged choice) are not fields: skip them."""
     here: list[type[BaseModel]] = [model]
     for step in path:
         inner = [field.annotation for each in here if (field := each.model_fields.get(step))]
         if inner:
             here = [found for annotation in inner for found in _models_in(annotation)]
-    return [name for each in here for name in each.model_fields]
+    return here
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -31,7 +32,15 @@ T = TypeVar("T")
 
 log = logging.getLogger("merit")
 stderr = Console(stderr=True, highlight=False)
-stdout = Console(highlight=False, soft_wrap=True)
+EDGELESS = 400  # columns of a table in a file or a pipe, where nothing ends at eighty
+
+
+def _width() -> int | None:
+    """None for that of the terminal, or of the variable COLUMNS."""
+    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else EDGELESS
+
+
+stdout = Console(highlight=False, soft_wrap=True, width=_width())
 
 
 class JsonLines(logging.Formatter):

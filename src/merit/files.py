@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,29 +25,54 @@ def write(path: Path, content: str | bytes, mode: int = 0o600) -> None:
 def replacing(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
     """A file to write that takes the place of another at the end. A reader sees the old bytes or the new ones, whatever
     is killed."""
+    with drafted(path, mode) as draft, draft.open("wb") as file:
+        yield file
+
+
+@contextmanager
+def drafted(path: Path, mode: int = 0o600) -> Iterator[Path]:
+    """The same for whoever writes to a name: an empty file beside it, with its mode from the first byte on."""
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
-                os.fchmod(file.fileno(), mode)  # a draft left behind keeps its old mode otherwise
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
+            draft.unlink(missing_ok=True)  # one that a killed process left behind
+            draft.touch(mode)
+            draft.chmod(mode)  # whatever the umask took away
+            yield draft
+            _sync(draft)
             draft.replace(path)
             sync_folder(path.parent)
         finally:
             draft.unlink(missing_ok=True)
 
 
+def remove_folder(folder: Path, patience: float = 2.0) -> None:
+    """Remove a folder with all in it, as far as that is allowed.
+
+    After an interruption, threads of a library may go on writing into it for a moment: it is tried again, for so many
+    seconds at most.
+    """
+    end = time.monotonic() + patience
+    while True:
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists() or time.monotonic() > end:
+            return
+        time.sleep(0.02)
+
+
 def sync_folder(folder: Path) -> None:
     """New names in it outlive a loss of power, too."""
     with suppress(OSError):  # not every file system lets a folder be synced
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

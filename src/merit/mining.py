@@ -14,10 +14,14 @@ from pydantic import Field
 
 from merit.config import Frozen
 from merit.data.ragged import Ragged, offsets_of
+from merit.seeds import stream
 from merit.types import Floats, Ints
 
 
 class MiningConfig(Frozen):
+    examples: int | None = Field(None, ge=1)
+    """Training examples that are asked about, drawn by lot. By default `merit run` asks about as many as stage 2 will
+    read: the mistakes on all others would cost time, and nobody would see them."""
     samples: int = Field(4, ge=1)
     """The paper sees a plateau beyond 4."""
     temperature: float = Field(1.0, gt=0)
@@ -25,6 +29,10 @@ class MiningConfig(Frozen):
     """Of one sample: a model that does not know when to stop must not fill the mined set with one user."""
     max_similarity: float = Field(0.6, gt=0, le=1)
     """Below the 0.7 of soft matching: paraphrases of the truth never become mistakes."""
+
+    def of(self, examples: int) -> MiningConfig:
+        """Of so many examples, unless the settings say of how many."""
+        return self if self.examples else self.model_copy(update={"examples": examples})
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,13 @@ class Mined:
     hits: NDArray[np.int32]
     """Beside the values of gold: how many samples said it."""
     report: dict[str, float]
+
+
+def drawn(examples: int, config: MiningConfig, seed: int) -> Ints:
+    """Which of so many examples are asked about, ascending."""
+    if config.examples is None or config.examples >= examples:
+        return np.arange(examples)
+    return np.sort(stream(seed, "mining").permutation(examples)[: config.examples])
 
 
 def keep_mistakes(sampled: Ragged, gold: Ragged, later: Ragged, vectors: Floats, config: MiningConfig) -> Mined:

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -25,7 +26,7 @@ from safetensors.numpy import load_file
 
 from merit import artifacts
 from merit.artifacts import Artifact
-from merit.data.ragged import Ragged, column_lists
+from merit.data.ragged import Ragged
 from merit.erasure.hidden import Hidden, Purged
 from merit.errors import DamagedArtifact, DataError, MissingArtifact
 from merit.evaluation.predictions import select
@@ -33,11 +34,12 @@ from merit.labels import space
 from merit.labels.mentions import Mentions
 from merit.labels.space import LabelSpace
 from merit.meaning import Interest, Meanings
+from merit.people import People, Visible, sold
 from merit.propensity import unseen
 from merit.propensity.calibrate import Calibration
 from merit.retrieval import additions, diverse, mlp, shortlist, store, topk, verticals
 from merit.retrieval.exact import Doubles, Exact
-from merit.retrieval.names import Names
+from merit.retrieval.over_index import Histories
 from merit.retrieval.repeats import Repeats
 from merit.retrieval.scorer import Lists, Scorer
 from merit.retrieval.store import Side
@@ -51,20 +53,18 @@ PART = 65_536  # scores made probabilities by one thread
 AHEAD = 10  # times k labels are ranked before a list is spread over regions
 
 
-class Visible(NamedTuple):
-    """The users who may be told of: all but those who are being erased."""
-
-    users: pl.DataFrame
-    rows: Ints
-    """Where they are among the stored ones."""
-    hidden: frozenset[str] = frozenset()
-
-
-def load(folder: Path | str, labels: Path | str | None = None, verify: bool = True) -> Model:
+def load(
+    folder: Path | str,
+    labels: Path | str | None = None,
+    verify: bool = True,
+    threads: int | None = None,
+    users: bool = True,
+) -> Model:
     """Open a model folder, or the folder of a run that has one.
 
     `labels` is a later version of the label space: labels added there can be scored at once, from their text, and the
-    scores of all others stay the same to the last bit.
+    scores of all others stay the same to the last bit. `threads` is all cores by default, and changes no answer.
+    Without `users` it knows nobody, and takes no memory for them: `Model.some` brings those who are asked about.
     """
     place = Path(folder)
     if not (place / artifacts.MANIFEST).exists() and (place / "model" / artifacts.MANIFEST).exists():
@@ -73,22 +73,21 @@ def load(folder: Path | str, labels: Path | str | None = None, verify: bool = Tr
         raise MissingArtifact(f"There is no folder {place}. Make a model with `merit run CONFIG`.")
     artifact = artifacts.load(place, "model", verify=verify)
     newer = artifacts.load(Path(labels), "labels", verify=verify) if labels else None
-    return Model(artifact, newer)
+    return Model(artifact, newer, threads, users)
 
 
 class Model:
     """A trained model and the users it knows; `merit.load` opens one."""
 
-    def __init__(self, artifact: Artifact, newer: Artifact | None = None) -> None:
+    def __init__(
+        self, artifact: Artifact, newer: Artifact | None = None, threads: int | None = None, users: bool = True
+    ) -> None:
         self.artifact = artifact
         self._labels = newer or artifacts.load(artifact.file("labels"), "labels", verify=False)
         self.labels: LabelSpace = space.load(self._labels.path)
         self._trained: int = artifact.manifest.summary["labels"]
         self._require_descendant()
         self._hidden, self._purged = Hidden(artifact.path.parent), Purged(artifact)
-        self._stored: pl.DataFrame = pl.read_parquet(artifact.file("users.parquet"))
-        self._visible = Visible(self._stored, np.arange(len(self._stored)))
-        self._names = Names.of(self._stored["user_id"])
         arrays = load_file(artifact.file("mlp.safetensors"))
         if missing := {"repeat", "repeat_labels"} - set(arrays):
             raise DamagedArtifact(
@@ -98,7 +97,7 @@ class Model:
         first, often, share = arrays["repeat"].astype(np.float64).tolist()
         of_label = arrays["repeat_labels"].astype(np.float64)
         of_label = np.pad(of_label, (0, len(self.labels) - len(of_label)))  # zero for labels added later
-        self._had, times = column_lists(self._stored["history"]), column_lists(self._stored["counts"]).values
+        self._again = (first, often, share), of_label
         self._meanings = Meanings(
             self.labels,
             self._labels,
@@ -106,16 +105,38 @@ class Model:
             lambda: self._catalogue,
             self.label_vectors,
         )
-        self._repeats = self._with_added(Repeats.of(self._had, times, (first, often, share), of_label))
         weights = mlp.load(arrays)
         exact = Exact.of(weights)
         people, interests = (store.read(artifact.file(name), layer) for name, layer in _sides(exact))
-        self._scorer = Scorer(weights, people, self._grown(interests, exact) if newer else interests)
+        self._scorer = Scorer(weights, people, self._grown(interests, exact) if newer else interests, threads)
         curve = artifact.file("propensity") / "calibration.json"
         self._calibration = Calibration(**json.loads(curve.read_text(encoding="utf-8")))
+        self._know(People.of(pl.read_parquet(artifact.file("users.parquet"), n_rows=None if users else 0)))
+
+    def _know(self, people: People) -> None:
+        self._people, self._visible = people, people.without(frozenset())
+        self._repeats = self._with_added(Repeats.of(people.had, people.times, *self._again))
+        self._histories = Histories(people.had, len(self.labels))
+
+    def some(self, users: pl.DataFrame) -> Model:
+        """The same model of some of its users, rows of `stored_users`: what it takes is theirs, and not everybody's."""
+        part = copy(self)
+        part._scorer = self._scorer.of_users(users["row"].to_numpy())
+        part._know(People.of(users.drop("row")))
+        return part
+
+    def stored_users(self) -> pl.DataFrame:
+        """`users`, and `row`, where each is stored: what another process needs to ask about `some` of them."""
+        visible = self.visible()
+        return visible.users.with_columns(row=pl.Series(visible.rows))
 
     def __repr__(self) -> str:
-        return f"<merit model: {len(self._stored):,} users, {self.live:,} interests, {self.artifact.path}>"
+        return f"<merit model: {len(self._people):,} users, {self.live:,} interests, {self.artifact.path}>"
+
+    @property
+    def hashes(self) -> tuple[str, str]:
+        """Of the model and of its label space: together they decide every answer."""
+        return self.artifact.manifest.hash, self._labels.manifest.hash
 
     @property
     def users(self) -> pl.DataFrame:
@@ -128,8 +149,7 @@ class Model:
         if self.outdated:
             raise DataError(f"Users were erased from {self.artifact.path} since it was opened. Open it again.")
         if hidden != self._visible.hidden:
-            rows = np.flatnonzero(~self._stored["user_id"].is_in(list(hidden)).to_numpy())
-            self._visible = Visible(self._stored[rows], rows, hidden)
+            self._visible = self._people.without(hidden)
         return self._visible
 
     def knows(self, user: str) -> bool:
@@ -143,7 +163,7 @@ class Model:
 
     def interests(self, users: Any, k: int = 10, diverse_regions: bool = False) -> pl.DataFrame:
         """The k most likely interests of each user; with `diverse_regions`, of as many regions as there are."""
-        rows, live = self._rows(users), self._at_most(k)
+        rows, live = self._rows(users), self.at_most(k)
         clusters = self.labels.table["cluster"].to_numpy()
         found = self._lists(rows, min(k * AHEAD, self.live) if diverse_regions else k, live)
         ranked = [one for lists in found for one in _one_by_one(lists)]
@@ -162,19 +182,19 @@ class Model:
     def ranked(self, users: Any, k: int, regions: int | None = None) -> pl.DataFrame:
         """The k most likely interests of each user, of all labels or, as `everyone` says, of some regions."""
         rows = self._rows(users)
-        found = self._lists(rows, k, self._at_most(k), regions)
+        found = self._lists(rows, k, self.at_most(k), regions)
         return self._told(rows, [one for lists in found for one in _one_by_one(lists)])
 
     def shortlist_recall(self, k: int, regions: int, users: int = 500) -> float:
         """The share of the k best interests of some users that a search in so many regions finds."""
-        rows, live = np.sort(stream(0, "shortlist").permutation(self.visible().rows)[:users]), self._at_most(k)
+        rows, live = np.sort(stream(0, "shortlist").permutation(self.visible().rows)[:users]), self.at_most(k)
         exact, short = (
             np.concatenate([_pairs(lists, len(self.labels)) for lists in self._lists(rows, k, live, how)])
             for how in (None, regions)
         )
         return float(np.isin(exact, short).mean())
 
-    def _at_most(self, k: int) -> NDArray[np.bool_]:
+    def at_most(self, k: int) -> NDArray[np.bool_]:
         """The live labels, of which there must be k."""
         topk.require_count(k, "labels")
         if k > self.live:
@@ -198,7 +218,7 @@ class Model:
         table = self.labels.table.select(interest="text", vertical="vertical")[labels]
         return pl.DataFrame(
             {
-                "user_id": self._stored["user_id"].gather(rows[owner]),
+                "user_id": self._people.table["user_id"].gather(rows[owner]),
                 "rank": np.concatenate([np.arange(1, len(each.rows) + 1) for each in found]) if found else [],
                 "interest": table["interest"],
                 "probability": self._calibration.probability(scores),
@@ -212,17 +232,33 @@ class Model:
         wanted = self.interest(interest)
         everybody = self.visible().rows
         eligible = None
-        if among is not None or len(everybody) < len(self._stored):
-            eligible = np.zeros(len(self._stored), dtype=bool)
+        if among is not None or len(everybody) < len(self._people):
+            eligible = np.zeros(len(self._people), dtype=bool)
             eligible[everybody if among is None else self._rows(among)] = True
         if n > len(everybody):
             raise DataError(f"There are {len(everybody):,} users; ask for no more than that (n = {n:,}).")
         found = self._best_users(wanted, n, eligible)
+        return self.named(*found).insert_column(1, pl.Series("rank", np.arange(1, len(found.rows) + 1)))
+
+    def audiences(self, labels: Ints, users: Any, n: int) -> Iterator[Ranked]:
+        """For one label of the space after the other, the n most likely of these users: `named` says who they are.
+
+        Many labels share every pass over the users. Where there are fewer than n users, all of them are ranked.
+        """
+        topk.require_count(n, "users")
+        rows = np.sort(self._rows(users))
+        had, vectors = self._repeats.among(rows), self.label_vectors(labels)
+        counts = [n + additions.ahead(had.users_with(label)[1]) for label in labels.tolist()]
+        ranked = self._scorer.audiences(vectors, counts, rows)
+        for label, vector, dense in zip(labels.tolist(), vectors, ranked, strict=True):
+            yield self._merged(dense, vector, *had.users_with(label), n)
+
+    def named(self, rows: Ints, scores: Doubles) -> pl.DataFrame:
+        """user_id and probability: stored users and their scores in words."""
         return pl.DataFrame(
             {
-                "user_id": self._stored["user_id"].gather(found.rows),
-                "rank": np.arange(1, len(found.rows) + 1),
-                "probability": self._calibration.probability(found.scores),
+                "user_id": self._people.table["user_id"].gather(rows),
+                "probability": self._calibration.probability(scores),
             }
         )
 
@@ -246,13 +282,8 @@ class Model:
         """The probability of every pair."""
         rows, wanted = self._rows(users), [self.interest(each) for each in _texts(interests, "interests")]
         scores = np.stack([self._against(rows, each) for each in wanted], axis=1)
-        return pl.DataFrame(
-            {
-                "user_id": self._stored["user_id"].gather(np.repeat(rows, len(wanted))),
-                "interest": [each.text for _ in rows for each in wanted],
-                "probability": self._calibration.probability(scores.ravel()),
-            }
-        )
+        texts = pl.Series("interest", [each.text for _ in rows for each in wanted])
+        return self.named(np.repeat(rows, len(wanted)), scores.ravel()).insert_column(1, texts)
 
     def score_pairs(self, users: Any, interests: Any) -> pl.DataFrame:
         """The probability of the first user for the first interest, of the second for the second, and so on."""
@@ -263,13 +294,7 @@ class Model:
         for text in dict.fromkeys(texts):
             own = np.array([each == text for each in texts])
             scores[own] = self._against(rows[own], self.interest(text))
-        return pl.DataFrame(
-            {
-                "user_id": self._stored["user_id"].gather(rows),
-                "interest": texts,
-                "probability": self._calibration.probability(scores),
-            }
-        )
+        return self.named(rows, scores).insert_column(1, pl.Series("interest", texts))
 
     def card(self) -> str:
         """The model card: what the model was made from, how good it is, and what not to use it for."""
@@ -292,7 +317,7 @@ class Model:
         names = json.loads(self.artifact.file("verticals.json").read_text(encoding="utf-8"))
         return pl.DataFrame(
             {
-                "user_id": self._stored["user_id"].gather(np.repeat(rows, len(names))),
+                "user_id": self._people.table["user_id"].gather(np.repeat(rows, len(names))),
                 "vertical": names * len(rows),
                 "expected": totals.ravel(),
             }
@@ -307,15 +332,9 @@ class Model:
 
     def over_indexed_rows(self, rows: Ints, k: int = 20, at_least: int = 1) -> pl.DataFrame:
         """The same for different users told by where they are stored, as `visible().rows` tells."""
-        counts = self._having_had(rows)
-        here = counts / max(1, len(rows))
-        base = self._owners / len(self._stored)
-        enough = self._live & (self._owners >= ENOUGH) & (counts >= at_least)
-        index = np.where(enough, here / np.maximum(base, 1e-12), 0)
-        best = np.lexsort((np.arange(len(index)), -index))[:k]
-        best = best[index[best] > 1]
-        texts = self.labels.table["text"].gather(best)
-        return pl.DataFrame({"interest": texts, "share": here[best], "base": base[best], "index": index[best]})
+        found = self._histories.over_indexed(rows, self._live, k, at_least)
+        texts = self.labels.table["text"].gather(found.labels)
+        return pl.DataFrame({"interest": texts, "share": found.share, "base": found.base, "index": found.index})
 
     def explain(self, user: str, interest: str, k: int = 10) -> pl.DataFrame:
         """Which events of a user carry the probability of an interest: it is computed again without each of them.
@@ -326,10 +345,10 @@ class Model:
 
         row = int(self._rows([user])[0])
         wanted = self.interest(interest)
-        items = self._bought[row]
+        items = self._people.bought[row]
         vectors, distinct, times, totals = leave_one_out(self.artifact, self._labels, items, wanted.label)
-        halves = self._scorer.exact.users.halves(vectors)
-        scores = self._scorer.exact.scores(halves, self._label_half(wanted))
+        exact = self._scorer.exact
+        scores = exact.scores(exact.users.halves(vectors), exact.labels.halves(wanted.vector[None])[0])
         if (named := wanted.named) is not None:
             says = np.zeros(len(self._catalogue.labels))
             says[named.items] = named.weights
@@ -365,56 +384,40 @@ class Model:
         if wanted.label >= 0:
             return self._repeats.users_with(wanted.label)
         assert wanted.named is not None
-        found = unseen.told(self._bought, [wanted.named], len(self._catalogue.labels))
+        found = unseen.told(self._people.bought, [wanted.named], len(self._catalogue.labels))
         return found.users, self._repeats.added(found.times, self._repeats.totals[found.users], 0.0)
 
     def _with_added(self, repeats: Repeats) -> Repeats:
         """Labels that are newer than the model were had by those who had products that name them."""
         if not self._meanings.named_later:
             return repeats
-        found = unseen.told(self._bought, self._meanings.named_later, len(self._catalogue.labels))
+        found = unseen.told(self._people.bought, self._meanings.named_later, len(self._catalogue.labels))
         return repeats.also(found.users, found.labels + self._trained, found.times)
-
-    @cached_property
-    def _owners(self) -> Ints:
-        """By label: users who had it."""
-        return np.bincount(self._had.values, minlength=len(self.labels))
-
-    def _having_had(self, rows: Ints) -> Ints:
-        """By label: those of these users who had it. Where they are most of all, the others are counted."""
-        most = 2 * len(rows) > len(self._had)
-        counted = np.delete(np.arange(len(self._had)), rows) if most else rows
-        counts = np.bincount(self._had.take(counted)[0], minlength=len(self.labels))
-        return self._owners - counts if most else counts
 
     @cached_property
     def _catalogue(self) -> unseen.Catalogue:
         items = pl.read_parquet(self.artifact.file("items.parquet"), columns=["item", "title", "tags"])
         labels = Ragged(*space.item_labels(self.labels, items))
-        sold = np.bincount(self._bought.values, minlength=len(labels)).astype(np.float64)
-        return unseen.Catalogue(Mentions.of(items["title"]), labels, sold)
-
-    @cached_property
-    def _bought(self) -> Ragged:
-        """By stored user: the items of the history."""
-        return column_lists(self._stored["items"])
+        bought = sold(self.artifact.file("users.parquet"), len(labels))
+        return unseen.Catalogue(Mentions.of(items["title"]), labels, bought)
 
     def _against(self, rows: Ints, wanted: Interest) -> Doubles:
         """The scores of some users for one interest."""
-        halves = self._scorer.exact.users.halves(self._scorer.users.vectors.take(rows))
-        added = np.zeros(len(self._stored))
+        added = np.zeros(len(self._people))
         had, adds = self._having(wanted)
         added[had] = adds
-        return self._scorer.exact.scores(halves, self._label_half(wanted)) + added[rows]
+        return self._scorer.against(rows, wanted.vector) + added[rows]
 
     def _best_users(self, wanted: Interest, n: int, eligible: NDArray[np.bool_] | None) -> Ranked:
         had, added = self._having(wanted)
         if eligible is not None:
             had, added = had[eligible[had]], added[eligible[had]]
-        dense = self._scorer.audience(wanted.vector, min(n + additions.ahead(added), len(self._stored)), eligible)
-        halves = self._scorer.exact.users.halves(self._scorer.users.vectors.take(had))
-        own = self._scorer.exact.scores(halves, self._label_half(wanted))
-        return additions.merged(dense, had, own, added, n)
+        dense = self._scorer.audience(wanted.vector, min(n + additions.ahead(added), len(self._people)), eligible)
+        return self._merged(dense, wanted.vector, had, added, n)
+
+    def _merged(self, dense: Ranked, vector: Floats, had: Ints, added: Doubles, n: int) -> Ranked:
+        """The n best users once those who had the label of this vector have their additions."""
+        return additions.merged(dense, had, self._scorer.against(had, vector), added, n)
 
     def _lists(self, rows: Ints, k: int, live: NDArray[np.bool_], regions: int | None = None) -> Iterator[Lists]:
         most = int(live.sum())
@@ -434,10 +437,6 @@ class Model:
         clusters = self.labels.table["cluster"].to_numpy()
         candidates = shortlist.of_regions(self._scorer, rows, clusters, regions, live)
         return shortlist.interests(self._scorer, rows, candidates, k, live)
-
-    def _label_half(self, wanted: Interest) -> Doubles:
-        half: Doubles = self._scorer.exact.labels.halves(wanted.vector[None])[0]
-        return half
 
     def _grown(self, old: Side, exact: Exact) -> Side:
         """The stored interests, and those that a later version of the label space has behind them."""
@@ -471,11 +470,8 @@ class Model:
 
     def _places(self, users: list[str]) -> Ints:
         """Where these users are stored; -1 for those who may not be told of."""
-        known, rows = self.visible(), self._names.find(pl.Series(users, dtype=pl.String))
+        known, rows = self.visible(), self._people.names.find(pl.Series(users, dtype=pl.String))
         return rows if not known.hidden else np.where(np.isin(rows, known.rows), rows, -1)
-
-
-ENOUGH = 20  # users who had a label, below which its index is chance
 
 
 def _one_by_one(lists: Lists) -> Iterator[Ranked]:

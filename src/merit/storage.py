@@ -18,13 +18,20 @@ def storage_errors(place: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if remedy := _REMEDIES.get(error.errno or 0) or _remedy_in(str(error)):
-            raise StorageError(f"{error.filename or place}: {remedy} Nothing was left behind.") from error
+            named = error.filename2 or error.filename or place
+            raise StorageError(f"{named}: {remedy} Nothing was left behind.") from error
         raise
     except Exception as error:
         hidden = type(error) is Exception or type(error).__module__.startswith(_HIDING)
         if hidden and (remedy := _remedy_in(str(error))):
             raise StorageError(f"{place}: {remedy} Nothing was left behind.") from error
         raise
+
+
+def require_no_folder(out: Path) -> None:
+    """Before the work, not after it: a file can take this place."""
+    if out.is_dir():
+        raise StorageError(f"{out} is a folder, and a file is to be written. Name it: --out {out / 'NAME'}.")
 
 
 _HIDING = ("polars", "safetensors")  # tokenizers raises the bare Exception
@@ -36,6 +43,7 @@ _REMEDIES = {
     errno.EACCES: "permission denied. Choose a folder you may write to with --out.",
     errno.ENOTDIR: _A_FILE_IN_THE_WAY,
     errno.EEXIST: _A_FILE_IN_THE_WAY,  # what mkdir says of a parent that is a file
+    errno.EISDIR: "this is a folder, and a file is needed. Choose another place with --out.",
     errno.EROFS: "the file system is read-only. Choose another folder with --out.",
 }
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -91,6 +93,20 @@ def folder(name: str) -> Path:
         again = f"Install them again with `{_command(name)}`."
         raise DamagedArtifact(f"{place} does not hold the bytes of the weights '{name}'. {again}")
     return place
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Around a second of loading or saving, which needs no bar of transformers. The caller's setting comes back."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def status(name: str) -> Status:

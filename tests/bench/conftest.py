@@ -13,6 +13,12 @@ from merit.bench.grid import Outcome, bench
 from merit.stages.bench_cells import Ground
 from tests.bench.small import settings
 
+VARIANTS = ("MERIT, one state", "MERIT on teacher forcing")
+VARIED = (
+    f"variants.{VARIANTS[0]}=['propensity.model.labels=1']",
+    f"variants.{VARIANTS[1]}=['stage_2.objective=teacher-forcing']",
+)
+
 
 class Small(NamedTuple):
     config: BenchConfig
@@ -31,6 +37,6 @@ class Small(NamedTuple):
 def grid(tmp_path_factory: pytest.TempPathFactory) -> Small:
     """What needs no training, and our whole chain, on a planted shop; read it, never write to it."""
     place = tmp_path_factory.mktemp("bench")
-    methods = ["trivial", "linear", "teacher-forcing", "self-correction (β = 0)", "MERIT"]
-    config = settings(place, [{"methods": methods, "seeds": [1]}])
+    methods = ["trivial", "linear", "teacher-forcing", "self-correction (β = 0)", "MERIT", *VARIANTS]
+    config = settings(place, [{"methods": methods, "seeds": [1]}], *VARIED)
     return Small(config, bench(config, ["planted"]))

@@ -45,9 +45,11 @@ def test_one_command_for_each_table(file: Path, grid: Small) -> None:
 
 
 def test_a_document_is_written(file: Path, tmp_path: Path) -> None:
-    shown = merit(file, "--markdown", tmp_path / "results.md", "--dataset", "planted")
+    more = ["--markdown", tmp_path / "results.md", "--figure", tmp_path / "results.svg"]
+    shown = merit(file, *more, "--dataset", "planted")
     assert shown.exit_code == 0 and "MERIT against the best other method" in shown.stdout
     assert (tmp_path / "results.md").read_text(encoding="utf-8").startswith("# Results")
+    assert ">MERIT</text>" in (tmp_path / "results.svg").read_text(encoding="utf-8")
 
 
 def test_a_failure_is_told_and_ends_with_one(tmp_path: Path) -> None:

@@ -35,6 +35,17 @@ def test_cells_are_methods_by_seed_and_the_reference_is_always_there() -> None:
     }
 
 
+def test_a_group_may_be_for_some_data_sets() -> None:
+    source = {"source": {"kind": "complete-journey"}}
+    both = {"datasets": {"groceries": source, "more": source}}
+    groups = [*GROUPS, {"methods": ["ALS"], "datasets": ["more"]}]
+    made = small(**both, groups=groups)
+    assert Cell("more", "ALS", 1) in set(cells(made, "more"))
+    assert not [cell for cell in cells(made, "groceries") if cell.method == "ALS"]
+    with pytest.raises(ConfigError, match="names the data set 'mroe'"):
+        small(**both, groups=[*GROUPS, {"methods": ["ALS"], "datasets": ["mroe"]}])
+
+
 def test_a_method_is_an_objective_with_its_temper() -> None:
     assert objective_of("self-correction (β = 0.5)") == ("self-correction", 0.5)
     assert objective_of("teacher-forcing") == ("teacher-forcing", None)
@@ -60,6 +71,15 @@ def test_a_data_set_can_be_named_on_the_command_line() -> None:
     source = "datasets.shop.source"
     made = small(f"{source}.kind=tables", f"{source}.interactions=a.parquet", f"{source}.items=b.parquet")
     assert made.run_config("shop").source.interactions == Path("a.parquet")  # type: ignore[union-attr]
+
+
+def test_a_variant_is_the_grid_with_other_settings() -> None:
+    given = {"variants": {"MERIT, forced": ["stage_2.objective=teacher-forcing", "states.labels=7"]}}
+    for changes in ({}, {"stage_2": {"beta": 0.5}}):  # a temper means nothing where one token is right
+        made = small(**given, **changes).variant("MERIT, forced")
+        assert made.stage_2.model_dump() == made.stage_1.model_dump() and made.states.labels == 7
+    with pytest.raises(ConfigError, match=r"variant 'MERIT, wide'.*\n.*propensity.modle: unknown"):
+        small(variants={"MERIT, wide": ["propensity.modle.width=9"]}).variant("MERIT, wide")
 
 
 def test_names_of_folders_keep_tempers_apart() -> None:

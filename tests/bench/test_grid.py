@@ -14,16 +14,17 @@ from merit import artifacts
 from merit.baselines.world import Answer, World
 from merit.bench import chain, grid
 from merit.bench.chain import LEDGER, Chain, step_seconds
+from merit.bench.config import slug
 from merit.bench.grid import Outcome, bench
 from merit.errors import TrainingError
-from merit.evaluation.audiences import MEAN, SHARES, hit, measure
+from merit.evaluation.audiences import MEAN, SHARES, hit
 from merit.evaluation.classification import Key
 from merit.evaluation.tables import pick
 from merit.methods import METHODS
 from merit.report.bench_results import read
 from merit.stages.bench_cells import HITS, read_hits, write_hits
 from merit.stages.evaluate import read_predictions
-from tests.bench.conftest import Small
+from tests.bench.conftest import VARIANTS, Small
 from tests.bench.small import settings
 
 MAKERS = [
@@ -69,6 +70,20 @@ def test_what_is_finished_is_not_made_again(grid: Small, monkeypatch: pytest.Mon
     again = bench(grid.config, ["planted"])
     assert again.failures == {}
     assert again.results == grid.outcome.results == [read(grid.config.results / "planted.json")]
+
+
+def test_variants_share_what_is_the_same(grid: Small) -> None:
+    own = sorted(path.name.rsplit("-", 1)[0] for path in (grid.folder / "seed-1/variants").iterdir() if path.is_dir())
+    assert own == ["propensity", "propensity", "states"]  # one state: the same states; forced: its own
+    usual = artifacts.load(grid.folder / "seed-1/cell-MERIT")
+    fewer, forced = (artifacts.load(grid.folder / f"seed-1/cell-{slug(name)}") for name in VARIANTS)
+    assert fewer.manifest.parents["states"] == usual.manifest.parents["states"]
+    assert fewer.manifest.parents["propensity"] != usual.manifest.parents["propensity"]
+    first = artifacts.load(grid.folder / "seed-1/teacher-forcing-3")
+    assert forced.manifest.parents["generator"].hash == first.manifest.hash
+    (results,) = grid.outcome.results
+    promised = sum(pairs for _, _, pairs, *_ in results.reliability)
+    assert promised == len(grid.ground().truth) * results.labels  # of MERIT alone
 
 
 def test_a_missing_cell_is_made_alone(grid: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +146,13 @@ def test_steps_follow_the_time(grid: Small, monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(chain, "train_generator", refused)
     again = Chain(config, ground, tmp_path / "seed-1", 1)
     assert again.generator("teacher-forcing").manifest.hash == trained.manifest.hash
-    assert again.spent(trained) == pytest.approx(step_seconds(trained) * trained.manifest.summary["steps"])
+    *_, entry = map(json.loads, (tmp_path / "seed-1" / LEDGER).read_text().splitlines())
+    assert entry["hash"] == trained.manifest.hash and again.spent(trained) == entry["seconds"]
+    by_log = pytest.approx(step_seconds(trained) * trained.manifest.summary["steps"])
+    (tmp_path / "seed-1" / LEDGER).write_text(json.dumps(entry | {"went_on": True}) + "\n")
+    assert again.spent(trained) == by_log  # the ledger has the last go only
+    (tmp_path / "seed-1" / LEDGER).unlink()
+    assert again.spent(trained) == by_log
 
 
 def test_a_failure_is_remembered(grid: Small, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -160,11 +181,21 @@ def test_a_cell_costs_all_that_it_builds_on(grid: Small) -> None:
     assert all(each.predict_seconds > 0 for each in costs.values())
 
 
+def test_what_was_brought_has_no_cost_here(grid: Small, tmp_path: Path) -> None:
+    """A part that this grid did not make: its cost is unknown, not nothing."""
+    config = grid.config
+    folder = tmp_path / "seed-1"
+    shutil.copytree(grid.folder / "seed-1", folder)
+    assert Chain(config, grid.ground(), folder, 1).spent(artifacts.load(folder / "states")) is not None
+    (folder / LEDGER).unlink()
+    assert Chain(config, grid.ground(), folder, 1).spent(artifacts.load(folder / "states")) is None
+
+
 def test_hits_are_the_same_when_read_again(grid: Small, tmp_path: Path) -> None:
     ground = grid.ground()
     rng = np.random.default_rng(0)
     scores = rng.random((len(ground.truth), ground.truth.labels), dtype=np.float32)
-    found = measure(lambda block: scores[:, block], ground.truth, ground.shares)
+    found = ground.judged(lambda block: scores[:, block])
     write_hits(tmp_path / HITS, found)
     again = read_hits(tmp_path / HITS)
     assert set(again) == set(found)

@@ -12,16 +12,19 @@ import pytest
 from merit import artifacts, config
 from merit.bench.config import BenchConfig
 from merit.errors import ConfigError, DamagedArtifact, MissingArtifact
+from merit.evaluation import tables
 from merit.evaluation.audiences import hit
 from merit.evaluation.classification import Key
 from merit.report import bench_markdown, bench_words
 from merit.report.bench import bench_page, foremost, scatter
+from merit.report.bench_figure import SHOWN, overview
 from merit.report.bench_markdown import BEGIN, END, document, inserted
 from merit.report.bench_results import COLUMNS, Results, dumped, figure_rows, read, read_all, write
 from merit.report.bench_tables import TABLES, paper, parts
+from merit.report.charts import on_white
 from merit.report.page import render
 from merit.stages.prepare import shards
-from tests.bench.conftest import Small
+from tests.bench.conftest import VARIANTS, Small
 
 ROOT = Path(__file__).parents[2]
 
@@ -88,6 +91,16 @@ def test_the_figures_of_the_paper_are_those_of_its_rows() -> None:
     assert told["thresholds"]["auc"]["MERIT"] == pytest.approx((swept[0] / 2 + swept[1] + swept[2] / 2) / 2, abs=0.1)
 
 
+def test_variants_are_counted_where_they_beat_both_dual_encoders(results: Results) -> None:
+    values = {"MERIT": (0.4, 0.3), "MERIT, k_g = 1": (0.4, 0.1), "DEXML-DS": (0.2, 0.2), "DEXML-STk": (0.1, 0.25)}
+    rows = [row(name, hit(0.05, "VW"[at]), both[at]) for name, both in values.items() for at in (0, 1)]
+    won = parts("variants", made(results, rows))[-1]
+    assert won.frame.rows() == [
+        ("MERIT", "0/0", "0/0", "2/2", "0/0", "0/0", "2/2", "100%"),
+        ("MERIT, k_g = 1", "0/0", "0/0", "1/2", "0/0", "0/0", "1/2", "50%"),
+    ]
+
+
 def test_verticals_and_new_labels_have_tables_where_there_are_users(results: Results) -> None:
     rows = [
         row("MERIT", Key("recall", "exact", 20, "novel"), 0.3),
@@ -115,7 +128,15 @@ def test_the_verdict_is_the_interval(results: Results) -> None:
     ]
     told = " ".join(bench_words.sentences([own]))
     assert "ahead in 1, level (the interval includes zero) in 1, behind in 1" in told
-    assert "behind in recall at 20 labels, exact (linear, -2.0 [-3.0, -1.0] points)" in told
+    assert (
+        "behind in recall at 20 labels, exact (linear, -2.0 [-3.0, -1.0] points); level with the best other in 1 of 3"
+        in told
+    )
+    assert bench_words.verdicts([own]).rows() == [
+        ("recall at 5 labels, exact", "ahead: +2.0 [+1.0, +3.0], linear"),
+        ("recall at 10 labels, exact", "level: +1.0 [-1.0, +3.0], linear"),
+        ("recall at 20 labels, exact", "behind: -2.0 [-3.0, -1.0], linear"),
+    ]
 
 
 def test_first_everywhere_and_nothing_to_say(results: Results) -> None:
@@ -161,6 +182,7 @@ def test_the_document_says_what_the_tables_say(results: Results) -> None:
             assert part.markdown() in text
     for sentence in bench_words.sentences([results]):
         assert sentence in text
+    assert tables.markdown(bench_words.verdicts([results])) in text
     assert results.commit in text and "seeds" in text
 
 
@@ -185,7 +207,7 @@ def test_the_page_is_whole_and_names_nobody(grid: Small, results: Results) -> No
 
 
 def test_curves_show_our_method_among_the_best(results: Results) -> None:
-    names = {f"method {number}": 0.9 - number / 100 for number in range(8)} | {"MERIT": 0.1}
+    names = {f"method {number}": 0.9 - number / 100 for number in range(8)} | {"MERIT": 0.1, VARIANTS[0]: 0.95}
     rows = [row(name, Key("recall", "exact", 10), value) for name, value in names.items()]
     kept = set(foremost(made(results, rows))["method"])
     assert kept == {"MERIT", "method 0", "method 1", "method 2", "method 3"}
@@ -193,6 +215,16 @@ def test_curves_show_our_method_among_the_best(results: Results) -> None:
 
 def test_the_scatter_tells_its_points(results: Results) -> None:
     assert re.search(r"MERIT \d+ s, \d+\.\d", scatter(results))
+
+
+def test_the_picture_has_every_method_of_the_grid_once(results: Results) -> None:
+    rows = [row(name, SHOWN, 0.4) for name in ("MERIT", "trivial", *VARIANTS)]
+    two = made(results, rows).model_copy(update={"seeds": {name: [1] for name in ("MERIT", "trivial", *VARIANTS)}})
+    drawn = on_white(overview([two, two]))
+    assert drawn.count(">trivial</text>") == 1 and not any(
+        name in drawn for name in VARIANTS
+    )  # named once, beside both panels
+    assert "currentColor" not in drawn and drawn.startswith("<svg")
 
 
 def test_columns_are_those_of_the_evaluator(results: Results) -> None:

@@ -26,7 +26,7 @@ def streamed(rows: Reals, group: list[str]) -> dict[str, Moments]:
     return {row["group"]: from_sums(row, names, about) for row in found.iter_rows(named=True)}
 
 
-def same(one: Moments, two: Moments) -> None:
+def assert_same(one: Moments, two: Moments) -> None:
     assert one.users == two.users
     size = 1 + np.abs(two.scatter).max()
     np.testing.assert_allclose(one.mean, two.mean, rtol=1e-9, atol=1e-9 * (1 + np.abs(two.mean).max()))
@@ -40,14 +40,14 @@ def test_one_pass_equals_the_loop_over_rows(rows: Reals, seed: int) -> None:
     streams = streamed(rows, group)
     assert set(streams) == set(group)
     for name, found in streams.items():
-        same(found, moments(rows[np.array(group) == name]))
+        assert_same(found, moments(rows[np.array(group) == name]))
 
 
 @settings(max_examples=60, deadline=None)
 @given(TABLES, st.integers(1, 39))
 def test_parts_add_up_to_the_whole(rows: Reals, cut: int) -> None:
     parts = [part for part in (rows[:cut], rows[cut:]) if len(part)]
-    same(merge([moments(part) for part in parts]), moments(rows))
+    assert_same(merge([moments(part) for part in parts]), moments(rows))
 
 
 def test_differences_survive_large_numbers() -> None:

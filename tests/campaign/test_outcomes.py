@@ -26,7 +26,7 @@ def arm(found: Outcomes, name: str) -> Moments:
     return merge(cell.moments for cell in found.cells if cell.arm == name)
 
 
-def same(one: Moments, two: Moments) -> None:
+def assert_same(one: Moments, two: Moments) -> None:
     assert one.users == two.users
     np.testing.assert_allclose(one.mean, two.mean, rtol=1e-9)
     np.testing.assert_allclose(one.scatter, two.scatter, rtol=1e-7, atol=1e-6)
@@ -38,7 +38,7 @@ def test_cells_hold_what_their_users_hold(tmp_path: Path) -> None:
     assert found.names == ("bought", *COVARIATES) and len(found.cells) == 6
     for cell in found.cells:
         users = frame.filter(arm=cell.arm, vertical=cell.segment)
-        same(cell.moments, moments(users.select("bought", *COVARIATES).to_numpy().astype(np.float64)))
+        assert_same(cell.moments, moments(users.select("bought", *COVARIATES).to_numpy().astype(np.float64)))
     assert found.flow and found.flow.rows == 1_500 and found.flow.checked == 1_500 and found.flow.misplaced == 0
 
 
@@ -56,7 +56,7 @@ def test_every_format_says_the_same(kind: str, tmp_path: Path) -> None:
         frame[150:].with_columns(pl.col("bought").cast(pl.Boolean)).write_parquet(place / "2.parquet")
     found = tabulate(design(covariates=COVARIATES), place)
     for name in ("expert", "merit"):
-        same(arm(found, name), arm(read(frame, tmp_path, covariates=COVARIATES), name))
+        assert_same(arm(found, name), arm(read(frame, tmp_path, covariates=COVARIATES), name))
 
 
 def test_users_without_a_covariate_stay_and_say_so(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_users_without_a_covariate_stay_and_say_so(tmp_path: Path) -> None:
     whole = merge(cell.moments for cell in found.cells)
     assert whole.users == 600 and whole.mean[3] == pytest.approx(0.2)
     nan = frame.with_columns(pl.col("visits_before").fill_null(float("nan")))
-    same(merge(cell.moments for cell in read(nan, tmp_path, covariates=COVARIATES).cells), whole)
+    assert_same(merge(cell.moments for cell in read(nan, tmp_path, covariates=COVARIATES).cells), whole)
 
 
 def test_users_in_both_arms_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -78,7 +78,8 @@ def test_users_in_both_arms_are_left_out_and_counted(tmp_path: Path) -> None:
     found = read(pl.concat([frame, frame[:7].with_columns(arm=other)]), tmp_path)
     assert found.flow and found.flow.crossovers == 7 and found.flow.rows == 607
     for name in ("expert", "merit"):
-        same(arm(found, name), moments(frame[7:].filter(arm=name).select("bought").to_numpy().astype(np.float64)))
+        others = frame[7:].filter(arm=name).select("bought")
+        assert_same(arm(found, name), moments(others.to_numpy().astype(np.float64)))
 
 
 def test_arms_that_are_not_the_agreed_ones_are_seen(tmp_path: Path) -> None:
@@ -95,7 +96,7 @@ def test_amounts_are_capped_and_counted(tmp_path: Path) -> None:
     )
     assert found.flow and found.flow.capped == frame.filter(pl.col("spent") > 20).height > 0
     rows = frame.filter(arm="merit")["spent"].clip(upper_bound=20).to_numpy()[:, None]
-    same(arm(found, "merit"), moments(rows))
+    assert_same(arm(found, "merit"), moments(rows))
 
 
 def test_rules_sort_users_into_four_groups(tmp_path: Path) -> None:

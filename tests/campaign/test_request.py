@@ -129,6 +129,13 @@ def test_bad_requests_are_told(name: str) -> None:
         build(AudienceRequest, {"name": "a", "interests": ["a"], "size": COUNT} | changes)
 
 
+def test_a_request_without_a_size_is_told_the_ways_to_give_one() -> None:
+    with pytest.raises(ConfigError) as told:
+        read(None, interests=["trail running"])
+    ways = [line.strip() for line in str(told.value).splitlines() if "--set size.by=" in line]
+    assert "--set size.by=percentile --set size.percent=…" in ways and len(ways) == 5
+
+
 def test_a_lookalike_has_no_probability_to_be_sized_by() -> None:
     values = {"name": "a", "lookalike": LOOKALIKE, "size": {"by": "probability", "at_least": 0.1}}
     with pytest.raises(ConfigError, match="knows no probability"):

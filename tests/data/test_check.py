@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -18,10 +20,10 @@ from merit.errors import DataError
 DAY = datetime(2024, 1, 1)
 
 
-def tables(folder: Path, events: list[tuple], items: list[tuple], **settings) -> Tables:
+def tables(folder: Path, log: list[tuple], items: list[tuple], **settings) -> Tables:
     names = ["user_id", "item_id", "timestamp", "event"]
     pl.DataFrame(
-        events, schema=dict(zip(names, [pl.String, pl.String, pl.Datetime, pl.String], strict=True)), orient="row"
+        log, schema=dict(zip(names, [pl.String, pl.String, pl.Datetime, pl.String], strict=True)), orient="row"
     ).write_parquet(folder / "events.parquet")
     schema = {"item_id": pl.String, "title": pl.String, "tags": pl.List(pl.String), "vertical": pl.String}
     pl.DataFrame(items, schema=schema, orient="row").write_parquet(folder / "items.parquet")
@@ -65,9 +67,38 @@ def test_bad_rows_unknown_items_and_duplicates_are_told_apart(tmp_path) -> None:
     assert report.repeated_interactions == 1
     reasons = {(Path(bad.file).name, bad.row): bad.reason for bad in report.bad}
     assert reasons[("events.parquet", 42)] == "user_id is empty"
-    assert "event 'stare' is not known" in reasons[("events.parquet", 44)]
+    assert ("events.parquet", 44) not in reasons and report.unknown_events.words == {"stare": 1}
     assert "item_id 'b' means something else in" in reasons[("items.parquet", 4)]
     assert "row 2" in reasons[("items.parquet", 4)]
+
+
+def strange(count: int) -> list[tuple]:
+    """Rows of so many unknown words, the first of them twice."""
+    words = ["Add to bag", *(f"word {number:02}" for number in range(count - 1))]
+    return [("u1", "a", DAY, word) for word in [words[0], *words]]
+
+
+def test_unknown_events_are_told_together_with_one_setting_for_all(tmp_path) -> None:
+    report = check.examine(tables(tmp_path, [*regular(), *strange(2), ("", "a", DAY, "stare")], ITEMS))
+    assert report.unknown_events.words == {"Add to bag": 2, "word 00": 1} and report.unknown_events.more == 0
+    assert [bad.reason for bad in report.bad] == ["user_id is empty"]
+    told = " ".join(str(part) for part in check.render(report))
+    assert "'Add to bag' (2 rows), 'word 00' (1 row)." in told and told.count("events = {") == 1
+    setting = tomllib.loads(re.search(r"events = \{.*?\}", told)[0].replace("…", "cart"))
+    mended = check.examine(tables(tmp_path, [*regular(), *strange(2)], ITEMS, **setting))
+    assert mended.unknown_events.words == {} and mended.events == {"cart": 3, "purchase": 40}
+
+
+def test_thousands_of_unknown_events_are_another_column(tmp_path) -> None:
+    report = check.examine(tables(tmp_path, [*regular(), *strange(30)], ITEMS))
+    assert (len(report.unknown_events.words), report.unknown_events.more, report.bad) == (20, 10, ())
+    assert "and 10 more (is it the right column?" in str(check.render(report)[3])
+
+
+def test_a_run_is_refused_with_all_unknown_events_at_once(tmp_path) -> None:
+    source = tables(tmp_path, [*strange(3), *regular(), ("", "a", DAY, "view")], ITEMS, max_bad_share=0.001)
+    with pytest.raises(DataError, match=r"'Add to bag' \(2 rows\), 'word 00' \(1 row\), 'word 01'.* 5 of 45 rows"):
+        check.good(source)
 
 
 def test_what_goes_on_is_clean_and_numbered_in_order_of_the_id(tmp_path) -> None:
@@ -152,7 +183,7 @@ def test_texts_of_the_data_are_never_read_as_markup_or_dropped(tmp_path) -> None
     for part in check.render(report):
         console.print(part)
     shown = console.export_text()
-    assert "event '[bold]SEP[/bold] [red]' is not known" in shown
+    assert "'[bold]SEP[/bold] [red]' (1 row)" in shown
     assert "ready for examples" in shown
 
 

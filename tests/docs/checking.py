@@ -66,7 +66,9 @@ def command(words: list[str]) -> None:
         ]
     elif first == "make":
         makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-        assert all(re.search(rf"^{word}:", makefile, re.MULTILINE) for word in words[1:])
+        for word in words[1:]:  # a goal, or a variable that the Makefile reads
+            known = rf"\$\({word.partition('=')[0]}\)" if "=" in word else rf"^{word}:"
+            assert re.search(known, makefile, re.MULTILINE), f"the Makefile has no {word}"
     elif words[:2] == ["pip", "install"]:
         _extras(words[2:])
     else:

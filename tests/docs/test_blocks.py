@@ -35,7 +35,7 @@ def test_what_is_not_run_is_checked_and_says_why(page: Path) -> None:
         if block.fate in ("not run", "parsed", "not code"):
             assert len(block.why) >= 8, f"{block}: say why"
         if block.fate in ("parsed", "file"):
-            _telling(block, _parse)
+            _assert_passes(block, _parse)
         if block.fate == "run by":
             test = ROOT / block.why.split("::")[0]
             assert block.page.name in test.read_text(encoding="utf-8"), f"{block}: {test.name} does not speak of it"
@@ -60,7 +60,7 @@ def test_every_other_block_runs(page: Path, world: Path, tmp_path: Path, monkeyp
     names: dict[str, Any] = {"__name__": page.stem}
     for block in todo:
         if block.fate == "run":
-            _telling(block, lambda each: _run(each, names, monkeypatch))
+            _assert_passes(block, lambda each: _run(each, names, monkeypatch))
 
 
 def _run(block: Block, names: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ def _replaced(block: Block, smaller: dict[str, str]) -> Block:
     return replace(block, code=code)
 
 
-def _telling(block: Block, do: Callable[[Block], None]) -> None:
+def _assert_passes(block: Block, do: Callable[[Block], None]) -> None:
     try:
         do(block)
     except (Exception, SystemExit) as error:

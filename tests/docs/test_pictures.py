@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import re
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.docs.blocks import ROOT
+from tests.docs.scripts import script
 
 
 @pytest.fixture(scope="module")
 def pictures() -> Any:
-    spec = spec_from_file_location("pictures", ROOT / "scripts" / "pictures.py")
-    assert spec and spec.loader
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("pictures")
 
 
 @pytest.mark.slow

@@ -1,14 +1,17 @@
-"""The three jobs that everything later is made of, on a small trained run: their hashes."""
+"""The three jobs that everything later is made of, on a small trained run: their hashes. And examples of any shop."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from merit import artifacts
+from merit import artifacts, config
+from merit.artifacts import Artifact
+from merit.batch.everyone import write_everyone
 from merit.engine.config import EngineConfig
-from merit.everyone import write_everyone
+from merit.engine.run import HERE
 from merit.mining import MiningConfig
 from merit.stages.mine import mine
+from merit.stages.prepare import PrepareRun, prepare
 from merit.stages.states import StatesConfig, write_states
 
 SHARDS = 8
@@ -26,3 +29,11 @@ def hashes(run: Path, out: Path, engine: EngineConfig, what: tuple[str, ...] = A
         write_everyone(run, str(out / "scores"), k=5, engine=engine)
     assert sorted(path.name for path in out.iterdir()) == sorted(what)  # no part is left over
     return {name: artifacts.load(out / name).manifest.hash for name in what}
+
+
+def prepared(shop: Path, out: Path, engine: EngineConfig = HERE) -> Artifact:
+    """Examples of the tables in a folder, which may have a few users only."""
+    tables = {name: str(shop / f"{name}.parquet") for name in ("interactions", "items")}
+    split = {"validation": 0.0, "test": 0.4}
+    values = {"source": {"kind": "tables", **tables}, "prepare": {"shards": SHARDS, "split": split}}
+    return prepare(out, config.build(PrepareRun, values), 7, engine)

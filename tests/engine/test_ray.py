@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from merit.data import planted
 from merit.engine.config import EngineConfig
 from merit.engine.run import write_parts
 from tests.engine import jobs
 from tests.engine.clusters import Nodes, cluster
-from tests.engine.stages import SHARDS, hashes
+from tests.engine.stages import SHARDS, hashes, prepared
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'merit[ray]'")
 
@@ -42,6 +43,22 @@ def test_one_node_three_nodes_and_two_that_are_left(made: Path, tmp_path: Path) 
         nodes.wait_for(2)
     assert sum(len(table) for table in parts.tables()) == len(jobs.rows(400))
     assert parts.manifest.hash == whole.manifest.hash
+
+
+@pytest.mark.slow
+def test_paths_begin_where_the_command_is_given_and_not_where_ray_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    planted.write(planted.shop(planted.PlantedConfig(users=40), 7), Path("shop"))
+    right = prepared(Path("shop"), Path("here"))
+    with tempfile.TemporaryDirectory(prefix="ray") as place:
+        monkeypatch.chdir(place)  # of the nodes
+        with cluster(Path(place), nodes=2):
+            monkeypatch.chdir(tmp_path)
+            made = prepared(Path("shop"), Path("examples"), ON_RAY)
+    assert made.manifest.hash == right.manifest.hash
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["examples", "here", "shop"]
 
 
 def lose_power(nodes: Nodes, marks: Path, out: Path) -> None:

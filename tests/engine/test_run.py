@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from merit.engine import commit, places, schedule
+from merit.engine import commit, holding, places, schedule
 from merit.engine.config import EngineConfig
 from merit.engine.run import Parts, make_parts, workplace, write_parts
 from merit.errors import ConfigError, EngineError, StorageError
@@ -94,6 +95,16 @@ def test_a_poisoned_shard_is_told_with_its_rows_and_all_others_are_kept(tmp_path
     mended = write_parts(jobs.job(tmp_path), jobs.rows(), str(out), RUNNERS[runner])
     assert whole(mended)
     assert not Path(f"{out}.poisoned.jsonl").exists()
+
+
+def test_every_attempt_waits_twice_as_long_as_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "BACK_OFF", 0.1)
+    one = EngineConfig(shards=1, attempts=4)
+    with pytest.raises(EngineError, match="no answer"):
+        write_parts(jobs.job(tmp_path, jobs.always_stumbles), jobs.rows(), str(tmp_path / "out"), one)
+    tried = sorted(int(mark.name.removeprefix("tried-")) / 1e9 for mark in tmp_path.glob("tried-*"))
+    pauses = [later - earlier for earlier, later in pairwise(tried)]
+    assert [pause >= least for pause, least in zip(pauses, (0.1, 0.2, 0.4), strict=True)] == [True] * 3
 
 
 def test_a_shard_that_kills_its_worker_every_time_is_poisoned_too(tmp_path: Path) -> None:
@@ -209,7 +220,9 @@ def test_a_store_that_is_no_disk_holds_the_same(tmp_path: Path, runner: str, mon
     assert sorted(path.name for path in (tmp_path / "shelf/a/out").iterdir()) == places.names("shelf://a/out")
 
 
-def test_in_memory_too_and_a_second_holder_is_refused_there_until_the_first_is_dead(tmp_path: Path) -> None:
+def test_in_memory_too_and_a_second_holder_is_refused_there_until_the_first_is_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     right = write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "right"), RUNNERS["here"])
     folder = f"memory://{tmp_path.name}/out"
     held = {"token": "theirs", "host": "another", "at": time.time()}
@@ -217,9 +230,40 @@ def test_in_memory_too_and_a_second_holder_is_refused_there_until_the_first_is_d
     with pytest.raises(StorageError, match="Another run, on another, holds"):
         write_parts(jobs.job(tmp_path), jobs.rows(), folder, RUNNERS["here"])
     places.put(f"{folder}/.lock", json.dumps(held | {"at": time.time() - 1_000}).encode())
+    monkeypatch.setattr(holding, "SETTLED", 0.0)
     there = write_parts(jobs.job(tmp_path), jobs.rows(), folder, RUNNERS["here"])
     assert there.manifest.hash == right.manifest.hash
     assert places.get(f"{folder}/.lock") is None
+
+
+def test_of_two_that_take_over_from_a_dead_one_the_last_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = f"memory://{tmp_path.name}/out/.lock"
+    dead = {"token": "old", "host": "a dead one", "at": time.time() - 1_000}
+    places.put(lock, json.dumps(dead).encode())
+    theirs = json.dumps({"token": "theirs", "host": "another", "at": time.time()}).encode()
+    monkeypatch.setattr(time, "sleep", lambda _: places.put(lock, theirs))  # they come while ours settles
+    with pytest.raises(StorageError, match="Another run, on another, holds"), holding.held(lock.removesuffix("/.lock")):
+        raise AssertionError("both hold it")
+    assert places.get(lock) == theirs
+
+
+def test_who_was_silent_for_too_long_does_not_take_back_what_another_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holding, "RENEWED", 0.02)
+    folder = f"memory://{tmp_path.name}/out"
+    theirs = json.dumps({"token": "theirs", "host": "another", "at": time.time()}).encode()
+    with holding.held(folder):
+        first = places.get(f"{folder}/.lock")
+        until(lambda: places.get(f"{folder}/.lock") != first)  # it gives signs of life
+        until(lambda: places.put(f"{folder}/.lock", theirs) or steady(f"{folder}/.lock", theirs))
+    assert places.get(f"{folder}/.lock") == theirs
+
+
+def steady(address: str, content: bytes) -> bool:
+    """Whether several renewals later it is still that."""
+    time.sleep(0.2)
+    return places.get(address) == content
 
 
 def test_an_address_that_nobody_understands_is_told(tmp_path: Path) -> None:

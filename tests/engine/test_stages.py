@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 import merit
-from merit.audiences import write_audiences
+from merit.batch.audiences import write_audiences
+from merit.batch.everyone import write_everyone
 from merit.engine.config import EngineConfig
 from merit.errors import DataError, StorageError
-from merit.everyone import write_everyone
 from tests.conftest import Command
 from tests.engine.stages import ALL, SHARDS, hashes
 

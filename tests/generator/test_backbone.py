@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from transformers import LlamaForCausalLM
+from transformers.utils import logging
 
 from merit import weights
 from merit.errors import ConfigError, MissingArtifact, MissingDependency
@@ -44,6 +45,21 @@ def test_a_saved_model_comes_back(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     again = backbone.make(SMALL.model_copy(update={"name": str(tmp_path)}), WORDS, 0)
     assert torch.equal(backbone.head(again), backbone.head(model))
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_saving_and_loading_show_no_bars_and_leave_the_callers_setting(
+    tmp_path: Path, wanted: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = logging.is_progress_bar_enabled()
+    (logging.enable_progress_bar if wanted else logging.disable_progress_bar)()
+    try:
+        backbone.save(backbone.make(SMALL, WORDS, 7), tmp_path)
+        backbone.make(SMALL.model_copy(update={"name": str(tmp_path)}), WORDS, 0)
+        assert logging.is_progress_bar_enabled() == wanted
+        assert capsys.readouterr().err == ""
+    finally:
+        (logging.enable_progress_bar if before else logging.disable_progress_bar)()
 
 
 def test_a_pretrained_backbone_gets_rows_for_our_tokens_and_keeps_its_own(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def slow_beam(model: Any, prompt: Any, labels: list[Label], config: DecodeConfig
     return [row for row, *_ in active]
 
 
-def agree(decoded: Decoded, prompt: int, rows: list[Row]) -> None:
+def assert_agrees(decoded: Decoded, prompt: int, rows: list[Row]) -> None:
     for sample, row in enumerate(rows):
         assert decoded.lists()[prompt][sample] == row.labels
         got = decoded.log_probs[prompt, sample, : len(row.labels)]
@@ -165,7 +165,7 @@ def test_greedy_is_the_slow_one(config: DecodeConfig) -> None:
     model, labels, prompts = llama(), some_labels(1), some_prompts(1, 6)
     decoded = decode(model, prompts, trie_of(labels), SEP, END, config)
     for place, prompt in enumerate(prompts):
-        agree(decoded, place, slow_beam(model, prompt, labels, config, 1))
+        assert_agrees(decoded, place, slow_beam(model, prompt, labels, config, 1))
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
@@ -175,7 +175,7 @@ def test_greedy_is_the_slow_one_over_any_labels(seed: int, letters: int, longest
     config = DecodeConfig(max_labels=most, min_labels=seed % 3, fixed_budget=seed % 2 == 0)
     decoded = decode(model, prompts, trie_of(labels), SEP, END, config)
     for place, prompt in enumerate(prompts):
-        agree(decoded, place, slow_beam(model, prompt, labels, config, 1))
+        assert_agrees(decoded, place, slow_beam(model, prompt, labels, config, 1))
 
 
 @pytest.mark.parametrize("make", [gpt2, phi, lambda: llama(heads=2), lambda: llama(attention="eager")])
@@ -184,7 +184,7 @@ def test_other_models_fit(make: Any) -> None:
     config = DecodeConfig(max_labels=4)
     decoded = decode(model, prompts, trie_of(labels), SEP, END, config)
     for place, prompt in enumerate(prompts):
-        agree(decoded, place, slow_beam(model, prompt, labels, config, 1))
+        assert_agrees(decoded, place, slow_beam(model, prompt, labels, config, 1))
 
 
 @pytest.mark.parametrize("beams", [1, 3, 8])
@@ -195,7 +195,7 @@ def test_beam_search_is_the_slow_one(beams: int, labels: list[Label]) -> None:
     decoded = decode(model, prompts, trie_of(labels), SEP, END, config)
     for place, prompt in enumerate(prompts):
         expected = slow_beam(model, prompt, labels, config, beams)
-        agree(decoded, place, expected)
+        assert_agrees(decoded, place, expected)
         assert not decoded.counts[place, len(expected) :].any()
         assert np.isneginf(decoded.scores[place, len(expected) :]).all()
 

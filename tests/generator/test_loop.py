@@ -201,7 +201,7 @@ def test_an_empty_label_set_is_refused(tmp_path: Path) -> None:
 def test_a_label_longer_than_the_target_is_refused(tmp_path: Path) -> None:
     model, corpus = world()
     long = Corpus(**(vars(corpus) | {"paths": Ragged.of([[9] * 30] + [[n] for n in range(10, 17)])}))
-    with pytest.raises(ConfigError, match=r"Set train\.max_target to 31"):
+    with pytest.raises(ConfigError, match=r"stage_2\.max_target to 31"):
         train(model, long, OBJECTIVES["self-correction"], CONFIG.model_copy(update={"max_target": 20}), 7, tmp_path)
 
 

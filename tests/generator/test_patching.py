@@ -36,7 +36,7 @@ from tests import small_run
 from tests.generator import test_decode as slow
 from tests.generator import test_loop
 from tests.generator.small import backbone_folder
-from tests.generator.test_decode import END, SEP, VOCABULARY, agree, gpt2, llama, phi, some_labels, trie_of
+from tests.generator.test_decode import END, SEP, VOCABULARY, assert_agrees, gpt2, llama, phi, some_labels, trie_of
 
 SELF = OBJECTIVES["self-correction"]
 
@@ -153,7 +153,7 @@ def test_decoding_is_the_slow_one_that_pools_by_hand(make: Any, beams: int) -> N
     assert prompts.some().any() and not prompts.some().all()  # both kinds in one batch
     decoded = decode(model, rows, trie_of(labels), SEP, END, how, windows=prompts.windows)
     for place, prompt in enumerate(rows):
-        agree(decoded, place, slow.slow_beam(ByHand(model, prompts.windows), prompt, labels, how, beams))
+        assert_agrees(decoded, place, slow.slow_beam(ByHand(model, prompts.windows), prompt, labels, how, beams))
 
 
 @pytest.mark.parametrize("mode", ["greedy", "sample", "beam"])

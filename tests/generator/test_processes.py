@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 from merit.errors import ConfigError, TrainingError
@@ -54,8 +57,28 @@ def test_a_launcher_that_asks_for_gpus_that_are_not_there_is_an_error(monkeypatc
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "NO")
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    with pytest.raises(ConfigError, match=r"asks for 2 GPUs, but here are 0.*devices\.processes"):
-        processes.join()
+    for refuse in (processes.join, lambda: processes.check(DevicesConfig())):
+        with pytest.raises(ConfigError, match=r"asks for 2 GPUs, but here are 0.*devices\.processes"):
+            refuse()
+
+
+GPUS = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 1\nnum_processes: 2\n"
+RUN = '[source]\nkind = "tables"\ninteractions = "nowhere.parquet"\nitems = "nowhere.parquet"\n'
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.device_count() > 1, reason="here are GPUs")
+def test_an_accelerate_config_that_asks_for_gpus_that_are_not_there_is_told_before_anything_else(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "accelerate.yaml").write_text(GPUS)
+    (tmp_path / "run.toml").write_text(f'out = "{tmp_path / "run"}"\n{RUN}')
+    launcher = ["-m", "accelerate.commands.launch", "--config_file", str(tmp_path / "accelerate.yaml")]
+    command = [sys.executable, *launcher, "-m", "merit.cli", "run", str(tmp_path / "run.toml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode
+    assert f"The launcher asks for 2 GPUs, but here are {torch.cuda.device_count()}" in " ".join(done.stderr.split())
+    assert "nowhere.parquet" not in done.stderr and not (tmp_path / "run").exists()
 
 
 def test_one_process_is_a_plain_call() -> None:

@@ -49,7 +49,7 @@ def pad(prefixes: list[Path]) -> np.ndarray:
     )
 
 
-def agree(fast: Trie, twin: dict[Any, Any], prefixes: list[Path]) -> None:
+def assert_agrees(fast: Trie, twin: dict[Any, Any], prefixes: list[Path]) -> None:
     nodes = fast.walk(pad(prefixes))
     ids, mask = fast.padded(nodes)
     starts, stops = fast.allowed(nodes)
@@ -73,7 +73,7 @@ prefix_lists = st.lists(st.lists(st.integers(0, 5), max_size=6).map(tuple), max_
 @settings(max_examples=200, deadline=None)
 @given(paths_of_labels, prefix_lists)
 def test_the_trie_agrees_with_a_dict_of_dicts(paths: list[Path], prefixes: list[Path]) -> None:
-    agree(built(paths), slow(paths), [(), *prefixes, *paths, *[path[:-1] for path in paths]])
+    assert_agrees(built(paths), slow(paths), [(), *prefixes, *paths, *[path[:-1] for path in paths]])
 
 
 @settings(max_examples=100, deadline=None)

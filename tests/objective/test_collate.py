@@ -6,8 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from merit.data.patches import pool
 from merit.data.ragged import Ragged
-from merit.objective.collate import OBJECTIVES, CollateConfig, Corpus, choose_labels, collate
+from merit.errors import ConfigError, DataError
+from merit.objective.collate import OBJECTIVES, CollateConfig, Corpus, check_corpus, choose_labels, collate
 from merit.objective.losses import linear_set_loss
 
 SEP, END = 1, 2
@@ -56,6 +58,124 @@ def test_often_mined_labels_are_drawn_more_often() -> None:
     config = CollateConfig(mined_per_example=1)
     hits = sum((10,) in choose_labels(skewed, 0, epoch, SELF, config, 7)[0] for epoch in range(100))
     assert hits > 85
+
+
+def test_mined_labels_are_read_only_by_an_objective_that_mixes_them_in() -> None:
+    for name, objective in OBJECTIVES.items():
+        labels, gold = choose_labels(SMALL, 0, 0, objective, CollateConfig(), 7)
+        assert (set(labels) > set(gold)) == objective.mined, name
+
+
+def test_mined_and_gold_labels_are_shuffled_together() -> None:
+    """Otherwise the generator would learn that mistakes come last."""
+    firsts = {choose_labels(SMALL, 0, epoch, SELF, CollateConfig(), 7)[0][0] for epoch in range(30)}
+    assert firsts == {(10,), (12, 13), (11,), (12, 14)}
+
+
+def test_a_draw_is_named_after_seed_epoch_and_example() -> None:
+    """Another of the three is another order; the same ones are the same order, which a resumed run relies on."""
+    alike = corpus([[0, 1, 2, 3, 4, 5]] * 20, [[]] * 20)
+
+    def order(example: int, epoch: int, seed: int) -> tuple[tuple[int, ...], ...]:
+        return tuple(choose_labels(alike, example, epoch, SELF, CollateConfig(), seed)[0])
+
+    assert order(3, 4, 5) == order(3, 4, 5)
+    for varied in (lambda n: (n, 0, 7), lambda n: (0, n, 7), lambda n: (0, 0, n)):
+        assert len({order(*varied(n)) for n in range(20)}) > 15
+
+
+def test_a_batch_reads_the_labels_that_were_chosen_for_its_epoch_and_seed() -> None:
+    for epoch, seed in ((0, 7), (3, 7), (3, 8)):
+        batch = collate(SMALL, [1], epoch, SELF, CollateConfig(), seed)
+        labels, _ = choose_labels(SMALL, 1, epoch, SELF, CollateConfig(), seed)
+        read = [token for label in labels for token in (*label, SEP)][:-1]
+        assert batch.input_ids[0].tolist() == [3, 20, 4, *read]
+
+
+def test_a_target_may_be_filled_to_the_last_token() -> None:
+    """(11,), (15,) and (16, 17, 18) with their terminators take eight."""
+    three = corpus([[1, 4, 5]], [[]])
+    for room, kept in ((8, 3), (7, 2), (6, 2)):
+        labels, gold = choose_labels(three, 0, 0, OBJECTIVES["teacher-forcing"], CollateConfig(max_target=room), 7)
+        assert len(labels) == kept and len(gold) == 3
+
+
+def test_a_label_that_does_not_fit_is_read_alone() -> None:
+    long = corpus([[5, 0]], [[]])  # (16, 17, 18) and its terminator take all four
+    labels, _ = choose_labels(long, 0, 0, OBJECTIVES["teacher-forcing"], CollateConfig(max_target=4), 7)
+    assert labels == [(16, 17, 18)]
+
+
+def test_padding_is_the_share_of_cells_that_nobody_filled() -> None:
+    batch = collate(SMALL, [0, 2], 0, OBJECTIVES["teacher-forcing"], CollateConfig(), 7)
+    # [3, 4] with 10 SEP 12 13, and [3, 20, 21, 4] with 11 SEP 15 SEP 16 17 18: 6 and 11 of 2 × 11 cells.
+    assert batch.input_ids.shape == (2, 11)
+    assert batch.padding == pytest.approx(1 - 17 / 22)
+    assert collate(SMALL, [1], 0, OBJECTIVES["teacher-forcing"], CollateConfig(), 7).padding == 0
+
+
+def test_sets_are_padded_with_minus_one() -> None:
+    batch = collate(SMALL, [2], 0, OBJECTIVES["permutation-invariance"], CollateConfig(), 7)
+    assert batch.valid_ids[0].tolist() == [11, 15, 16]  # all three are open at the first position
+    assert batch.valid_ids[-1].tolist() == [END, -1, -1]
+    assert batch.valid_ids.dtype == batch.input_ids.dtype == batch.rows.dtype == torch.int64
+
+
+def patched_corpus() -> Corpus:
+    """Token 0 among the others; of the second prompt, the first two tokens are one patch."""
+    prompts = Ragged.of([[3, 0, 4], [5, 0, 0, 6]])
+    patched = pool(prompts, Ragged.of([[1, 1, 1], [2, 1, 1]]))
+    base = corpus([[0], [1]], [[], []])
+    return Corpus(**(vars(base) | {"prompts": prompts, "patched": patched}))
+
+
+def test_patches_come_with_their_windows_and_only_when_there_are_some() -> None:
+    both, objective = patched_corpus(), OBJECTIVES["teacher-forcing"]
+    told = collate(both, [0, 1], 0, objective, CollateConfig(), 7, patched=np.array([False, True]))
+    assert told.input_ids.tolist() == [[3, 0, 4, 10], [~0, 0, 6, 11]]
+    assert told.patches is not None and told.patches.tokens.values.tolist() == [5, 0]
+    for picked, forms in (([0, 1], [False, False]), ([0, 0], [True, True])):  # not asked for; nothing to pool
+        plain = collate(both, picked, 0, objective, CollateConfig(), 7, patched=np.array(forms))
+        assert plain.patches is None and (plain.input_ids >= 0).all()
+    assert collate(both, [1], 0, objective, CollateConfig(), 7).patches is None
+    unpatched = Corpus(**(vars(both) | {"patched": None}))
+    assert collate(unpatched, [1], 0, objective, CollateConfig(), 7, patched=np.array([True])).patches is None
+
+
+def test_every_example_says_in_which_form_it_is_read() -> None:
+    with pytest.raises(ValueError):
+        collate(patched_corpus(), [0, 1], 0, SELF, CollateConfig(), 7, patched=np.array([True]))
+
+
+def test_the_first_token_of_the_vocabulary_is_predicted_like_any_other() -> None:
+    both, objective = patched_corpus(), OBJECTIVES["teacher-forcing"]
+    batch = collate(both, [0, 1], 0, objective, CollateConfig(history_weight=1.0), 7, patched=np.array([False, True]))
+    targets = len(batch.classification)
+    read, wanted = batch.input_ids.flatten()[batch.rows[targets:]], batch.valid_ids[targets:, 0]
+    assert list(zip(read.tolist(), wanted.tolist(), strict=True)) == [(3, 0), (0, 4), (~0, 0), (0, 6)]
+    assert batch.weights[targets:].tolist() == pytest.approx([0.25] * 4)
+    assert batch.valid_ids.dtype == torch.int64
+
+
+def test_what_cannot_be_learnt_from_is_refused_before_training() -> None:
+    with pytest.raises(DataError, match=r"^There is nothing to train on: no example has a gold label"):
+        check_corpus(corpus([], []), CollateConfig())
+    with pytest.raises(DataError, match=r"^There is nothing to train on"):
+        check_corpus(corpus([[], []], [[], []]), CollateConfig())
+    with pytest.raises(DataError, match=r"^An example has no gold label left; leave such examples out"):
+        check_corpus(corpus([[0], []], [[], []]), CollateConfig())
+    check_corpus(corpus([[0], [2, 3]], [[], []]), CollateConfig())
+
+
+def test_a_gold_label_that_no_target_can_hold_is_refused_with_the_size_that_would() -> None:
+    """(16, 17, 18) needs four with its terminator; labels that are only mined may be any length."""
+    check_corpus(corpus([[0], [5]], [[], []]), CollateConfig(max_target=4))
+    long = Ragged.of([[10], [11, 12, 13, 14]])
+    base = corpus([[0]], [[1]])
+    check_corpus(Corpus(**(vars(base) | {"paths": long})), CollateConfig(max_target=4))
+    wanted = Corpus(**(vars(corpus([[0, 1]], [[]])) | {"paths": long}))
+    with pytest.raises(ConfigError, match=r"takes 5 tokens.* may have 4\. .*max_target to 5 or more"):
+        check_corpus(wanted, CollateConfig(max_target=4))
 
 
 def test_whole_mined_labels_are_cut_first_then_gold_and_then_there_is_no_end() -> None:

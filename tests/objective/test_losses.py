@@ -49,6 +49,21 @@ def test_by_hand(beta: float) -> None:
     assert torch.allclose(set_loss(logits, valid, beta), torch.tensor(expected, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("beta", [0.0, 0.2, 0.5, 1.0])
+def test_equally_likely_right_tokens_are_worth_beta_times_the_log_of_their_number(beta: float) -> None:
+    """Pooled, three of them are worth log 3 more than one; uniform, nothing; in between, a share of it."""
+    logits = torch.tensor([[1.5, 1.5, 1.5, 0.0, -1.0]], dtype=torch.float64)
+    one = set_loss(logits, torch.tensor([[0, -1, -1]]), beta)
+    three = set_loss(logits, torch.tensor([[0, 1, 2]]), beta)
+    assert (one - three).item() == pytest.approx(beta * math.log(3))
+
+
+def test_a_small_beta_is_nearly_the_uniform_one() -> None:
+    hidden, head, valid, _ = batch()
+    logits = hidden @ head.T
+    torch.testing.assert_close(set_loss(logits, valid, 1e-6), set_loss(logits, valid, 0.0), atol=1e-4, rtol=0)
+
+
 @pytest.mark.parametrize("beta", BETAS)
 def test_one_right_token_is_cross_entropy(beta: float) -> None:
     hidden, head, valid, _ = batch()
@@ -98,6 +113,63 @@ def test_a_frozen_head_gets_no_gradient() -> None:
     hidden.requires_grad_()
     linear_set_loss(hidden, head, valid, weights)[0].backward()
     assert hidden.grad is not None and head.grad is None
+
+
+def test_a_frozen_model_gets_no_gradient() -> None:
+    hidden, head, valid, weights = batch()
+    head.requires_grad_()
+    linear_set_loss(hidden, head, valid, weights)[0].backward()
+    assert head.grad is not None and hidden.grad is None
+
+
+def test_both_losses_are_pooled_unless_told_otherwise() -> None:
+    hidden, head, valid, weights = batch()
+    total, rows = linear_set_loss(hidden, head, valid, weights)
+    assert torch.allclose(rows, set_loss(hidden @ head.T, valid, beta=1.0))
+    assert torch.allclose(rows, set_loss(hidden @ head.T, valid))
+    assert torch.allclose(total, (rows * weights).sum())
+
+
+@pytest.mark.parametrize("beta", BETAS)
+def test_the_loss_of_half_precision_logits_is_computed_in_float32(beta: float) -> None:
+    """Nothing is lost but the digits of the product: against the same logits in float64."""
+    hidden, head, valid, weights = batch(rows=64, vocabulary=301)
+    half = [each.to(torch.bfloat16) for each in (hidden, head)]
+    total, rows = linear_set_loss(*half, valid, weights.float(), beta)
+    assert rows.dtype == total.dtype == torch.float32
+    logits = (half[0] @ half[1].T).double()
+    torch.testing.assert_close(rows.double(), set_loss(logits, valid, beta), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("head_type", [torch.bfloat16, torch.float32])  # a whole model in half; autocast
+def test_gradients_in_half_precision_are_those_of_full(head_type: torch.dtype) -> None:
+    hidden, head, valid, weights = batch(rows=64, vocabulary=301)
+    half = [hidden.to(torch.bfloat16).requires_grad_(), head.to(torch.bfloat16).to(head_type).requires_grad_()]
+    full = [each.detach().double().requires_grad_() for each in half]
+    linear_set_loss(*half, valid, weights.float(), 0.5)[0].backward()
+    linear_set_loss(*full, valid, weights.double(), 0.5)[0].backward()
+    for low, high in zip(half, full, strict=True):
+        assert low.grad is not None and high.grad is not None and low.grad.dtype == low.dtype
+        error = (low.grad.double() - high.grad).norm() / high.grad.norm()
+        assert error < 0.02  # bf16 has 8 bits: 0.4 % a product
+
+
+def test_rows_are_read_in_chunks_that_fit_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chunk holds as many rows of logits as CHUNK_BYTES have room for, and never fewer than one."""
+    seen: list[int] = []
+    whole = losses._logit_gradient
+
+    def watched(logits: Tensor, *rest: object) -> tuple[Tensor, Tensor]:
+        seen.append(len(logits))
+        return whole(logits, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(losses, "_logit_gradient", watched)
+    hidden, head, valid, weights = batch(rows=7, vocabulary=11, width=5)
+    for room, chunks in ((1, [1] * 7), (3 * 11 * 8, [3, 3, 1]), (100 * 11 * 8, [7])):
+        seen.clear()
+        monkeypatch.setattr(losses, "CHUNK_BYTES", room)
+        linear_set_loss(hidden, head, valid, weights)
+        assert seen == chunks
 
 
 def test_large_logits_stay_finite() -> None:

@@ -49,6 +49,19 @@ def test_users_with_a_label_are_found_with_what_it_adds(users: list[dict[int, in
     assert added.tolist() == slow
 
 
+@settings(max_examples=50, deadline=None)
+@given(histories, st.lists(st.booleans(), min_size=8, max_size=8))
+def test_users_among_some_are_those_of_all_that_are_among_them(users: list[dict[int, int]], chosen: list[bool]) -> None:
+    ours, _, _ = made(users)
+    rows = np.flatnonzero(chosen[: len(users)])
+    among = ours.among(rows)
+    for label in range(LABELS):
+        who, added = ours.users_with(label)
+        own = np.isin(who, rows)
+        told = among.users_with(label)
+        assert (told[0].tolist(), told[1].tolist()) == (who[own].tolist(), added[own].tolist())
+
+
 def test_a_label_that_is_not_there_adds_nothing() -> None:
     ours, _, _ = made([{1: 2}])
     assert ours.added(np.array([0, 2]), np.array([2, 2]), ours.of_label[[1, 1]])[0] == 0

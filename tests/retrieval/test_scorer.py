@@ -76,6 +76,24 @@ def test_a_pair_has_one_score_to_the_last_bit(scorer: Scorer, k: int, share: flo
 
 
 @settings(max_examples=40, deadline=None)
+@given(worlds, st.integers(1, 9), shares, st.integers(0, 2**32))
+def test_many_audiences_at_once_are_those_of_each_to_the_last_bit(
+    scorer: Scorer, at_once: int, share: float, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    vectors, eligible = labels_of(scorer), rng.random(len(scorer.users)) < share
+    counts = rng.integers(1, 60, len(vectors)).tolist()
+    for users, mask in ((None, None), (np.flatnonzero(eligible), eligible)):
+        found = list(scorer.audiences(vectors, counts, users, at_once))
+        assert len(found) == len(vectors)
+        for one, vector, n in zip(found, vectors, counts, strict=True):
+            alone = scorer.audience(vector, n, mask)
+            assert one.rows.tolist() == alone.rows.tolist()
+            assert (one.scores == alone.scores).all()
+            assert (scorer.against(one.rows, vector) == one.scores).all()
+
+
+@settings(max_examples=40, deadline=None)
 @given(worlds, st.integers(0, 39))
 def test_everybody_is_scored_exactly_or_as_nearly_as_the_bound_says(scorer: Scorer, label: int) -> None:
     vector = labels_of(scorer)[label % len(scorer.labels)]
@@ -218,6 +236,14 @@ def test_what_cannot_be_answered_says_why() -> None:
         scorer.audience(user, 3)
     with pytest.raises(DataError, match="Encode the label again"):
         scorer.audience(np.full(7, np.nan, np.float32), 3)
+    with pytest.raises(DataError, match="0 users cannot be ranked"):
+        scorer.audiences(label[None], [0])
+    with pytest.raises(DataError, match=r"7 numbers; this one has the shape \(5,\)"):
+        scorer.audiences(users_of(scorer), [3] * 40)
+    with pytest.raises(DataError, match="30 labels have 2 numbers of users"):
+        scorer.audiences(labels_of(scorer), [3, 3])
+    with pytest.raises(DataError, match="no row 40"):
+        scorer.audiences(label[None], [3], np.array([0, 40]))
     with pytest.raises(DataError, match="mask over users is 40 truth values"):
         scorer.audience(label, 3, np.ones(39, bool))
     with pytest.raises(DataError, match="int64"):
@@ -256,3 +282,5 @@ def test_halves_of_other_vectors_are_noticed() -> None:
     mixed = replace(scorer.users, halves=store.Rows(scorer.users.halves.codes[::-1].copy()))
     with pytest.raises(DamagedArtifact, match="users do not fit their vectors"):
         Scorer(scorer.mlp, mixed, scorer.labels).audience(labels_of(scorer)[0], 5)
+    with pytest.raises(DamagedArtifact, match="users do not fit their vectors"):
+        list(Scorer(scorer.mlp, mixed, scorer.labels).audiences(labels_of(scorer), [5] * 30))

@@ -6,6 +6,7 @@ import json
 import math
 import time
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -217,9 +218,7 @@ def test_an_analysis_from_statistics_and_from_a_table(ask: Any) -> None:
         "/v1/experiments/analyze", json={"design": DESIGN, "statistics": STATISTICS, "until": "2027-03-07"}
     )
     assert told.status_code == 200 and told.json()["verdict"] == "ship"
-    arms = ["expert", "merit"] * 500
-    rows = [f"u{place},{arm},{int(place % 10 < 4)}" for place, arm in enumerate(arms)]
-    table = "user_id,arm,bought\n" + "\n".join(rows)
+    table = campaign(["expert", "merit"] * 500)
     design = json.dumps({**DESIGN, "salt": None})
     sent = ask("read").post(
         "/v1/experiments/analyze-table",
@@ -228,6 +227,69 @@ def test_an_analysis_from_statistics_and_from_a_table(ask: Any) -> None:
     )
     assert sent.status_code == 200, sent.text
     assert [arm["users"] for arm in sent.json()["arms"]] == [500, 500]
+
+
+def campaign(arms: list[str]) -> str:
+    """Outcomes of users in these arms; of ten in a row, four buy."""
+    rows = [f"u{at},{arm},{int(at % 10 < 4)},{at % 7},m{at}@example.org" for at, arm in enumerate(arms)]
+    return "user_id,arm,bought,weekday,mail\n" + "\n".join(rows)
+
+
+def test_a_table_of_the_service_is_analysed_as_one_that_is_sent(ask: Any, tables: Path) -> None:
+    table = campaign(["expert", "merit"] * 500)
+    known = {"design": DESIGN | {"salt": None, "segment": "weekday"}, "until": "2027-03-07"}
+    sent = ask("read").post(
+        "/v1/experiments/analyze-table",
+        data={"design": json.dumps(known["design"]), "until": "2027-03-07"},
+        files={"table": ("outcomes.csv", table.encode())},
+    )
+    (tables / "outcomes.csv").write_text(table)
+    told = ask("audience").post("/v1/experiments/analyze-named", json=known | {"table": "outcomes.csv"})
+    (tables / "outcomes.csv").unlink()
+    assert told.status_code == 200, told.text
+    assert len(told.json()["segments"]) == 7 and told.json()["flow"] is None and sent.json()["flow"]
+    assert told.json() | {"flow": sent.json()["flow"]} == sent.json()
+
+
+def test_nothing_is_told_about_few_users_of_a_table_of_the_service(ask: Any, tables: Path) -> None:
+    """Whoever asks chooses the columns: a segment of one user, or a mean of 49, would be that user's own value."""
+
+    def told(table: str, **changes: Any) -> Any:
+        (tables / "outcomes.csv").write_text(table)
+        asked = {"design": DESIGN | {"salt": None} | changes, "table": "outcomes.csv"}
+        answer = ask("audience").post("/v1/experiments/analyze-named", json=asked)
+        (tables / "outcomes.csv").unlink()
+        return answer
+
+    alone = told(campaign(["expert", "merit"] * 400), segment="mail")
+    assert alone.status_code == 200 and alone.json()["segments"] == [] and "example.org" not in alone.text
+    few = told(campaign(["expert"] * 400 + ["merit"] * 49))
+    assert few.status_code == 403 and "fewer than 50" in few.json()["detail"]
+    shares = {"holdout": 0.1, "expert": 0.45, "merit": 0.45}
+    third = told(campaign(["expert", "merit"] * 400 + ["holdout"] * 9), arms=shares)
+    assert [arm["name"] for arm in third.json()["arms"]] == ["expert", "merit"]
+
+
+@pytest.mark.parametrize(
+    ("table", "changes"),
+    [
+        ("user_id,arm,bought\nanna@example.org,merit,0\nanna@example.org,merit,1\n", {}),
+        ("user_id,arm,bought\nu1,merit,anna@example.org\n", {}),
+        ("user_id,arm,bought\nu1,anna@example.org,0\n", {}),
+        ("user_id,arm,bought\nu1,merit,it's anna@example.org\n", {}),
+        ("user_id,arm,bought\nu1,anna@example.org,0\n", {"arms": {"it's": 0.5, "merit": 0.5}, "control": "it's"}),
+        ("user_id,arm,it's\nu1,merit,anna@example.org\n", {"outcome": {"column": "it's"}}),
+    ],
+)
+def test_faults_of_a_table_of_the_service_are_told_without_its_values(
+    ask: Any, tables: Path, table: str, changes: dict[str, Any]
+) -> None:
+    (tables / "outcomes.csv").write_text(table)
+    asked = {"design": DESIGN | {"salt": None} | changes, "table": "outcomes.csv"}
+    answer = ask("audience").post("/v1/experiments/analyze-named", json=asked)
+    (tables / "outcomes.csv").unlink()
+    assert answer.status_code == 422 and "anna" not in answer.text and str(tables) not in answer.text
+    assert answer.json()["detail"] and answer.json()["remedy"]
 
 
 def finished(client: Any, job: dict[str, Any]) -> dict[str, Any]:

@@ -173,6 +173,18 @@ def test_exports_of_the_service_are_in_the_log(own: Opened, model: Any, wanted: 
     assert audit.read(own.state)[-1].told == {"key": key.id}
 
 
+def test_an_erasure_of_another_key_is_not_there(own: Opened, model: Any) -> None:
+    made = own.ask("erase").post("/v1/erasures", json={"users": model.users["user_id"][:1].to_list()})
+    place = made.headers["location"]
+    _, other = keys.create(own.state / keys.FILE, "another", ["erase"])
+    _, admin = keys.create(own.state / keys.FILE, "operator", ["erase", "admin"])
+    for secret, status in ((own.secrets["erase"], 200), (other, 404), (admin, 200)):
+        client = TestClient(own._app, headers={"Authorization": f"Bearer {secret}"})
+        assert client.get(place).status_code == status
+    assert "owner" not in made.json() and "idempotency" not in made.json()
+    assert own.done(made.json())["state"] == "DONE"
+
+
 def test_the_client_erases(own: Opened, model: Any) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

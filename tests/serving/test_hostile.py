@@ -139,6 +139,8 @@ def test_a_table_leads_into_its_folder_or_nowhere(table: str, ask: Any, wanted: 
         answer = ask("audience").post("/v1/audience/preview", json=wanted | part)
         assert answer.status_code == 422, answer.text
         assert str(tables.parent) not in answer.text and "root:" not in answer.text
+    answer = ask("audience").post("/v1/experiments/analyze-named", json={"design": DESIGN, "table": table})
+    assert answer.status_code == 422 and str(tables.parent) not in answer.text and "root:" not in answer.text
 
 
 def test_messages_about_tables_tell_neither_paths_nor_people(

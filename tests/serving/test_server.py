@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -24,6 +25,8 @@ from merit import artifacts, console
 from merit.errors import DataError, MissingArtifact
 from merit.serving import keys, server
 from merit.serving.client import Client, ServiceError
+from merit.serving.examples import DESIGN
+from merit.serving.routes import ROUTES
 from merit.serving.service import opened
 from merit.stages.labels import change_labels
 
@@ -120,8 +123,13 @@ def test_without_a_demo_the_remedy_is_named(tmp_path: Path) -> None:
     assert done.returncode != 0 and "--demo" in done.stderr
 
 
+def test_the_client_has_a_word_for_every_route() -> None:
+    assert {route.answer.__name__ for route in ROUTES} <= {name for name in vars(Client) if not name.startswith("_")}
+
+
 def test_the_client_speaks_as_the_model_does(serve: Start, model: Any, wanted: dict[str, Any], tmp_path: Path) -> None:
-    child, client = serve()
+    (tmp_path / "tables").mkdir()
+    child, client = serve("--tables", str(tmp_path / "tables"))
     user, texts = model.users["user_id"][0], model.labels.texts[:2]
     assert client.interests(user, k=4).equals(
         model.interests(user, k=4).drop("user_id").select("rank", "interest", "probability", "vertical")
@@ -135,6 +143,11 @@ def test_the_client_speaks_as_the_model_does(serve: Start, model: Any, wanted: d
     assert client.preview(wanted).members == 110
     job = client.wait(client.build(wanted, idempotency="one"))
     assert client.build(wanted, idempotency="one").id == job.id == client.jobs()[0].id
+    other = client.wait(client.build(wanted | {"name": "Summer"}))
+    assert [each.id for each in client.jobs(limit=1)] == [other.id, job.id]  # page after page
+    assert client.label(0).text == texts[0] and client.ready().version == client.model().version
+    assert client.health().status == "ok" and "merit_requests_total" in client.metrics()
+    _analyse(client, tmp_path)
     file = client.export(job.id, tmp_path / "send.csv")
     assert len(pl.read_csv(file)) == 110
     with pytest.raises(ServiceError, match="does not know this user") as refused:
@@ -150,6 +163,20 @@ def test_the_client_speaks_as_the_model_does(serve: Start, model: Any, wanted: d
     assert {line["route"] for line in lines} >= {"/v1/interest", "/v1/score", "/ready"}
     for word in (user, "qqq", "nobody", "Traceback", *texts):
         assert word not in told
+
+
+def _analyse(client: Client, place: Path) -> None:
+    """A table of outcomes, sent and chosen on the service."""
+    rows = [f"u{at},{arm},{int(at % 10 < 4)}" for at, arm in enumerate(["expert", "merit"] * 500)]
+    for folder in (place, place / "tables"):
+        (folder / "outcomes.csv").write_text("user_id,arm,bought\n" + "\n".join(rows))
+    agreed, last = DESIGN | {"salt": None}, date(2027, 3, 7)
+    sent = client.analyze_table(agreed, place / "outcomes.csv", until=last, assigned=1_000)
+    assert [arm.users for arm in sent.arms] == [500, 500] and sent.until == last
+    chosen = client.analyze_named({"design": agreed, "table": "outcomes.csv", "until": str(last), "assigned": 1_000})
+    assert chosen.posterior == sent.posterior and chosen.findings == sent.findings
+    with pytest.raises(DataError, match="row per assigned user"):
+        client.analyze_table(agreed, place / "nowhere.csv")
 
 
 def _run_the_documentation(client: Client, user: str, place: Path) -> None:
@@ -225,6 +252,35 @@ def test_a_kill_in_the_middle_leaves_every_job_done_or_failed(
             with pytest.raises(ServiceError, match="FAILED"):
                 client.export(number, tmp_path / "none.csv")
         assert not list(folder.glob(".*"))
+
+
+def test_a_kill_while_files_are_sent_leaves_whole_files_or_none(
+    serve: Start, wanted: dict[str, Any], tmp_path: Path
+) -> None:
+    child, client = serve()
+    job = client.wait(client.build(wanted))
+    sent = tmp_path / "sent"
+    sent.mkdir()
+
+    def download(number: int) -> None:
+        for turn in range(1_000):
+            try:
+                client.export(job.id, sent / f"{number}-{turn}.csv")
+            except DataError:  # the service is gone, perhaps in the middle of an answer
+                return
+
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(download, number) for number in range(4)]
+        _until(lambda: len(list(sent.glob("*.csv"))) > 4 and any((tmp_path / "state/exports").glob("*/*")))
+        child.kill()
+        child.wait()
+        for each in waiting:
+            each.result()
+    assert {len(pl.read_csv(file)) for file in sent.iterdir()} == {110}
+    _, client = serve()
+    assert not list((tmp_path / "state/exports").glob("*"))  # what was being written is gone
+    assert client.job(job.id).state == "DONE"
+    assert len(pl.read_csv(client.export(job.id, tmp_path / "again.csv"))) == 110
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 
 from merit import artifacts, config
@@ -11,7 +13,8 @@ from merit.artifacts import Artifact
 from merit.data.planted import PlantedConfig, shop, write
 from merit.engine import places
 from merit.engine.config import EngineConfig
-from merit.mining import MiningConfig
+from merit.mining import MiningConfig, drawn
+from merit.stages.generator import GeneratorConfig, ObjectiveConfig, train_generator
 from merit.stages.mine import mine
 from merit.stages.run import RunConfig, run
 
@@ -70,3 +73,34 @@ def test_the_report_says_how_many_were_bought_later(made: dict[str, Artifact], t
     told = mined(made, tmp_path / "mined").manifest.summary
     assert 0 < told["later_bought"] < told["mined"]
     assert artifacts.load(tmp_path / "mined", "mined").manifest.parents["generator"].kind == "generator"
+
+
+def test_some_are_asked_and_say_what_they_say_among_all(made: dict[str, Artifact], tmp_path: Path) -> None:
+    inputs = made["stage-1"], made["examples"], made["labels"]
+    whole = pl.read_parquet(mined(made, tmp_path / "whole").file("mined.parquet"))
+    told = mine(*inputs, tmp_path / "some", MiningConfig(samples=2, examples=40), seed=7)
+    some = pl.read_parquet(told.file("mined.parquet"))
+    assert whole["asked"].all() and len(some) == len(whole) > 40 == some["asked"].sum()
+    assert some.filter("asked").equals(whole.filter(some["asked"]))
+    left = some.filter(~pl.col("asked"))
+    assert left["labels"].list.len().sum() == 0 == left["hits"].explode().sum()
+    assert left["hits"].list.len().equals(whole.filter(~some["asked"])["hits"].list.len())
+    assert told.manifest.summary["examples"] == 40
+
+
+def test_self_correction_learns_from_whom_was_asked_about(made: dict[str, Artifact], tmp_path: Path) -> None:
+    shop = made["examples"], made["labels"]
+    wrong = mine(made["stage-1"], *shop, tmp_path / "mined", MiningConfig(samples=1, examples=30), seed=7)
+    how = GeneratorConfig.model_validate(made["stage-1"].manifest.config)
+    train = ObjectiveConfig(objective="self-correction", steps=1, batch_size=8)
+    second = train_generator(*shop, wrong, tmp_path / "second", how.model_copy(update={"train": train}), seed=7)
+    assert made["stage-1"].manifest.summary["examples"] > second.manifest.summary["examples"] == 30
+
+
+def test_a_run_asks_about_as_many_as_stage_2_reads() -> None:
+    assert MiningConfig().of(640).examples == 640
+    assert MiningConfig(examples=9).of(640).examples == 9
+    assert ObjectiveConfig(steps=5, batch_size=8, accumulate=2).reads == 80
+    assert drawn(5, MiningConfig(), 1).tolist() == drawn(5, MiningConfig(examples=9), 1).tolist() == [0, 1, 2, 3, 4]
+    few = drawn(50, MiningConfig(examples=9), 1)
+    assert len(set(few.tolist())) == 9 and (np.diff(few) > 0).all()

@@ -97,7 +97,7 @@ def test_expected_sizes_are_planned_with_before_there_is_anything(tmp_path: Path
     given = {"source": {"kind": "tables", "interactions": "/nowhere", "items": "/nowhere"}, "out": str(tmp_path)}
     told = stage.plan(config.build(RunConfig, given | {"plan": {"device": "L4", "expected": EXPECTED.model_dump()}}))
     rows = {row.stage: row for row in told.rows}
-    assert rows["stage-1"].tokens == 1500 * 64 * (96 + 3 * 4 - 1)
+    assert rows["stage-1"].tokens == 240 * 64 * (96 + 3 * 4 - 1)
     assert rows["states"].disk == (100 + 10 + 20 + 130) * (2 * 5 * 128 + workload.PERSON) + 4000 * workload.HAD
     assert any("not prepared" in note for note in told.notes)
 

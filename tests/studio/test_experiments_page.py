@@ -19,6 +19,7 @@ from merit.campaign.checks import Circumstances
 from merit.campaign.design import ExperimentDesign
 from merit.campaign.outcomes import tabulate
 from merit.campaign.words import share, signed
+from merit.serving import keys
 from merit.stages import experiment
 from tests.studio.conftest import Studio
 
@@ -221,8 +222,12 @@ def test_a_broken_sample_ratio_blocks_the_decision_in_plain_sight(page: Any, stu
 
 def test_an_early_look_is_blocked_too(page: Any, studio: Studio, tmp_path: Path) -> None:
     file, early = outcomes(tmp_path, lift=0.5), date(2027, 3, 9)
+    expected = analysed(file, early)
+    assert expected.verdict == "blocked"
     upload(page, studio, tmp_path, file, early)
-    page.get_by_role("alert").get_by_text(analysed(file, early).sentence, exact=True).wait_for()
+    told = page.get_by_role("alert").get_by_text(expected.sentence, exact=True)
+    told.wait_for()
+    assert told.is_visible() and not page.get_by_text(signed(expected.posterior.lift)).first.is_visible()
 
 
 def test_statistics_give_the_same_lift_as_their_table(page: Any, studio: Studio, tmp_path: Path) -> None:
@@ -242,6 +247,34 @@ def test_statistics_give_the_same_lift_as_their_table(page: Any, studio: Studio,
     page.get_by_text(expected.sentence, exact=True).wait_for()
     page.get_by_text("Only statistics were given").wait_for()
     assert tile(page, "Lift")[0] == signed(expected.posterior.lift)
+
+
+def test_a_table_of_the_service_can_be_chosen(page: Any, studio: Studio, tables: Path, tmp_path: Path) -> None:
+    expected = analysed(outcomes(tables, lift=0.5))
+    design = tmp_path / "design.json"
+    design.write_text(json.dumps(AGREED), encoding="utf-8")
+    try:
+        studio.open(page, "#/experiments/analyse")
+        page.get_by_label("Design file").set_input_files(design)
+        page.get_by_text("A service table").click()
+        page.get_by_label("Table", exact=True).select_option("outcomes.csv")
+        page.get_by_role("button", name="Analyse", exact=True).click()
+        page.get_by_role("heading", name="Ship", exact=True).wait_for()
+        page.get_by_text(expected.sentence, exact=True).wait_for()
+        assert tile(page, "Lift")[0] == signed(expected.posterior.lift)
+        assert "source=named" in page.url and "table=outcomes.csv" in page.url
+        page.reload()  # the address says which one
+        page.get_by_label("Table", exact=True).wait_for()
+        assert page.get_by_label("Table", exact=True).input_value() == "outcomes.csv"
+    finally:
+        (tables / "outcomes.csv").unlink()  # other tests look into the same folder
+
+
+def test_without_the_scope_the_tables_of_the_service_are_not_shown(page: Any, studio: Studio) -> None:
+    _, reader = keys.create(studio.state / keys.FILE, "reader", ["read"])
+    studio.open(page, "#/experiments/analyse?source=named", reader)
+    page.get_by_text("This key sees no tables").wait_for()
+    assert page.get_by_role("button", name="Analyse", exact=True).is_disabled()
 
 
 def test_what_cannot_be_read_is_told_with_its_place(page: Any, studio: Studio, tmp_path: Path) -> None:
@@ -281,6 +314,7 @@ def test_all_of_it_by_keyboard(page: Any, studio: Studio) -> None:
     page.keyboard.press("Enter")
     page.get_by_label("Design", exact=True).wait_for()
     tab_to("at.name === 'source'")
+    page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     tab_to("at.textContent.startsWith('Begin with a template')")
     page.keyboard.press("Enter")

@@ -280,6 +280,7 @@ def test_all_of_it_by_keyboard(page: Any, studio: Studio) -> None:
     press_until("at.textContent === 'on the map'")
     page.keyboard.press("Space")
     page.wait_for_function("() => document.activeElement.id === 'cluster'")
+    assert "cluster=" in page.url and page.locator("#cluster").is_visible()
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 380), ("dark", 380), ("dark", 1280)])

@@ -9,25 +9,32 @@ step takes here. What everything took is kept in a ledger, so that a cell can sa
 from __future__ import annotations
 
 import json
-import time
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 from pydantic import BaseModel
 
+from merit import artifacts
 from merit.artifacts import Artifact
+from merit.baselines.budget import Budget
 from merit.bench.config import BenchConfig, objective_of, slug
+from merit.config import digest
 from merit.errors import ConfigError, TrainingError
+from merit.mining import MiningConfig
 from merit.stages.bench_cells import Ground, Peak
-from merit.stages.generator import GeneratorConfig, ObjectiveConfig, train_generator
+from merit.stages.generator import GeneratorConfig, ObjectiveConfig, checkpoints_of, train_generator
 from merit.stages.mine import mine
 from merit.stages.predict import predict
 from merit.stages.propensity import train_propensity
 from merit.stages.run import unless_current
 from merit.stages.states import write_states
+from merit.types import Floats
 
 C = TypeVar("C", bound=BaseModel)
 WARM = 5  # steps of a probe that pay for caches and are not counted
@@ -41,8 +48,14 @@ class Chain:
     ground: Ground
     folder: Path
     seed: int
+    variant: bool = False
+    """Whether these are not the settings of the grid: what is the same is taken from it, all else has its own place."""
     _known: dict[str, Artifact | Exception] = field(default_factory=dict, repr=False)
     """What this process made or found already, and what failed: the next cell that needs it fails at once."""
+
+    def varied(self, name: str) -> Chain:
+        """The chain of a variant of MERIT."""
+        return Chain(self.config.variant(name), self.ground, self.folder, self.seed, variant=True)
 
     def generator(self, method: str) -> Artifact:
         """The generator that is a method of the grid, trained for the whole budget."""
@@ -55,7 +68,13 @@ class Chain:
 
     def mined(self, generator: Artifact) -> Artifact:
         """The mistakes of a generator on the training examples."""
-        return self._asked(generator, f"mined-{generator.path.name}", "mined", self.config.mining, mine)
+        return self._asked(generator, f"mined-{generator.path.name}", "mined", self._mining(), mine)
+
+    def _mining(self) -> MiningConfig:
+        """Of as many examples as self-correction will read: its steps are no faster than those of the first one."""
+        shares, first = self.config.shares, self._first().manifest.summary["steps"]
+        steps = self.config.steps or math.ceil(first * max(1.0, shares.stage_2 / shares.stage_1))
+        return self.config.mining.of(self.config.stage_2.model_copy(update={"steps": steps}).reads)
 
     def predictions(self, generator: Artifact) -> Artifact:
         """What a generator says of the test users."""
@@ -84,15 +103,21 @@ class Chain:
         how = self.config.stage_2 if objective == self.config.stage_2.objective else self.config.stage_1
         return how.model_copy(update={"objective": objective, "beta": beta})
 
-    def spent(self, *made: Artifact) -> float:
-        """Seconds that these artifacts took to make. A generator's training is told by its own log."""
-        told = self._ledger()
-        return sum(
-            step_seconds(each) * int(each.manifest.summary["steps"])
-            if each.manifest.kind == "generator"
-            else float(told.get(each.manifest.hash, {}).get("seconds", 0))
-            for each in made
-        )
+    def spent(self, *made: Artifact) -> float | None:
+        """Seconds of work that these artifacts took; none where one was brought here, and nobody knows.
+
+        The log of a generator tells about one that was trained elsewhere, or in several goes.
+        """
+        told, total = self._ledger(), 0.0
+        for each in made:
+            entry = told.get(each.manifest.hash)
+            if entry and not entry.get("went_on"):
+                total += float(entry["seconds"])
+            elif each.manifest.kind == "generator":
+                total += step_seconds(each) * int(each.manifest.summary["steps"])
+            else:
+                return None
+        return total
 
     def peak(self, *made: Artifact) -> float | None:
         """The most memory that the making of one of these took, where it is known."""
@@ -173,17 +198,27 @@ class Chain:
         make: Callable[[Path], Artifact],
     ) -> Artifact:
         def timed(out: Path) -> Artifact:
-            begin, peak = time.perf_counter(), Peak()
+            taken, peak, went_on = Budget(self.config.seconds), Peak(), checkpoints_of(out).exists()
             made = make(out)
-            self._enter(made, time.perf_counter() - begin, peak.gib())
+            self._enter(made, taken.used(), peak.gib(), went_on)
             return made
 
         title = f"{self.folder.parent.name}, seed {self.seed}, {name}"
-        return unless_current(self.folder / slug(name), title, kind, settings, self.seed, parents, timed)
+        place = self._place(slug(name), kind, settings, parents)
+        return unless_current(place, title, kind, settings, self.seed, parents, timed)
 
-    def _enter(self, made: Artifact, seconds: float, peak_gib: float | None) -> None:
+    def _place(self, name: str, kind: str, settings: BaseModel, parents: Mapping[str, Artifact]) -> Path:
+        """Variants that agree on how something is made share it."""
+        usual = self.folder / name
+        if not self.variant or artifacts.current(usual, kind, settings, self.seed, parents, {}):
+            return usual
+        told = [digest(settings), *(parents[key].manifest.hash for key in sorted(parents))]
+        return self.folder / "variants" / f"{name}-{sha256(' '.join(told).encode()).hexdigest()[:12]}"
+
+    def _enter(self, made: Artifact, seconds: float, peak_gib: float | None, went_on: bool) -> None:
         """One line for each artifact; of one that was stopped and went on, the time since then."""
         told = {"hash": made.manifest.hash, "name": made.path.name, "seconds": round(seconds, 2), "peak_gib": peak_gib}
+        told |= {"went_on": True} if went_on else {}
         with (self.folder / LEDGER).open("a", encoding="utf-8") as file:
             file.write(json.dumps(told, ensure_ascii=False) + "\n")
 
@@ -194,7 +229,7 @@ class Chain:
 
 
 def step_seconds(generator: Artifact) -> float:
-    """The mean time of a step, from the log of the training."""
+    """The usual time of a step, from the log of the training: a pause on the way is no part of it."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
     log = EventAccumulator(str(generator.file("log")), size_guidance={"scalars": 0})
@@ -203,4 +238,9 @@ def step_seconds(generator: Artifact) -> float:
     if len(times) < 2:  # stopped behind its last checkpoint: it went on without a step
         raise TrainingError(f"{generator.path} has no log of its steps. Remove the folder and run again.")
     counted = times[WARM:] if len(times) > 2 * WARM else times
-    return float(counted[-1] - counted[0]) / (len(counted) - 1)
+    return trimmed_mean(np.diff(counted))
+
+
+def trimmed_mean(taken: Floats) -> float:
+    """Without the slowest twentieth: steps differ by the length of their prompts, and some wait for a neighbour."""
+    return float(np.sort(taken)[: max(1, round(0.95 * len(taken)))].mean())

@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from merit.config import Frozen
+from merit.config import Frozen, build
 from merit.data import sources
 from merit.errors import ConfigError
 from merit.evaluation.classification import EvaluationConfig
@@ -19,6 +19,7 @@ from merit.generator.corpus import TextConfig
 from merit.methods import METHODS
 from merit.mining import MiningConfig
 from merit.objective.collate import OBJECTIVES
+from merit.propensity.length import LengthConfig
 from merit.stages.bench_cells import MERIT
 from merit.stages.labels import LabelsConfig
 from merit.stages.predict import PredictConfig
@@ -40,18 +41,10 @@ class Group(Frozen):
     """Methods that are run with the same seeds."""
 
     methods: tuple[str, ...] = Field(min_length=1)
-    """Names of merit.methods; an objective, with its temper as in "self-correction (β = 0)"; MERIT."""
+    """Names of merit.methods; an objective, with its temper as in "self-correction (β = 0)"; MERIT; a variant."""
     seeds: tuple[int, ...] = Field((1,), min_length=1)
-
-    @model_validator(mode="after")
-    def _known(self) -> Self:
-        for name in self.methods:
-            if not (name in METHODS or name == MERIT or objective_of(name)):
-                known = [MERIT, *OBJECTIVES, *METHODS]
-                near = get_close_matches(name, known, n=1)
-                hint = f"did you mean '{near[0]}'?" if near else f"known: {'; '.join(known)}"
-                raise ValueError(f"there is no method '{name}'; {hint}; with a temper: {tempered('…', 0.5)}")
-        return self
+    datasets: tuple[str, ...] = ()
+    """On these data sets only; empty for all."""
 
 
 class Shares(Frozen):
@@ -76,6 +69,8 @@ class BenchConfig(Frozen):
     cache: Path = Path(".cache/merit")
     datasets: dict[str, Dataset] = Field(min_length=1)
     groups: tuple[Group, ...] = Field(min_length=1)
+    variants: dict[str, tuple[str, ...]] = {}
+    """MERIT with other settings, by name: overrides of this file, such as "propensity.model.labels=3"."""
     seconds: float = Field(300.0, gt=0)
     """Of training for every network, on this machine."""
     steps: int | None = Field(None, ge=2)
@@ -97,21 +92,45 @@ class BenchConfig(Frozen):
     predict: PredictConfig = PredictConfig()
     states: StatesConfig = StatesConfig()
     propensity: PropensityRun = PropensityRun()
+    length: LengthConfig = LengthConfig()
+    """How long MERIT's lists are where nobody says how many are wanted."""
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @model_validator(mode="after")
-    def _has_reference(self) -> Self:
-        if self.reference not in self.seeds_of():
-            raise ValueError(f"the reference '{self.reference}' is in no group; add it to one")
+    def _known(self) -> Self:
+        for name in self.seeds_of():
+            if not (name in METHODS or name == MERIT or name in self.variants or objective_of(name)):
+                known = [MERIT, *self.variants, *OBJECTIVES, *METHODS]
+                near = get_close_matches(name, known, n=1)
+                hint = f"did you mean '{near[0]}'?" if near else f"known: {'; '.join(known)}"
+                raise ValueError(f"there is no method '{name}'; {hint}; with a temper: {tempered('…', 0.5)}")
         return self
 
-    def seeds_of(self) -> dict[str, tuple[int, ...]]:
-        """Seeds by method, in the order of the groups."""
+    @model_validator(mode="after")
+    def _has_reference(self) -> Self:
+        for name in self.datasets:
+            if self.reference not in self.seeds_of(name):
+                raise ValueError(f"the reference '{self.reference}' is in no group; add it to one")
+        for name in (name for group in self.groups for name in group.datasets):
+            if name not in self.datasets:
+                raise ValueError(f"a group names the data set '{name}'; there are {', '.join(self.datasets)}")
+        return self
+
+    def seeds_of(self, dataset: str = "") -> dict[str, tuple[int, ...]]:
+        """Seeds by method, in the order of the groups; of one data set, or of all."""
         found: dict[str, tuple[int, ...]] = {}
         for group in self.groups:
+            if dataset and group.datasets and dataset not in group.datasets:
+                continue
             for name in group.methods:
                 found[name] = tuple(dict.fromkeys(found.get(name, ()) + group.seeds))
         return found
+
+    def variant(self, name: str) -> Self:
+        """The settings under which a variant is MERIT."""
+        return build(
+            type(self), self.model_dump(mode="json", exclude_unset=True), self.variants[name], f"variant '{name}'"
+        )
 
     def run_config(self, dataset: str) -> RunConfig:
         """Examples and labels of a data set, as `merit run` makes them."""
@@ -138,7 +157,7 @@ class Cell(NamedTuple):
 
 def cells(config: BenchConfig, dataset: str, only: Sequence[str] = ()) -> Iterator[Cell]:
     """The cells of a data set, those of one method together; the reference in any case."""
-    for method, seeds in config.seeds_of().items():
+    for method, seeds in config.seeds_of(dataset).items():
         if not only or method in only or method == config.reference:
             yield from (Cell(dataset, method, seed) for seed in seeds)
 

@@ -18,7 +18,16 @@ from merit.errors import MeritError
 from merit.methods import METHODS
 from merit.report import bench_results
 from merit.report.bench_results import Results
-from merit.stages.bench_cells import KIND, MERIT, Ground, OwnConfig, write_answer, write_generator, write_merit
+from merit.stages.bench_cells import (
+    KIND,
+    MERIT,
+    Ground,
+    MeritConfig,
+    OwnConfig,
+    write_answer,
+    write_generator,
+    write_merit,
+)
 from merit.stages.bench_results import FILE, Origin, ResultsConfig, write_results
 from merit.stages.bench_results import KIND as RESULTS
 from merit.stages.run import run, unless_current
@@ -70,6 +79,8 @@ def _dataset(
 
 def make_cell(chain: Chain, cell: Cell) -> Artifact:
     """One method with one seed on one data set; kept where nothing it depends on has changed."""
+    if cell.method in chain.config.variants:
+        return _merit(chain.varied(cell.method), cell)
     if cell.method == MERIT:
         return _merit(chain, cell)
     return _answer(chain, cell) if cell.method in METHODS else _generator(chain, cell)
@@ -106,21 +117,19 @@ def _generator(chain: Chain, cell: Cell) -> Artifact:
 
 
 def _merit(chain: Chain, cell: Cell) -> Artifact:
-    settings = OwnConfig(method=cell.method, budget=chain.config.predict.budget)
-    generator = chain.corrected()
-    said, states, propensity = chain.predictions(generator), chain.states(), chain.propensity()
+    settings = MeritConfig(method=cell.method, budget=chain.config.predict.budget, length=chain.config.length)
+    generator, states, propensity = chain.corrected(), chain.states(), chain.propensity()
     built_on = [*chain.before(generator), chain.mined(generator), states, propensity]
     return _unless_current(
         chain,
         cell,
         settings,
-        {"propensity": propensity, "states": states, "generator": generator, "predictions": said} | chain.ground.shop,
+        {"propensity": propensity, "states": states, "generator": generator} | chain.ground.shop,
         lambda out: write_merit(
             chain.ground,
             propensity,
             states,
             generator,
-            said,
             out,
             settings,
             cell.seed,

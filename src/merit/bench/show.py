@@ -9,8 +9,9 @@ from merit import console
 from merit.bench.config import BenchConfig, chosen, chosen_datasets
 from merit.bench.grid import Outcome, bench
 from merit.evaluation import tables
-from merit.report import bench_markdown, bench_words, page
+from merit.report import bench_markdown, bench_words, charts, page
 from merit.report.bench import bench_page
+from merit.report.bench_figure import overview
 from merit.report.bench_results import Results, read_all
 from merit.report.bench_tables import NEEDED, TABLES, parts, table_named
 from merit.storage import storage_errors
@@ -24,9 +25,10 @@ def compare(
     datasets: Sequence[str],
     shown: Sequence[str],
     markdown: Path | None,
+    figure: Path | None,
     from_results: bool,
 ) -> Outcome:
-    """Make what is missing, or with `from_results` nothing; write the page, and the document where one is asked for."""
+    """Make what is missing, or with `from_results` nothing; write the page, and what else is asked for."""
     names, methods = chosen_datasets(config, datasets), _needed(config, only, shown)
     outcome = Outcome(read_all(config.results, names)) if from_results else bench(config, names, methods)
     if outcome.results:
@@ -34,6 +36,8 @@ def compare(
         if markdown:
             old = markdown.read_text(encoding="utf-8") if markdown.exists() else ""
             _write(markdown, bench_markdown.inserted(bench_markdown.document(outcome.results), old))
+        if figure:
+            _write(figure, charts.on_white(overview(outcome.results)))
         console.tell(f"Open {(config.out / PAGE).resolve().as_uri()} in a browser.")
     return outcome
 

@@ -41,6 +41,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+INTERRUPTED = 130  # what typer makes of Ctrl-C, without a word
 config_app = typer.Typer(help="What can be set, and what is set.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.add_typer(labels_app, name="labels")
@@ -169,6 +170,7 @@ def main() -> None:
     except MeritError as error:
         console.stderr.print(f"[bold red]error[/] {escape(str(error))}", soft_wrap=True)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        console.stderr.print("Stopped. Nothing is half-written; run the same command again to go on.")
-        sys.exit(130)
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:
+            console.stderr.print("Stopped. Nothing is half-written; run the same command again to go on.")
+        raise

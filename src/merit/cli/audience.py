@@ -14,7 +14,7 @@ from merit.campaign import overlap as overlaps
 from merit.campaign import request
 from merit.campaign.export import Form
 from merit.cli.options import AsJson, Asked, ModelFolder, NewerLabels, Out, Overrides, RequestFile
-from merit.cli.shown import described, show
+from merit.cli.shown import described, show, show_frame
 from merit.report import page, preview
 from merit.stages import audience as audiences
 from merit.storage import storage_errors
@@ -104,8 +104,7 @@ def _show_audience(told: Figures, as_json: bool) -> None:
         console.show_json(preview.told_figures(told))
         return
     console.stdout.print(escape(shown.subtitle))
-    steps = preview.waterfall_table(told)
-    console.show_table(told.request.name, steps.columns, steps.rows())
+    show_frame(told.request.name, preview.waterfall_table(told), lines=False)
     console.show_table("", ["figure", "value", ""], [(tile.label, tile.value, tile.note) for tile in shown.tiles])
     for note in told.notes:
         console.stdout.print(f"note: {escape(note)}")

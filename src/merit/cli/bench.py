@@ -17,6 +17,7 @@ def bench(
     dataset: Annotated[list[str] | None, typer.Option(help="this data set only; may be repeated")] = None,
     table: Annotated[list[str] | None, typer.Option(help="show this table only; may be repeated")] = None,
     markdown: Annotated[Path | None, typer.Option(help="write all tables there, between marks or whole")] = None,
+    figure: Annotated[Path | None, typer.Option(help="draw recall of all methods there, as SVG")] = None,
     from_results: Annotated[bool, typer.Option(help="make nothing: show what the JSON files have")] = False,
     override: Overrides = None,
     as_json: AsJson = False,
@@ -27,7 +28,7 @@ def bench(
     from merit.bench.show import compare, show
 
     settings = config.load(BenchConfig, file, override or [])
-    outcome = compare(settings, only or [], dataset or [], table or [], markdown, from_results)
+    outcome = compare(settings, only or [], dataset or [], table or [], markdown, figure, from_results)
     if as_json:
         console.show_json({each.dataset: each.model_dump(mode="json") for each in outcome.results})
     else:

@@ -36,7 +36,7 @@ def data_check(
     if quarantine:
         count = check.quarantine(tables, quarantine)
         console.tell(f"{count:,} rows written to {quarantine}", rows=count, file=str(quarantine))
-    if report.missing or report.bad:
+    if report.missing or report.bad or report.unknown_events.words:
         raise typer.Exit(3)
 
 

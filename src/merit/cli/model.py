@@ -9,12 +9,16 @@ import typer
 
 import merit
 from merit import config, console
-from merit.audiences import write_audiences
+from merit.batch.audiences import write_audiences
+from merit.batch.everyone import write_everyone
 from merit.cli.options import Address, AsLines, Engine, ModelFolder, NewerLabels, Threads, Workers
 from merit.cli.shown import engine_words, show_frame
 from merit.data import pseudonyms
 from merit.data.sources import files
-from merit.everyone import EngineRun, write_everyone
+from merit.engine.config import EngineRun
+from merit.labels import search as label_search
+from merit.labels.search import Findable
+from merit.storage import require_no_folder
 
 model_app = typer.Typer(help="Ask a trained model: interests for a user, users for an interest.", no_args_is_help=True)
 
@@ -33,6 +37,25 @@ def interests(
     wanted = files.column(file, "user_id") if file else users or []
     model = merit.load(folder, labels)
     show_frame("Interests", model.interests(_known(model, wanted), k, diverse), lines)
+
+
+@model_app.command(name="labels")
+def known_labels(
+    folder: ModelFolder,
+    search: Annotated[str, typer.Option(help="how they begin, or words in them")] = "",
+    status: Annotated[Findable, typer.Option(help="blocked ones are not listed (docs/policy.md)")] = "live",
+    k: Annotated[int, typer.Option("-k", min=1, help="interests; the title says how many there are")] = 20,
+    labels: NewerLabels = None,
+    lines: AsLines = False,
+) -> None:
+    """The interests it knows by name, with users who had them and events of training users, most frequent first."""
+    model = merit.load(folder, labels)
+    found = label_search.search(model.labels, search, status)
+    if found.is_empty():
+        console.tell(label_search.nothing(search, status, folder), found=0)
+        return
+    title = f"{min(k, len(found)):,} of {len(found):,} {status} interests"
+    show_frame(title, label_search.listed(found.head(k), model.users["history"]), lines)
 
 
 @model_app.command()
@@ -74,6 +97,7 @@ def audiences(
     """The most likely users of many interests at once."""
     by = config.build(EngineRun, {}, engine_words(engine, workers, threads, address), origin="the engine").engine
     wanted = files.column(file, "interest") if file else None
+    require_no_folder(out)
     rows = write_audiences(folder, out, wanted, n, labels, by)
     console.tell(f"{rows:,} rows in {out}", rows=rows, file=str(out))
 

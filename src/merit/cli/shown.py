@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.markup import escape
+
 from merit import artifacts, config, console
 from merit.data import pseudonyms
 
@@ -41,7 +43,13 @@ def show_frame(title: str, frame: pl.DataFrame, lines: bool) -> None:
     if lines:
         sys.stdout.write(frame.write_ndjson())
     else:
-        console.show_table(title, frame.columns, [[short(cell) for cell in row] for row in frame.rows()])
+        rows = [[plain(short(cell)) for cell in row] for row in frame.rows()]
+        console.show_table(escape(title), frame.columns, rows)
+
+
+def plain(cell: Any) -> Any:
+    """Brackets in what people and products are called are no markup."""
+    return escape(cell) if isinstance(cell, str) else cell
 
 
 def short(cell: Any) -> Any:

@@ -15,7 +15,7 @@ import polars as pl
 
 from merit import console
 from merit.config import Frozen
-from merit.data import contacts
+from merit.data import contacts, unknown_events
 from merit.data.schema import Tables
 from merit.data.sources.files import reading
 from merit.errors import DataError
@@ -104,7 +104,8 @@ def collect(source: Good, *queries: pl.LazyFrame) -> tuple[list[pl.DataFrame], B
     rows, bad, unknown = counts.row(0)
     _refuse_empty(rows, source.tables, "interactions")
     if bad > source.tables.max_bad_share * rows:
-        raise _too_many(source.tables, "interactions", first_bad(source.judged, source.tables.files), rows, bad)
+        first = first_bad(source.judged, source.tables.files)
+        raise _too_many(source.tables, "interactions", first, rows, bad, _events(source, first))
     summary = BadRows(
         interactions=rows,
         bad_interactions=bad,
@@ -162,6 +163,15 @@ def first_bad(judged: pl.LazyFrame, files: Sequence[Path], most: int = 1) -> pl.
         return found.collect(engine="streaming")
 
 
+def _events(source: Good, first: pl.DataFrame) -> str | None:
+    """Where the first bad row is one of an unknown event, all such words at once."""
+    if first.select(unknown_events.word(pl.col("problem"))).item() is None:
+        return None
+    with reading(source.tables.files):
+        counted = unknown_events.count(source.judged).collect(engine="streaming")
+    return unknown_events.sentence(unknown_events.told(counted))
+
+
 def quarantine(tables: Tables, path: Path) -> int:
     """Write every row that does not go on: table, file, row, reason, and its values as they were, as JSON text."""
     items = judge_items(tables, extra=("original",))
@@ -196,12 +206,16 @@ def _refuse_empty(rows: int, tables: Tables, table: str) -> None:
         )
 
 
-def _too_many(tables: Tables, table: str, first: pl.DataFrame, rows: int, bad: int | None = None) -> DataError:
+def _too_many(
+    tables: Tables, table: str, first: pl.DataFrame, rows: int, bad: int | None = None, events: str | None = None
+) -> DataError:
     file, row, reason = first.select("file", "row", "problem").row(0)
     bad = first.height if bad is None else bad
     share = min(1.0, 1.1 * bad / rows)
+    alone = f"{file}, row {row}: {reason}. This and {bad - 1:,} more"
+    told = f"{file}: {events} As it is, {bad:,}" if events else alone
     return DataError(
-        f"{file}, row {row}: {reason}. This and {bad - 1:,} more of {rows:,} rows of {table} cannot be used, "
+        f"{told} of {rows:,} rows of {table} cannot be used, "
         f"more than the {tables.max_bad_share:.2%} allowed. "
         "See them all with `merit data check … --quarantine bad.parquet` and mend the table, "
         f"or go on without them: --set source.max_bad_share={share:.2g}."

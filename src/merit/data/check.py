@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from merit.config import Frozen
-from merit.data import contacts
+from merit.data import contacts, unknown_events
 from merit.data.accept import (
     INTERACTION,
     BadRow,
@@ -28,6 +28,7 @@ from merit.data.accept import (
 from merit.data.contacts import Contacts
 from merit.data.schema import Tables
 from merit.data.sources.files import reading
+from merit.data.unknown_events import UnknownEvents
 
 __all__ = ["BadRow", "BadRows", "Good", "Report", "collect", "examine", "good", "quarantine", "render", "sift"]
 
@@ -74,7 +75,9 @@ class Report(Frozen):
     missing: tuple[str, ...]
     """What has to be mended before examples can be made, in sentences."""
     notes: tuple[str, ...]
+    unknown_events: UnknownEvents
     bad: tuple[BadRow, ...]
+    """The first of each table, but for those of unknown events."""
 
 
 def examine(tables: Tables) -> Report:
@@ -90,9 +93,10 @@ def examine(tables: Tables) -> Report:
         fine.select(pl.col("item").n_unique(), pl.col("order_id").drop_nulls().n_unique()),
         fine.select(pl.len() - pl.struct(*INTERACTION).hash().n_unique()),
         judged.group_by("zone").len().sort("len", descending=True),
+        unknown_events.count(judged),
     ]
     with reading(tables.files):
-        counts, events, users, seen, repeated, zones = pl.collect_all(queries, engine="streaming")
+        counts, events, users, seen, repeated, zones, strange = pl.collect_all(queries, engine="streaming")
     rows, bad, unknown = counts.row(0)
     few, short, told = pl.col("len") < FEW_EVENTS, pl.col("span") < GAP, contacts.found(items.good)
     report = Report(
@@ -123,7 +127,8 @@ def examine(tables: Tables) -> Report:
         contacts=told,
         missing=(),
         notes=(*_notes(items), *map(contacts.sentence, told), *_named_users(users["user_id"])),
-        bad=_first_bad(items, judged, tables, bad),
+        unknown_events=unknown_events.told(strange),
+        bad=_first_bad(items, judged, tables, bad - int(strange["rows"].sum())),
     )
     return report.model_copy(update={"missing": _missing(report, tables.max_bad_share)})
 
@@ -131,7 +136,8 @@ def examine(tables: Tables) -> Report:
 def _first_bad(items: Items, judged: pl.LazyFrame, tables: Tables, bad: int) -> tuple[BadRow, ...]:
     found = [items.bad.select("file", "row", "problem").head(SHOWN)]
     if bad:
-        found.append(first_bad(judged, tables.files, SHOWN))
+        others = judged.filter(unknown_events.word(pl.col("problem")).is_null())
+        found.append(first_bad(others, tables.files, SHOWN))
     rows = [row for frame in found for row in frame.iter_rows()]
     return tuple(BadRow(file=file, row=row, reason=reason) for file, row, reason in rows)
 
@@ -240,6 +246,8 @@ def render(report: Report) -> list[Table | Text]:
         ),
     ]
     parts += [Text(f"Bad row: {each.file}, row {each.row}: {each.reason}", style="yellow") for each in report.bad]
+    if report.unknown_events.words:
+        parts.append(Text(unknown_events.sentence(report.unknown_events), style="yellow"))
     parts += [Text(f"Note: {note}") for note in report.notes]
     parts += [Text(f"Missing: {sentence}", style="bold red") for sentence in report.missing]
     return parts if report.missing else [*parts, Text("Ready: examples can be made of these tables.", style="green")]

@@ -20,6 +20,7 @@ from merit.types import Event
 
 _TEXT = pl.List(pl.String)
 _ENTITIES = {"&amp;": "&", "&quot;": '"', "&#39;": "'", "&#039;": "'", "&lt;": "<", "&gt;": ">", "&nbsp;": " "}
+UNKNOWN_EVENT = "event '{}' is not known (source.events can say what it means)"
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""  # the members of a list written as JSON or Python text
 
 
@@ -244,11 +245,17 @@ def _event(raw: Raw | None, reading: Reading, file: str) -> pl.Expr:
         return pl.lit(reading.default_event, EVENTS)
     if raw.dtype == EVENTS and not reading.events:
         return raw.expr
-    names: dict[str, Event] = {**EVENT_NAMES, **{name.lower(): event for name, event in reading.events.items()}}
     text = _text(raw)
     exact = text.cast(EVENTS, strict=False) if not reading.events else pl.lit(None, EVENTS)
-    rest = pl.when(exact.is_null()).then(text).str.strip_chars().str.to_lowercase().str.replace_all(r"[ -]", "_")
+    rest = _event_key(pl.when(exact.is_null()).then(text))
+    given = pl.Series("given", list(reading.events), pl.String).to_frame().select(_event_key(pl.col("given")))["given"]
+    names: dict[str, Event] = {**EVENT_NAMES, **dict(zip(given, reading.events.values(), strict=True))}
     return pl.coalesce(exact, rest.replace_strict(names, default=None, return_dtype=EVENTS))
+
+
+def _event_key(text: pl.Expr) -> pl.Expr:
+    """One word for "Add to Cart" and add-to-cart, in tables and in settings."""
+    return text.str.strip_chars().str.to_lowercase().str.replace_all(r"[ -]", "_")
 
 
 def _event_problems(raw: Raw | None) -> list[pl.Expr]:
@@ -257,7 +264,7 @@ def _event_problems(raw: Raw | None) -> list[pl.Expr]:
     value, given = pl.col("event"), raw.expr.is_not_null()
     return [
         _say("event is empty", ~given),
-        _quote("event '{}' is not known (source.events can say what it means)", raw, value.is_null() & given),
+        _quote(UNKNOWN_EVENT, raw, value.is_null() & given),
     ]
 
 

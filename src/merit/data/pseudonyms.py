@@ -81,8 +81,10 @@ class Key:
 
 def create(place: Path) -> Key:
     """A new key, which nobody but its owner may read. One that is there is never written over."""
+    place = place.expanduser()
     if place.exists():
         raise ConfigError(f"{place} is there already. A lost key cannot be made again: name another file.")
+    require_apart(place)
     files.write(place, secrets.token_hex(BYTES) + "\n")
     return read(place)
 
@@ -173,7 +175,10 @@ def asked(ids: Sequence[str], known: Iterable[str | None]) -> list[str]:
         )
     key = _in_use[0]
     if key.number not in numbers:
-        raise ConfigError(f"{key.place} is key {key.number}, but the users here are of key {_listed(numbers)}.")
+        raise ConfigError(
+            f"{key.place} is key {key.number}, but the users here are of key {_listed(numbers)}. Give that one: "
+            "`merit --key FILE …`."
+        )
     return key.of(ids)
 
 

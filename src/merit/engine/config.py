@@ -61,6 +61,12 @@ class EngineConfig(Frozen):
         return self.workers or max(1, there // threads)
 
 
+class EngineRun(Frozen):
+    """The settings of a command that is nothing but work on many users."""
+
+    engine: EngineConfig = EngineConfig()
+
+
 def cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -22,6 +22,7 @@ from merit.errors import StorageError
 LOCK = ".lock"
 RENEWED = 15.0  # seconds between two signs of life
 DEAD = 90.0  # seconds without one: several are missed, not one
+SETTLED = 2.0  # seconds until nobody takes over any more what several saw to be dead
 
 
 @contextmanager
@@ -56,10 +57,14 @@ def _leased(address: str) -> Iterator[None]:
 
 
 def _take(address: str, token: str) -> None:
-    if (had := _holder(address)) and time.time() - had["at"] > DEAD:
+    dead = bool(had := _holder(address)) and time.time() - had["at"] > DEAD
+    if dead:
         console.warn(f"{address} was held by {had['host']}, which is gone; taken over", address=address)
         places.remove(address)
-    if not places.create(address, _sign(token)) or _holder(address).get("token") != token:
+    created = places.create(address, _sign(token))
+    if created and dead:
+        time.sleep(SETTLED)  # another may have seen the same, and remove what was just created
+    if not created or _holder(address).get("token") != token:
         raise StorageError(
             f"Another run, on {_holder(address).get('host')}, holds {address}. Wait for it, or stop it; "
             f"that of a killed run may be taken {DEAD:.0f} seconds later."
@@ -69,6 +74,9 @@ def _take(address: str, token: str) -> None:
 def _renew(address: str, token: str, over: threading.Event) -> None:
     while not over.wait(RENEWED):
         try:
+            if (holder := _holder(address)) and holder["token"] != token:
+                console.warn(f"{address} is {holder['host']}'s now: nothing was heard of this run for too long")
+                return
             places.put(address, _sign(token))
         except StorageError as error:  # the next time may do; a job is not worth less for it
             console.warn(str(error), address=address)

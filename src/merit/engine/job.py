@@ -111,7 +111,7 @@ def do(job: Job, state: Any, task: Task, worker: int) -> Event:
     try:
         made = job.work(state, task.rows)
         buffer = io.BytesIO()
-        made.write_parquet(buffer)
+        made.rechunk().write_parquet(buffer)  # row groups follow its pieces, and these the cores
         commit(task.address, buffer.getvalue())
     except DataError as error:
         return Failed(worker, str(error), lasting=True)

@@ -1,6 +1,7 @@
 """Workers that are actors of a Ray cluster. The only file that knows of Ray.
 
-All machines need the same merit, and must see the run's folders under the same paths.
+All machines need the same merit, and must see the run's folders under the same paths. Workers are in the folder that
+the command was given in, so that a path may be relative to it.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from pathlib import Path
 from typing import Any
 
 from merit import __version__, console
@@ -34,7 +36,7 @@ class Cluster:
 
     def start(self) -> int:
         number, self._begun = self._begun, self._begun + 1
-        self._actors[number] = self._actor.remote(number, __version__)
+        self._actors[number] = self._actor.remote(number, __version__, str(Path.cwd()))
         self._awaited[self._actors[number].arrive.remote()] = number
         return number
 
@@ -81,8 +83,8 @@ class Cluster:
 class _Worker:
     """Lives in a process of some node."""
 
-    def __init__(self, number: int, version: str) -> None:
-        self._number, self._version, self._state = number, version, None
+    def __init__(self, number: int, version: str, folder: str) -> None:
+        self._number, self._version, self._folder, self._state = number, version, folder, None
 
     def arrive(self) -> None:
         """It has found its place."""
@@ -93,6 +95,13 @@ class _Worker:
         if self._version != __version__:
             told = f"The cluster has merit {__version__}, this machine {self._version}. Install the same everywhere."
             return Stopped(self._number, ConfigError(told))
+        try:
+            os.chdir(self._folder)  # runs/shop is the same folder for everybody
+        except OSError as error:
+            told = (
+                f"{socket.gethostname()} does not see {self._folder}, where this command was given: {error.strerror}. "
+            )
+            return Stopped(self._number, ConfigError(told + "Give it in a folder that all machines see."))
         self._state, event = set_up(job, self._number)
         return event
 

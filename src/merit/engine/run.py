@@ -83,15 +83,23 @@ def folder_of(out: Path, config: EngineConfig) -> str:
     return places.within(config.parts, f"{out.name}-{sha256(str(out.resolve()).encode()).hexdigest()[:12]}")
 
 
-def make_parts(job: Job, rows: pl.DataFrame, place: Workplace, config: EngineConfig = HERE, here: Any = None) -> Parts:
+def make_parts(
+    job: Job,
+    rows: pl.DataFrame,
+    place: Workplace,
+    config: EngineConfig = HERE,
+    here: Any = None,
+    plan: Mapping[int, Ints] | None = None,
+) -> Parts:
     """Do the shards that are missing; all of them, or an error that tells which could not be done.
 
-    `rows` has a column user_id. `here` is a worker of this process that is set up already.
+    `rows` has a column user_id. `here` is a worker of this process that is set up already. `plan` is for a job that has
+    shards of its own: the rows of each.
     """
     folder = place.folder
     names = rows["user_id"].to_list()
-    number = config.shards or shards.number(len(rows))
-    plan = shards.plan(names, number)
+    number = len(plan) if plan else config.shards or shards.number(len(rows))
+    plan = plan or shards.plan(names, number)
     essence = {"job": job.name, "essence": job.essence, "shards": number, "merit": __version__}
     essence["users"] = sha256("\n".join(names).encode()).hexdigest()
     _adopt(folder, essence)

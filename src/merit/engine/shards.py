@@ -31,7 +31,11 @@ def plan(user_ids: Sequence[str], shards: int) -> dict[int, Ints]:
     """
     names, of_row = np.unique(np.array(user_ids, dtype=object), return_inverse=True)
     own = (derive(stable_hash(names.tolist(), SALT), 0, "engine") % np.uint64(shards)).astype(np.int64)
-    shard = own[of_row.ravel()]
+    return grouped(own[of_row.ravel()])
+
+
+def grouped(shard: Ints) -> dict[int, Ints]:
+    """The same of rows whose shards are known already."""
     order = np.argsort(shard, kind="stable")
     found, first = np.unique(shard[order], return_index=True)
     return dict(zip(found.tolist(), np.split(order, first[1:]), strict=True))

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from merit.data import pseudonyms
+from merit.data.sources.files import reading
 from merit.erasure import workspace
 from merit.errors import ConfigError
 
@@ -31,5 +32,12 @@ def _some(folders: Sequence[Path]) -> Iterator[str]:
     """A user of every table of users."""
     for artifact in workspace.find(folders):
         for name in artifact.manifest.files:
-            if name.endswith(".parquet") and USER in pl.read_parquet_schema(artifact.file(name)):
-                yield from pl.scan_parquet(artifact.file(name)).select(USER).head(1).collect()[USER].drop_nulls()
+            if name.endswith(".parquet"):
+                yield from _first(artifact.file(name))
+
+
+def _first(table: Path) -> list[str]:
+    """A user of a table, if it is one of users."""
+    with reading((table,)):
+        rows = pl.scan_parquet(table)
+        return rows.select(USER).head(1).collect()[USER].drop_nulls().to_list() if USER in rows.collect_schema() else []

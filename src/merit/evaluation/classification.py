@@ -45,7 +45,7 @@ class Key(NamedTuple):
     budget: int | None = None
     """Labels per example; None is free length."""
     part: str = "all"
-    """all, or novel."""
+    """all, novel, or discovery: novel where only what is new may be said (discovery.py)."""
     vertical: str = ""
     rule: Rule = "one_to_one"
     average: str = "pooled"

@@ -91,7 +91,8 @@ def save(model: Any, place: Path) -> None:
     What was learnt beside the weights becomes part of them: a generator needs no other folder than its own.
     """
     whole = model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
-    whole.save_pretrained(place)
+    with weights.without_bars():
+        whole.save_pretrained(place)
 
 
 def head(model: Any) -> Tensor:
@@ -173,8 +174,9 @@ def _pretrained(place: Path) -> Any:
             "`merit weights install smollm2`, or to the folder of a causal LM."
         )
     try:
-        return AutoModelForCausalLM.from_pretrained(
-            place, local_files_only=True, use_safetensors=True, trust_remote_code=False, dtype=torch.float32
-        )
+        with weights.without_bars():
+            return AutoModelForCausalLM.from_pretrained(
+                place, local_files_only=True, use_safetensors=True, trust_remote_code=False, dtype=torch.float32
+            )
     except (OSError, ValueError, SafetensorError) as error:
         raise MissingArtifact(f"{place} cannot be loaded as a causal LM: {str(error).splitlines()[0]}") from None

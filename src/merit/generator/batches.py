@@ -29,12 +29,18 @@ Plan = Callable[[int], tuple[int, NDArray[np.int64]]]
 class BatchConfig(CollateConfig):
     """How much is read, and what together."""
 
-    steps: int = Field(1500, ge=1)
+    steps: int = Field(240, ge=1)
+    """Minutes on two cores. What is ranked with the states is no better for more: docs/decisions/0011-one-recipe.md."""
     batch_size: int = Field(64, ge=1)
     accumulate: int = Field(1, ge=1)
     """Batches per step. Halve the batch and double this when memory runs out: the result is nearly the same."""
     bucketing: Bucketing = Field("prompt", exclude_if=lambda value: value == "prompt")
     """Of what the examples of a batch have a like length, so that little is padded: the prompt, or the target too."""
+
+    @property
+    def reads(self) -> int:
+        """Examples that are read in all."""
+        return self.steps * self.batch_size * self.accumulate
 
 
 def epoch_batches(lengths: NDArray[np.int64], size: int, epoch: int, seed: int) -> list[NDArray[np.int64]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,31 @@ def restore(file: Path, model: Any, optimizer: torch.optim.Optimizer | None) -> 
             if optimizer:
                 optimizer.state[parameter] = {name: _shared_out(each, parameter) for name, each in state.items()}
     return progress
+
+
+def fingerprint(model: Any) -> str:
+    """Of the weights that a backbone brought along: two of one shape are still two. Empty for one from scratch.
+
+    Its words are left out: those that we added have rows drawn by lot.
+    """
+    tables = (model.get_input_embeddings(), model.get_output_embeddings())
+    words = {id(value) for table in tables for value in table.parameters()}
+    weights = [value for value in model.parameters() if id(value) not in words]
+    frozen = [value for value in weights if not value.requires_grad]  # with LoRA, all that was brought
+    brought = frozen or (weights if getattr(model.config, "_name_or_path", "") else [])
+    found = 0
+    for value in brought:
+        found = zlib.crc32(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy(), found)
+    return f"{found:08x}" if brought else ""
+
+
+def check_backbone(file: Path, header: dict[str, Any], own: str) -> None:
+    """Weights learnt beside those of another backbone mean nothing here, though every shape be the same."""
+    if header.get("backbone", own) != own:  # older checkpoints have none
+        raise ConfigError(
+            f"{file} is a checkpoint of another backbone: the weights that it was begun with are not those of "
+            f"backbone.name. Put the setting back to go on from it, or remove {file.parent} to begin anew."
+        )
 
 
 def _check_shapes(file: Path, had: dict[str, list[int]], model: Any) -> None:

@@ -48,7 +48,7 @@ class TrainConfig(BatchConfig):
     """Steps between evaluations on validation users; 0 for none."""
     patience: int = Field(0, ge=0)
     """Stop after so many evaluations without a better recall; 0 never stops early."""
-    checkpoint_every: int = Field(250, ge=1)
+    checkpoint_every: int = Field(80, ge=1)
 
 
 class Log(Protocol):
@@ -85,6 +85,8 @@ class _Run:
     folder: Path
     log: Log | None
     schedule: Schedule
+    brought: str
+    """What tells the pretrained weights apart from others of the same shape."""
 
 
 def train(
@@ -105,11 +107,13 @@ def train(
     """
     check_corpus(corpus, config)
     schedule = SCHEDULES[patching.schedule] if patching else in_full
+    brought = checkpoint.fingerprint(model)
     accelerator = processes.join()
     trained = deepcopy(model) if _elsewhere(accelerator) else model
     optimizer = torch.optim.AdamW(_groups(trained, config.weight_decay), lr=config.learning_rate, betas=(0.9, 0.98))
     reader, optimizer = accelerator.prepare(Reader(trained), optimizer)
-    run = _Run(accelerator, reader, trained, model, optimizer, corpus, objective, config, seed, folder, log, schedule)
+    shared = (accelerator, reader, trained, model, optimizer)
+    run = _Run(*shared, corpus, objective, config, seed, folder, log, schedule, brought)
     identity = f"{digest(config)}-{digest(objective)}-{seed}-{len(corpus)}" + (
         f"-{digest(patching)}" if patching else ""
     )
@@ -122,7 +126,8 @@ def train(
             if evaluate and config.evaluate_every and progress.step % config.evaluate_every == 0:
                 _judge(run, evaluate, progress)
             if progress.step % config.checkpoint_every == 0 or progress.step == config.steps or progress.stopped:
-                _save(run, f"step-{progress.step:07}.safetensors", vars(progress) | {"digest": identity}, run.optimizer)
+                header = vars(progress) | {"digest": identity, "backbone": brought}
+                _save(run, f"step-{progress.step:07}.safetensors", header, run.optimizer)
             bar(f"loss {told['loss']:.3f}, {told['tokens'] / (time.perf_counter() - begin):,.0f} tokens/s")
     if progress.best_step:
         checkpoint.restore(folder / BEST, run.model, optimizer=None)
@@ -268,9 +273,10 @@ def _resume(run: _Run, identity: str) -> Progress:
     file = checkpoint.latest(run.folder, identity)
     if not file:
         return Progress()
+    checkpoint.check_backbone(file, checkpoint.read_header(file), run.brought)
     header = checkpoint.restore(file, run.model, run.optimizer)
     console.tell(f"going on from {file}", file=str(file), step=header["step"])
-    return Progress(**{name: value for name, value in header.items() if name != "digest"})
+    return Progress(**{name: value for name, value in header.items() if name not in ("digest", "backbone")})
 
 
 def _judge(run: _Run, evaluate: Callable[[Any], Mapping[str, float]], progress: Progress) -> None:

@@ -55,12 +55,13 @@ def count() -> int:
 
 
 def check(devices: DevicesConfig) -> None:
-    """Refuse what is not there, before hours are spent on other stages. A launcher has devices of its own."""
+    """Refuse what is not there, before hours are spent on other stages. What a launcher asks for comes first."""
     import torch
 
-    if count() > 1:
-        return
     gpus = torch.cuda.device_count()
+    if count() > 1:
+        _check_launcher(gpus)
+        return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     there, what = (gpus, "GPUs") if gpus else (cores, "cores and no GPU")
     if devices.processes > there:

@@ -104,16 +104,15 @@ class SentenceEncoder:
     def _model(self) -> Any:
         try:
             from sentence_transformers import SentenceTransformer
-            from transformers.utils import logging
         except ImportError:
             raise MissingDependency(
                 "The label encoder needs sentence-transformers. Install it with `pip install sentence-transformers`, "
                 "or set the encoder to 'hashed'."
             ) from None
-        logging.disable_progress_bar()  # a bar for a load of 0.3 s only litters the terminal
         # use_safetensors refuses pickled weights; float32 because bf16 crawls on most CPUs.
         settings = {"use_safetensors": True, "dtype": "float32"}
-        return SentenceTransformer(str(self.folder), local_files_only=True, model_kwargs=settings).eval()
+        with weights.without_bars():
+            return SentenceTransformer(str(self.folder), local_files_only=True, model_kwargs=settings).eval()
 
 
 class HashedNgrams:

@@ -94,7 +94,7 @@ def check_corpus(corpus: Corpus, config: CollateConfig) -> None:
     if longest > config.max_target:
         raise ConfigError(
             f"A label takes {longest} tokens with its terminator, but a target may have {config.max_target}. "
-            f"Set train.max_target to {longest} or more."
+            f"Set stage_1.max_target and stage_2.max_target to {longest} or more."
         )
 
 

@@ -4,7 +4,7 @@ For logits z at a position and the set V of right tokens,
 
     β = 1   logsumexp(z) - logsumexp(z[V])          pooled over V (the paper; GROOV)
     β = 0   logsumexp(z) - mean(z[V])               cross-entropy to the uniform over V
-    else    logsumexp(z) - logsumexp(β z[V]) / β    in between
+    else    logsumexp(z) - (logsumexp(β z[V]) - (1 - β²) log |V|) / β    in between
 
 with the gradient p - q, where p = softmax(z) and q = softmax(β z[V]) on V. With one member in V all of them are the
 token cross-entropy. Pooling is winner-take-all (a right token is pushed up in proportion to its own probability);
@@ -68,14 +68,18 @@ class _LinearSetLoss(torch.autograd.Function):
         grad_hidden = torch.empty_like(hidden) if wants_hidden else None
         grad_head = torch.zeros_like(head, dtype=torch.promote_types(head.dtype, torch.float32)) if wants_head else None
         rows = torch.empty(len(hidden), dtype=torch.promote_types(hidden.dtype, torch.float32), device=hidden.device)
+        words = head.to(hidden.dtype)  # itself, but where a model is trained in mixed precision
         step = max(1, CHUNK_BYTES // (head.shape[0] * rows.element_size()))
         for at in range(0, len(hidden), step):
             part = slice(at, at + step)
-            gradient, rows[part] = _logit_gradient(hidden[part] @ head.T, valid_ids[part], weights[part], beta)
+            gradient, rows[part] = _logit_gradient(hidden[part] @ words.T, valid_ids[part], weights[part], beta)
+            gradient = gradient.to(hidden.dtype)
             if grad_hidden is not None:
-                torch.matmul(gradient, head, out=grad_hidden[part])
-            if grad_head is not None:
+                torch.matmul(gradient, words, out=grad_hidden[part])
+            if grad_head is not None and grad_head.dtype == gradient.dtype:
                 grad_head.addmm_(gradient.T, hidden[part])
+            elif grad_head is not None:  # products in half precision, their sum in full
+                grad_head += gradient.T @ hidden[part]
         ctx.save_for_backward(grad_hidden, grad_head)
         return (rows * weights).sum(), rows
 

@@ -114,4 +114,4 @@ def _diagram(points: pl.DataFrame) -> Svg:
     )
     line = alt.Chart(drawn).mark_line(strokeDash=[4, 4], opacity=0.5, color="currentColor")
     told = "; ".join(f"{percent(a)} promised, {percent(b)} true" for a, b in drawn.tail(3).rows())
-    return charts._svg(line.encode(x=x, y="promised:Q") + dots, f"Reliability: {told or 'no pairs'}.")
+    return charts.svg(line.encode(x=x, y="promised:Q") + dots, f"Reliability: {told or 'no pairs'}.")

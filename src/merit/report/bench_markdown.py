@@ -10,6 +10,7 @@ from merit.report.bench import EXPLAINED, TITLES
 from merit.report.bench_results import Results
 from merit.report.bench_tables import TABLES, parts
 
+VERDICTS = "MERIT and the best other method by every figure, the difference in points with its 95 % interval:"
 BEGIN, END = "<!-- merit bench: begin -->", "<!-- merit bench: end -->"
 
 
@@ -17,6 +18,7 @@ def document(found: Sequence[Results]) -> str:
     """Everything: the verdict, the claims, and all tables of every data set."""
     lines = ["# Results", "", "Written by `merit bench CONFIG --markdown FILE` from the JSON files of the results.", ""]
     lines += [f"- {sentence}" for sentence in bench_words.sentences(found)]
+    lines += ["", VERDICTS, "", tables.markdown(bench_words.verdicts(found))]
     for each in found:
         lines += ["", f"## {each.dataset}", "", _source(each), "", tables.markdown(bench_words.claims(each))]
         for name in TABLES:

@@ -32,7 +32,7 @@ class Cost(Frozen):
 
     method: str
     seeds: int
-    train_seconds: float
+    train_seconds: float | None
     """With all that it builds on."""
     predict_seconds: float
     """For 1,000 users."""
@@ -80,6 +80,10 @@ class Results(Frozen):
         schema = {name: (tables.SCHEMA | LEAD)[name] for name in COLUMNS}
         found = pl.DataFrame(self.figures, schema=schema, orient="row")
         return found.with_columns(command=pl.lit("merit bench"), commit=pl.lit(self.commit))
+
+    def varied(self) -> pl.Expr:
+        """Whether a row is of our method with other settings, or read in another way."""
+        return (pl.col("method") != self.ours) & pl.col("method").str.starts_with(self.ours)
 
     def bins(self) -> pl.DataFrame:
         """The reliability of our probabilities, as `evaluation.reliability` has it."""

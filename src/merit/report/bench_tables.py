@@ -22,12 +22,14 @@ from merit.evaluation import tables
 from merit.evaluation.audiences import MEAN, SHARES, hit
 from merit.evaluation.cascades import LOST
 from merit.evaluation.classification import Key
+from merit.evaluation.discovery import BUDGETS, found_new
 from merit.report.bench_results import Results
 from merit.report.page import number
 
 OBJECTIVES = ("teacher-forcing", "permutation-invariance", "cross-entropy-invariance", "self-correction")
+DUAL = ("DEXML-DS", "DEXML-STk")
+VARIED = ("MERIT", *DUAL)
 SHOWN_VERTICALS = 6  # those with the most users: more columns cannot be read
-BUDGETS = (5, 10, 20)
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,11 @@ def _budgets(results: Results) -> list[_Sheet]:
 
 def _novel(results: Results) -> list[_Sheet]:
     columns = {name: Key("recall", match, 20, "novel") for name, match in (("exact", "exact"), ("soft at 0.7", "0.7"))}
-    return [_Sheet("Labels the user never had, recall of the first 20", columns, tuple(columns))]
+    fresh = {f"recall@{k}": found_new(k) for k in BUDGETS}
+    return [
+        _Sheet("Labels the user never had, recall of the first 20", columns, tuple(columns)),
+        _Sheet("Only labels the user never had may be said, exact match", fresh),
+    ]
 
 
 def _objectives(results: Results) -> list[_Sheet]:
@@ -143,6 +149,16 @@ def _hits(results: Results) -> list[_Sheet]:
     ]
 
 
+def _states(results: Results) -> list[_Sheet]:
+    """MERIT with states of more or fewer labels, and of another generator."""
+    means = {f"{share:.0%}": hit(share, MEAN) for share in SHARES}
+    recalls = {f"recall@{k}": Key("recall", "exact", k) for k in BUDGETS}
+    return [
+        _Sheet("Variants of MERIT: Hit@k, mean over verticals, k in share of users", means, tuple(means), only=VARIED),
+        _Sheet("Variants of MERIT: recall at equal budgets, exact match", recalls, only=("MERIT",)),
+    ]
+
+
 GAINED = tuple(f"recall@{k}" for k in BUDGETS)
 SHEETS: dict[str, Callable[[Results], list[_Sheet]]] = {
     "classification": _classification,
@@ -153,10 +169,11 @@ SHEETS: dict[str, Callable[[Results], list[_Sheet]]] = {
     "objectives": _objectives,
     "exposure": _exposure,
     "hits": _hits,
+    "variants": _states,
 }
 COST = "cost"
 TABLES = (*SHEETS, COST)
-NEEDED: dict[str, Sequence[str]] = {"objectives": OBJECTIVES}
+NEEDED: dict[str, Sequence[str]] = {"objectives": OBJECTIVES, "variants": VARIED}
 """Tables that need only methods whose names begin so."""
 
 
@@ -171,6 +188,8 @@ def parts(name: str, results: Results) -> list[Part]:
     if name == COST:
         return [_costs(results)]
     made = [_part(sheet, results) for sheet in SHEETS[table_named(name)](results)]
+    if name == "variants":
+        made.append(_won(results))
     return [part for part in made if len(part.frame)]
 
 
@@ -214,17 +233,41 @@ def _note(results: Results, reference: str, gains: bool) -> str:
     return told + (f" Δ: difference to {reference} on the same users." if gains else "")
 
 
+def _won(results: Results) -> Part:
+    """In how many verticals each variant of MERIT ranks users better than both dual encoders."""
+    rows = results.frame().filter((pl.col("metric") == "hit") & ~pl.col("vertical").is_in(["", MEAN]))
+    cell = ["vertical", "match"]
+    bar = rows.filter(pl.col("method").is_in(DUAL)).group_by(cell).agg(bar=pl.col("value").max())
+    ours = rows.filter(pl.col("method").str.starts_with("MERIT")).join(bar, on=cell)
+    counted = [
+        {"method": method}
+        | {f"{share:.0%}": _of(of.filter(pl.col("match") == hit(share).match)) for share in SHARES}
+        | {"all": _of(of), "share": f"{of.select((pl.col('value') > pl.col('bar')).mean()).item():.0%}"}
+        for (method,), of in ours.group_by("method", maintain_order=True)
+    ]
+    told = paper()["states"]
+    note = (
+        f"{results.dataset}: verticals in which a variant finds more than both of {' and '.join(DUAL)}, of those with "
+        f"50 users or more, by share of users looked at. Paper: its {told['table']} ({told['says']}), on other data."
+    )
+    return Part("Variants of MERIT against dual encoders, by vertical", note, pl.DataFrame(counted))
+
+
+def _of(cells: pl.DataFrame) -> str:
+    return f"{cells.filter(pl.col('value') > pl.col('bar')).height}/{cells.height}"
+
+
 def _costs(results: Results) -> Part:
     rows = [
         {
             "method": each.method,
-            "training, s": f"{each.train_seconds:,.1f}",
+            "training, s": None if each.train_seconds is None else f"{each.train_seconds:,.1f}",
             "inference, s per 1,000 users": number(each.predict_seconds),
             "parameters": f"{each.parameters:,.0f}",
             "peak memory, GiB": None if each.peak_gib is None else f"{each.peak_gib:.2f}",
             "seeds": each.seeds,
         }
-        for each in sorted(results.costs, key=lambda each: each.train_seconds)
+        for each in sorted(results.costs, key=lambda each: each.train_seconds or 0)
     ]
     machine = ", ".join(f"{name} {value}" for name, value in results.machine.items())
     note = (

@@ -1,4 +1,4 @@
-"""Is our method first? Generated from the figures, in plain words, with nothing left out.
+"""Is our method first? Generated from the figures: where it is behind in plain words, and every figure in a table.
 
 A difference whose 95 % interval lies above zero is "ahead", below zero "behind", and otherwise "level".
 """
@@ -15,8 +15,9 @@ from merit.evaluation import tables
 from merit.evaluation.audiences import MEAN, SHARES, hit
 from merit.evaluation.cascades import LOST
 from merit.evaluation.classification import Key
+from merit.evaluation.discovery import BUDGETS, found_new
 from merit.report.bench_results import Results
-from merit.report.bench_tables import BUDGETS, paper
+from merit.report.bench_tables import paper
 
 OWN = ("MERIT", "self-correction")  # what begins so is ours, and no rival
 LONG = ", top "  # lists of a hundred labels, shown but no rival at free length
@@ -51,8 +52,10 @@ def compared() -> dict[str, Key]:
     found = {}
     for name, match in (("exact", "exact"), ("soft", "0.7")):
         found[f"recall at free length, {name}"] = Key("recall", match)
+        found[f"F1 at free length, {name}"] = Key("f1", match)  # where saying more does not help by itself
         found |= {f"recall at {k} labels, {name}": Key("recall", match, k) for k in BUDGETS}
         found[f"recall of new labels at 20, {name}"] = Key("recall", match, 20, "novel")
+    found["recall of new labels, only new ones said, at 20"] = found_new(20)
     return found | {f"Hit@{share:.0%} of users": hit(share, MEAN) for share in SHARES}
 
 
@@ -103,13 +106,25 @@ def sentences(all_results: Sequence[Results]) -> list[str]:
 
 def _of_dataset(dataset: str, found: Sequence[Duel]) -> list[str]:
     behind = [f"{duel.what} ({duel.other}, {duel.points()} points)" for duel in found if duel.verdict == "behind"]
-    level = [f"{duel.what} ({duel.other}, {duel.points()})" for duel in found if duel.verdict == "level"]
+    level = sum(duel.verdict == "level" for duel in found)
     if not found:
         return []
     if not behind and not level:
         return [f"{dataset}: MERIT is first by every figure."]
-    told = [f"{dataset}: MERIT is behind in {'; '.join(behind)}."] if behind else [f"{dataset}: MERIT is never behind."]
-    return told + ([f"{dataset}: MERIT is level with the best other in {'; '.join(level)}."] if level else [])
+    told = f"MERIT is behind in {'; '.join(behind)}" if behind else "MERIT is never behind"
+    return [f"{dataset}: {told}; level with the best other in {level} of {len(found)} figures."]
+
+
+def verdicts(all_results: Sequence[Results]) -> pl.DataFrame:
+    """Every figure by data set: the verdict, the difference to the best other method in points, and which that is."""
+    found = {results.dataset: {duel.key: duel for duel in duels(results)} for results in all_results}
+    rows = {what: [own.get(key) for own in found.values()] for what, key in compared().items()}
+    told = [(what, *map(_told, own)) for what, own in rows.items() if any(own)]
+    return pl.DataFrame(told, schema=dict.fromkeys(("figure", *found), pl.String), orient="row")
+
+
+def _told(duel: Duel | None) -> str | None:
+    return duel and f"{duel.verdict}: {duel.points()}, {duel.other}"
 
 
 def claims(results: Results) -> pl.DataFrame:

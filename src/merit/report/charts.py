@@ -65,7 +65,7 @@ def bars(frame: pl.DataFrame, category: str, value: str, *, says: str, title: st
         x=alt.X(f"{_field(value)}:Q", title=title or None, axis=_value_axis(form, grid=False, labels=False)),
     )
     text = base.mark_text(align="left", dx=5).encode(text=alt.Text(f"{_field(value)}:Q", format=_label_format(form)))
-    return _svg((base.mark_bar() + text).properties(width=WIDTH - 130, height=alt.Step(22)), says)
+    return svg((base.mark_bar() + text).properties(width=WIDTH - 130, height=alt.Step(22)), says)
 
 
 def columns(
@@ -81,7 +81,7 @@ def columns(
         ),
         y=alt.Y(f"{_field(value)}:Q", title=y or None, axis=_value_axis(form)),
     )
-    return _svg(base.mark_bar(width={"band": 0.86}), says)
+    return svg(base.mark_bar(width={"band": 0.86}), says)
 
 
 def curve(
@@ -108,7 +108,7 @@ def curve(
     if series:
         chart = chart.encode(color=alt.Color(f"{_field(series)}:N", title=None, sort=None))
     mark = chart.mark_area(line=True, opacity=0.25) if area else chart.mark_line()
-    return _svg(mark, says)
+    return svg(mark, says)
 
 
 def heat_map(
@@ -133,7 +133,7 @@ def heat_map(
     cells = base.mark_rect().encode(color=alt.Color(f"{_field(value)}:Q", legend=None))
     ink = alt.condition(f"datum[{value!r}] > {middle}", alt.value("#ffffff"), alt.value("#16202b"))
     text = base.mark_text().encode(text=alt.Text(f"{_field(value)}:Q", format=_label_format(form)), color=ink)
-    return _svg((cells + text).properties(width=WIDTH, height=alt.Step(30)), says)
+    return svg((cells + text).properties(width=WIDTH, height=alt.Step(30)), says)
 
 
 def _field(name: str) -> str:
@@ -172,15 +172,23 @@ def _label_format(form: Format) -> str:
     return {"count": ",", "percent": ".1%", "number": ".3~g", "date": FORMATS["date"]}[form]
 
 
-def _svg(chart: alt.Chart | alt.LayerChart, says: str) -> Svg:
+def on_white(svg: Svg) -> str:
+    """A file of its own, which no page lends colours to."""
+    head, rest = svg.split(">", 1)
+    paper = '<rect width="100%" height="100%" fill="#ffffff"/>'
+    return f"{head}>{paper}{rest}".replace("currentColor", "#33373d")
+
+
+def svg(chart: alt.Chart | alt.LayerChart | alt.HConcatChart, says: str) -> Svg:
+    """The chart in our theme, with what it `says` for those who cannot see it."""
     if isinstance(chart.data, pl.DataFrame) and chart.data.is_empty():
         return Svg("")  # empty axes say less than the sentence that the page has for this
     spec = chart.to_dict()
     spec["config"] = THEME
-    for key, default in (("width", WIDTH), ("height", HEIGHT)):
-        spec.setdefault(key, default)
-    svg = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])  # a chart never fetches anything
-    return _described(svg, says)
+    if "hconcat" not in spec:  # its panels have sizes of their own
+        spec = {"width": WIDTH, "height": HEIGHT} | spec
+    drawn = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])  # a chart never fetches anything
+    return _described(drawn, says)
 
 
 def _described(svg: str, says: str) -> Svg:

@@ -11,7 +11,7 @@ import polars as pl
 
 from merit.campaign.lift import Lift
 from merit.campaign.words import share, signed
-from merit.report.charts import PALETTE, WIDTH, Svg, _svg
+from merit.report.charts import PALETTE, WIDTH, Svg, svg
 
 POINTS = 241  # of a drawn density
 REACH = 3.6  # how far from its middle it is drawn, in standard deviations
@@ -56,7 +56,7 @@ def density(lift: Lift) -> Svg:
         f"The density of the lift around {signed(lift.value)}, its 95 % interval from {signed(low)} to {signed(high)}; "
         f"{share(lift.above())} of it lies above zero."
     )
-    return _svg(chart, says)
+    return svg(chart, says)
 
 
 def densities(lifts: Mapping[str, Lift]) -> Svg:
@@ -80,7 +80,7 @@ def densities(lifts: Mapping[str, Lift]) -> Svg:
         )
     )
     said = "; ".join(f"{name}: around {signed(lift.value)}" for name, lift in lifts.items())
-    return _svg(alt.LayerChart(layer=[lines, _zero()]), f"Densities of the lift. {said}.")
+    return svg(alt.LayerChart(layer=[lines, _zero()]), f"Densities of the lift. {said}.")
 
 
 def forest(bars: Sequence[Bar]) -> Svg:
@@ -102,7 +102,7 @@ def forest(bars: Sequence[Bar]) -> Svg:
         height=alt.Step(38),
     )
     said = "; ".join(f"{bar.name} {signed(bar.lift)} ({signed(bar.low)} to {signed(bar.high)})" for bar in bars)
-    return _svg(chart, f"Lifts with 95 % intervals: {said}.")
+    return svg(chart, f"Lifts with 95 % intervals: {said}.")
 
 
 def _lift_axis(field: str, title: str) -> alt.X:

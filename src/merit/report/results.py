@@ -221,9 +221,7 @@ def _bands(points: pl.DataFrame, x: str, title: str, x_title: str) -> Svg:
     band = base.mark_area(opacity=0.18).encode(y=alt.Y("low:Q", title="recall"), y2="high:Q")
     last = points.sort(x).group_by("method", maintain_order=True).last()
     told = "; ".join(f"{method} {percent(value)}" for method, value in last.select("method", "value").rows())
-    return charts._svg(
-        band + base.mark_line(point=True).encode(y=y), f"{title}. At the right end: {told or 'nothing'}."
-    )
+    return charts.svg(band + base.mark_line(point=True).encode(y=y), f"{title}. At the right end: {told or 'nothing'}.")
 
 
 # --- cascade pictures ------------------------------------------------------------------------------------------------
@@ -305,4 +303,4 @@ def _picture(picture: Picture) -> Svg:
         f"{method}: " + ", ".join(rows.filter(pl.col("method") == method)["line"])
         for method in rows["method"].unique(maintain_order=True)
     ]
-    return charts._svg((cells + words).properties(width=alt.Step(200), height=alt.Step(22)), "; ".join(said) + ".")
+    return charts.svg((cells + words).properties(width=alt.Step(200), height=alt.Step(22)), "; ".join(said) + ".")

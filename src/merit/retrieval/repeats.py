@@ -14,6 +14,21 @@ from merit.types import Ints
 
 
 @dataclass(frozen=True)
+class Among:
+    """What labels in the histories of some users add, label after label."""
+
+    labels: NDArray[np.int32]  # ascending
+    users: Ints
+    added: Doubles
+
+    def users_with(self, label: int) -> tuple[Ints, Doubles]:
+        """Those of them who had a label, and what that adds."""
+        ends = np.array([label, label + 1], self.labels.dtype)  # of another type, all labels would be copied for it
+        some = slice(*np.searchsorted(self.labels, ends).tolist())
+        return self.users[some], self.added[some]
+
+
+@dataclass(frozen=True)
 class Repeats:
     had: Ragged
     """By user: the labels of the history."""
@@ -44,6 +59,12 @@ class Repeats:
         places = np.flatnonzero(self.had.values == label)
         users = np.searchsorted(self.had.offsets, places, side="right") - 1
         return users, self.added(self.times[places], self.totals[users], self.of_label[label])
+
+    def among(self, rows: Ints) -> Among:
+        """The same for many labels and some users (ascending): sorted once, where `users_with` looks through all."""
+        had, added = self.had.gather(rows), self.of_users(rows)
+        order = np.argsort(had.values, kind="stable")
+        return Among(had.values[order], np.repeat(rows, had.lengths())[order], added[order])
 
     def of_users(self, rows: Ints) -> Doubles:
         """Beside the labels of these users' histories: what having had them adds."""

@@ -11,7 +11,8 @@ of block, any number of threads and any form of stored halves. What stays in mem
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,17 +60,41 @@ class Scorer:
         exact = Exact.of(mlp)
         return Scorer(mlp, store.read(users, exact.users), store.read(labels, exact.labels), threads)
 
+    def of_users(self, rows: Ints) -> Scorer:
+        """The same over some users, who are read into memory."""
+        return Scorer(self.mlp, self.users.some(_rows(rows, self.users)), self.labels, self.threads, self.block)
+
     def audience(self, label: Floats, n: int, eligible: Mask | None = None) -> Ranked:
         """The n users most likely to want what this label vector says, of all or of the eligible ones."""
         topk.require_count(n, "users")
-        half = self.exact.labels.halves(_one_vector(label, self.exact.labels, "label"))[0]
-        return self._best(self.users, self.exact.users, half, n, eligible)
+        half = self.exact.labels.halves(_one_vector(label, self.exact.labels, "label"))
+        (found,) = self._best(self.users, self.exact.users, half, [n], allowed(eligible, self.users))
+        return found
+
+    def audiences(
+        self, labels: Floats, counts: Sequence[int], users: Ints | None = None, at_once: int = 32
+    ) -> Iterator[Ranked]:
+        """The counts[i] users most likely to want labels[i], one label after the other, of all or of these (ascending).
+
+        `at_once` label vectors share every block of users.
+        """
+        vectors = _vectors(labels, self.exact.labels, "label")
+        if len(counts) != len(vectors):
+            raise DataError(f"{len(vectors):,} labels have {len(counts):,} numbers of users. Give one to each.")
+        topk.require_count(min(counts, default=1), "users")
+        rows = None if users is None else _rows(users, self.users)
+        parts = (slice(span.start, span.stop) for span in spans(len(vectors), at_once))
+        return chain.from_iterable(
+            self._best(self.users, self.exact.users, self.exact.labels.halves(vectors[part]), counts[part], rows)
+            for part in parts
+        )
 
     def interests(self, user: Floats, k: int, live: Mask | None = None) -> Ranked:
         """The k labels that a user vector leans towards most, of all or of the live ones."""
         topk.require_count(k, "labels")
-        half = self.exact.users.halves(_one_vector(user, self.exact.users, "user"))[0]
-        return self._best(self.labels, self.exact.labels, half, k, live)
+        half = self.exact.users.halves(_one_vector(user, self.exact.users, "user"))
+        (found,) = self._best(self.labels, self.exact.labels, half, [k], allowed(live, self.labels))
+        return found
 
     def everybody(self, label: Floats, exact: bool = False) -> Floats | Doubles:
         """(users,): what all users score for this label vector.
@@ -103,6 +128,13 @@ class Scorer:
             return self.exact.scores(ours, _spread(self.labels, self.exact.labels, labels[some]))
 
         return np.concatenate([np.empty(0), *each(chunk, spans(len(users), PAIRS), self.threads)])
+
+    def against(self, users: Ints, label: Floats) -> Doubles:
+        """(n,): of these users, in any order, with one label vector."""
+        half = self.exact.labels.halves(_one_vector(label, self.exact.labels, "label"))[0]
+        rows = _rows(users, self.users)
+        self.check()
+        return self.exact.scores(self.exact.users.halves(self.users.vectors.take(rows)), half)
 
     def grid(self, users: Ints, labels: Ints) -> Doubles:
         """(users, labels): of every pair of these rows."""
@@ -144,17 +176,19 @@ class Scorer:
         self.check()
         return self._fix(self.exact.users.halves(self.users.vectors.take(_rows(users, self.users))), self.labels)
 
-    def _best(self, side: Side, layer: Layer, half: Doubles, n: int, mask: Mask | None) -> Ranked:
+    def _best(
+        self, side: Side, layer: Layer, halves: Doubles, counts: Sequence[int], rows: Ints | None
+    ) -> Iterator[Ranked]:
+        """The counts[i] best for halves[i] of the other side, in this order, of these rows (ascending) or of all."""
         self.check()
-        rows = allowed(mask, side)
-        fixed, (off,) = self._fix(half[None], side)
-        rough = self._rough(side, fixed, rows)[0]
-        near = topk.candidates(rough, n, off)
-        found = near if rows is None else rows[near]
-        sure = self._sure(side, layer, half, found)
-        self._require_within(rough[near], sure, off, side.name)
-        order = topk.order(found, sure, n)
-        return Ranked(found[order], sure[order])
+        fixed, bounds = self._fix(halves, side)
+        for half, n, rough, off in zip(halves, counts, self._rough(side, fixed, rows), bounds.tolist(), strict=True):
+            near = topk.candidates(rough, n, off)
+            found = near if rows is None else rows[near]
+            sure = self._sure(side, layer, half, found)
+            self._require_within(rough[near], sure, off, side.name)
+            order = topk.order(found, sure, n)
+            yield Ranked(found[order], sure[order])
 
     def _rough(self, side: Side, fixed: list[fast.Fixed], rows: Ints | None) -> Floats:
         """(F, n) in float32: of these rows, or of all."""
@@ -209,12 +243,17 @@ def require_numbers(rough: Floats, rows: Ints | None, side: Side) -> None:
 
 def _one_vector(vector: Floats, layer: Layer, what: str) -> Floats:
     """(1, D)"""
-    taken = np.asarray(vector, np.float32)
-    if taken.shape != layer.weight.shape[:1]:
-        raise DataError(f"A {what} vector has {len(layer.weight)} numbers; this one has the shape {taken.shape}.")
+    return _vectors(np.asarray(vector)[None], layer, what)
+
+
+def _vectors(vectors: Floats, layer: Layer, what: str) -> Floats:
+    """(n, D)"""
+    taken = np.asarray(vectors, np.float32)
+    if taken.shape[1:] != layer.weight.shape[:1]:
+        raise DataError(f"A {what} vector has {len(layer.weight)} numbers; this one has the shape {taken.shape[1:]}.")
     if not np.isfinite(taken).all():
         raise DataError(f"The {what} vector holds values that are not numbers. Encode the {what} again.")
-    return taken[None]
+    return taken
 
 
 def _rows(rows: Ints, side: Side) -> Ints:

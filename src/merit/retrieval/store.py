@@ -69,6 +69,10 @@ class Rows:
             out *= self.scales[rows, None]
         return out
 
+    def some(self, rows: Ints) -> Rows:
+        """These rows, in memory, in the form they have."""
+        return Rows(self.codes[rows], None if self.scales is None else self.scales[rows])
+
     def check(self) -> None:
         if self.file:
             self.file.check()
@@ -88,6 +92,11 @@ class Side:
 
     def __len__(self) -> int:
         return len(self.vectors)
+
+    def some(self, rows: Ints) -> Side:
+        """These rows, in memory. What bounds the errors of all bounds theirs."""
+        self.check()
+        return Side(self.name, self.vectors.some(rows), self.halves.some(rows), self.norm, self.error)
 
     def check(self) -> None:
         self.vectors.check()

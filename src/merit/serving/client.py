@@ -15,8 +15,10 @@ import json
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from email.message import Message
 from hashlib import sha256
-from http.client import HTTPResponse
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
@@ -35,6 +37,7 @@ from merit.errors import DataError, MeritError
 from merit.serving import shapes
 
 T = TypeVar("T", bound=BaseModel)
+P = TypeVar("P", shapes.HistoryPage, shapes.LabelPage, shapes.JobPage)
 Audience = AudienceRequest | Mapping[str, Any]
 FINAL = ("DONE", "FAILED")
 
@@ -64,14 +67,8 @@ class Client:
 
     def history(self, user: str, limit: int = 100) -> Iterator[shapes.HistoryRow]:
         """What a user did, the newest first, page after page."""
-        cursor: str | None = None
-        while True:
-            query = {"limit": limit} | ({"cursor": cursor} if cursor else {})
-            path = f"/v1/users/{quote(user, safe='')}/history?{urlencode(query)}"
-            page = self._get(path, shapes.HistoryPage)
+        for page in self._pages(f"/v1/users/{quote(user, safe='')}/history", {"limit": limit}, shapes.HistoryPage):
             yield from page.items
-            if (cursor := page.next) is None:
-                return
 
     def verticals(self, user: str) -> pl.DataFrame:
         """How many interests of each vertical a user is expected to have."""
@@ -118,14 +115,13 @@ class Client:
         self, q: str = "", status: str = "live", limit: int = 100, cluster: int | None = None
     ) -> Iterator[shapes.LabelRow]:
         """Labels that begin so or have such words, page after page."""
-        cursor: str | None = None
-        while True:
-            query: dict[str, Any] = {"q": q, "status": status, "limit": limit, "cluster": cluster, "cursor": cursor}
-            query = {name: value for name, value in query.items() if value is not None}
-            page = self._get(f"/v1/labels?{urlencode(query)}", shapes.LabelPage)
+        query = {"q": q, "status": status, "limit": limit, "cluster": cluster}
+        for page in self._pages("/v1/labels", query, shapes.LabelPage):
             yield from page.items
-            if (cursor := page.next) is None:
-                return
+
+    def label(self, number: int) -> shapes.LabelRow:
+        """One label and its status."""
+        return self._get(f"/v1/labels/{number}", shapes.LabelRow)
 
     def preview(self, request: Audience) -> shapes.Preview:
         """Everything about an audience, and nothing written."""
@@ -148,8 +144,9 @@ class Client:
         return self._get(f"/v1/audience/jobs/{quote(number, safe='')}", shapes.JobTold)
 
     def jobs(self, limit: int = 100) -> list[shapes.JobTold]:
-        """The newest ones."""
-        return self._get(f"/v1/audience/jobs?limit={limit}", shapes.JobPage).items
+        """All that this key may see, the newest first; `limit` are fetched at a time."""
+        pages = self._pages("/v1/audience/jobs", {"limit": limit}, shapes.JobPage)
+        return [job for page in pages for job in page.items]
 
     def cancel(self, number: str) -> shapes.JobTold:
         return self._post(f"/v1/audience/jobs/{quote(number, safe='')}/cancel", None, shapes.JobTold)
@@ -169,9 +166,8 @@ class Client:
     def export(self, number: str, out: Path, form: Form = "csv", arm: str = "treatment") -> Path:
         """The users of a finished job as a file, which is complete or not there."""
         query = urlencode({"form": form, "arm": arm})
-        with self._open("GET", f"/v1/audience/jobs/{quote(number, safe='')}/export?{query}") as response:
-            content, told = response.read(), response.headers["X-Content-SHA256"]
-        if sha256(content).hexdigest() != told:
+        content, headers = self._ask("GET", f"/v1/audience/jobs/{quote(number, safe='')}/export?{query}")
+        if sha256(content).hexdigest() != headers["X-Content-SHA256"]:
             raise DataError("The file did not arrive whole. Export it again.")
         files.write(out, content)
         return out
@@ -184,6 +180,24 @@ class Client:
         """An experiment from its design and its sufficient statistics."""
         return self._post("/v1/experiments/analyze", _plain(asked), Analysis)
 
+    def analyze_table(
+        self,
+        design: ExperimentDesign | Mapping[str, Any],
+        table: Path,
+        until: date | None = None,
+        assigned: int | None = None,
+    ) -> Analysis:
+        """The same from a table of users, which is sent, read once and not kept."""
+        known = {"design": json.dumps(_plain(design)), "until": until, "assigned": assigned}
+        fields = {name: str(value) for name, value in known.items() if value is not None}
+        content, kind = _form(fields, table)
+        told, _ = self._ask("POST", "/v1/experiments/analyze-table", content, {"Content-Type": kind})
+        return Analysis.model_validate_json(told)
+
+    def analyze_named(self, asked: shapes.NamedAnalysisAsked | Mapping[str, Any]) -> Analysis:
+        """The same from a table that the service has."""
+        return self._post("/v1/experiments/analyze-named", _plain(asked), Analysis)
+
     def erase(self, users: Sequence[str], reason: str = "", idempotency: str | None = None) -> shapes.ErasureTold:
         """Hide users at once and start to purge them. Sent again with the same word, it is still one erasure."""
         headers = {"Idempotency-Key": idempotency or secrets.token_hex(16)}
@@ -195,30 +209,50 @@ class Client:
     def reload(self) -> shapes.Reloaded:
         return self._post("/v1/admin/reload", None, shapes.Reloaded)
 
+    def health(self) -> shapes.Health:
+        """That the process answers."""
+        return self._get("/health", shapes.Health)
+
+    def ready(self) -> shapes.Ready:
+        """That a model is open, and which."""
+        return self._get("/ready", shapes.Ready)
+
+    def metrics(self) -> str:
+        """Figures as Prometheus reads them."""
+        return self._ask("GET", "/metrics")[0].decode("utf-8")
+
+    def _pages(self, path: str, query: Mapping[str, Any], shape: type[P]) -> Iterator[P]:
+        """Page after page, as each names the next."""
+        asked = {name: value for name, value in query.items() if value is not None}
+        cursor: str | None = ""
+        while cursor is not None:
+            page = self._get(f"{path}?{urlencode(asked | ({'cursor': cursor} if cursor else {}))}", shape)
+            yield page
+            cursor = page.next
+
     def _get(self, path: str, shape: type[T]) -> T:
-        with self._open("GET", path) as response:
-            return shape.model_validate_json(response.read())
+        return shape.model_validate_json(self._ask("GET", path)[0])
 
     def _post(self, path: str, body: Any, shape: type[T], headers: Mapping[str, str] | None = None) -> T:
-        with self._open("POST", path, body, headers) as response:
-            return shape.model_validate_json(response.read())
-
-    def _open(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> HTTPResponse:
-        sent = {"Authorization": f"Bearer {self._key}", **(headers or {})}
-        data = None
+        data, kind = None, {}
         if body is not None:
-            data, sent["Content-Type"] = json.dumps(body, allow_nan=False).encode(), "application/json"
+            data, kind = json.dumps(body, allow_nan=False).encode(), {"Content-Type": "application/json"}
+        return shape.model_validate_json(self._ask("POST", path, data, {**kind, **(headers or {})})[0])
+
+    def _ask(
+        self, method: str, path: str, data: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[bytes, Message]:
+        """The whole answer and its headers. A service that goes away in the middle of one does not answer."""
+        sent = {"Authorization": f"Bearer {self._key}", **(headers or {})}
+        asked = Request(self.url + path, data, sent, method=method)  # the scheme was looked at when the client was made
         try:
-            response: HTTPResponse = urlopen(  # the scheme was looked at when the client was made
-                Request(self.url + path, data, sent, method=method), timeout=self.timeout
-            )
+            with urlopen(asked, timeout=self.timeout) as response:
+                return response.read(), response.headers
         except HTTPError as error:
             raise _refused(error) from None
-        except URLError as error:
-            raise DataError(
-                f"{self.url} does not answer ({error.reason}). Start it with `merit serve FOLDER`."
-            ) from None
-        return response
+        except (OSError, HTTPException) as error:
+            reason = error.reason if isinstance(error, URLError) else str(error) or type(error).__name__
+            raise DataError(f"{self.url} does not answer ({reason}). Start it with `merit serve FOLDER`.") from None
 
 
 def _refused(error: HTTPError) -> MeritError:
@@ -230,6 +264,21 @@ def _refused(error: HTTPError) -> MeritError:
 
 def _plain(asked: BaseModel | Mapping[str, Any]) -> Any:
     return asked.model_dump(mode="json") if isinstance(asked, BaseModel) else dict(asked)
+
+
+def _form(fields: Mapping[str, str], table: Path) -> tuple[bytes, str]:
+    """multipart/form-data and its type. Of the table's name, the service reads the end only: no other part is sent."""
+    mark = secrets.token_hex(16)
+    head = f'--{mark}\r\nContent-Disposition: form-data; name="'
+    texts = "".join(f'{head}{name}"\r\n\r\n{value}\r\n' for name, value in fields.items())
+    file = f'{head}table"; filename="table{table.suffix}"\r\nContent-Type: application/octet-stream\r\n\r\n'
+    try:
+        content = table.read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"{table} cannot be read ({error.strerror}). Name a file with a row per assigned user."
+        ) from None
+    return (texts + file).encode() + content + f"\r\n--{mark}--\r\n".encode(), f"multipart/form-data; boundary={mark}"
 
 
 def _frame(answer: Any) -> pl.DataFrame:

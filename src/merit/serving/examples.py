@@ -336,6 +336,7 @@ EXAMPLES: dict[str, tuple[dict[str, Any] | None, Any]] = {
         {"design": '{"name": "Trail running, spring", …}', "table": "outcomes.csv", "until": "2027-03-07"},
         ANALYSIS,
     ),
+    "analyze_named": ({"design": DESIGN, "table": "outcomes.parquet", "until": "2027-03-07"}, ANALYSIS),
     "erase": (ERASURE, ERASING | {"state": "PENDING", "started": None, "ended": None, "certificate": None}),
     "erasure": (None, ERASING),
     "reload": (None, {"changed": True, "before": VERSION, "now": "77aa1d2e3a4b5c6d-2"}),

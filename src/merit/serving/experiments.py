@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +21,10 @@ from merit.campaign.analysis import Analysis, analyse
 from merit.campaign.checks import Circumstances
 from merit.campaign.design import ExperimentDesign
 from merit.campaign.outcomes import Outcomes, tabulate
-from merit.errors import DataError, MeritError
-from merit.serving import bodies, places, shapes
+from merit.errors import DataError, MeritError, PolicyError
+from merit.report.page import SMALLEST_CELL
+from merit.serving import bodies, places, shapes, tables
+from merit.serving.asking import TheService
 from merit.serving.limits import MOST_ROWS, MOST_UNFOLDED
 
 FORMS = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")  # packed ones could unfold to anything
@@ -57,6 +60,45 @@ def analyze_table(
             _require_small(file)
         outcomes = tabulate(agreed, file)
     return _analysed(agreed, outcomes, Circumstances(until=until, assigned=assigned))
+
+
+def analyze_named(service: TheService, asked: shapes.NamedAnalysisAsked) -> Analysis:
+    """The same from a table of the service. Whoever asks did not bring it: nothing is told about few of its users."""
+    place, agreed = places.found(Path(asked.table), service.tables), asked.design
+    columns = tables.columns_of(place) if place.is_file() else None
+    if columns is None:
+        raise DataError(f"'{asked.table}' cannot be read as a table. Choose one that /v1/tables names.")
+    _require_plain(agreed)
+    try:
+        outcomes = tabulate(agreed, place)
+    except DataError as error:
+        told = places.without_paths(str(error), [service.tables])
+        raise DataError(places.without_values(told, [*columns, *agreed.arms])) from None
+    return without_few(_analysed(agreed, outcomes, Circumstances(until=asked.until, assigned=asked.assigned)))
+
+
+def _require_plain(design: ExperimentDesign) -> None:
+    """A quotation mark in a name could end the quotation of a value, and show it."""
+    written = json.dumps(design.model_dump(mode="json", exclude={"name", "salt"}), ensure_ascii=False)
+    if set("'`\\") & set(written):
+        raise DataError("A column or an arm has a quotation mark in its name. Rename it, or upload the table.")
+
+
+def without_few(told: Analysis) -> Analysis:
+    """As silent as the page of a lift report about arms, segments and groups of fewer than 50 users."""
+    compared = [arm.users for arm in told.arms if arm.name in (told.design.treatment, told.design.control)]
+    if min(compared) < SMALLEST_CELL:
+        raise PolicyError(
+            f"An arm of this campaign has fewer than {SMALLEST_CELL} users. Wait until more of them are counted."
+        )
+    return told.model_copy(
+        update={
+            "arms": tuple(arm for arm in told.arms if arm.users >= SMALLEST_CELL),
+            "segments": tuple(each for each in told.segments if each.users >= SMALLEST_CELL),
+            "groups": told.groups if all(each.users >= SMALLEST_CELL for each in told.groups) else (),
+            "flow": None,  # how many rows were odd: few, as a rule
+        }
+    )
 
 
 def _analysed(design: ExperimentDesign, outcomes: Outcomes, known: Circumstances) -> Analysis:

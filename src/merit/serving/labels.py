@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import polars as pl
 from fastapi import Path, Query
 
 from merit.errors import MissingArtifact
-from merit.labels.names import normalise
-from merit.labels.space import LabelSpace
+from merit.labels.search import Findable, search
 from merit.meaning import LONGEST
 from merit.serving import cursors, shapes
 from merit.serving.asking import Cursor, Limit, TheModel, offset_of
@@ -18,7 +17,7 @@ from merit.serving.asking import Cursor, Limit, TheModel, offset_of
 def labels(
     served: TheModel,
     q: Annotated[str, Query(max_length=LONGEST, description="how a label begins, or words in it")] = "",
-    status: Annotated[Literal["live", "retired"], Query()] = "live",
+    status: Annotated[Findable, Query()] = "live",
     cluster: Annotated[int | None, Query(ge=0, le=2**31 - 1, description="only labels of this cluster")] = None,
     limit: Limit = 20,
     cursor: Cursor = None,
@@ -45,19 +44,6 @@ def label(
     if number >= len(table):
         raise MissingArtifact(f"There is no label {number}; the space has {len(table):,}. Search for its text.")
     return _row(table.row(number, named=True))
-
-
-def search(space: LabelSpace, typed: str, status: str) -> pl.DataFrame:
-    """Rows of the space's table, best first."""
-    table = space.table.filter(pl.col("status") == status)
-    key = normalise(typed)
-    if key:
-        padded = pl.concat_str(pl.lit(" "), "key")
-        words = pl.all_horizontal(padded.str.contains(f" {word}", literal=True) for word in key.split())
-        begins = pl.col("key").str.starts_with(key)
-        table = table.with_columns(begins=begins).filter(begins | words)
-        return table.sort("begins", "count", "id", descending=[True, True, False]).drop("begins")
-    return table.sort("count", "id", descending=[True, False])
 
 
 def _row(row: dict[str, object]) -> shapes.LabelRow:

@@ -14,6 +14,7 @@ from merit.serving.limits import MOST_RULES
 
 NAME = re.compile(r"\w[\w .-]*(/\w[\w .-]*)*")
 QUOTED = re.compile(r"'([^']*)'")
+VALUE = re.compile(r"'(?:[^'\\]|\\.)*'|`[^`]*`" + r'|"(?:[^"\\]|\\.)*"')  # as Python and the readers quote a text
 
 
 def located(request: AudienceRequest, tables: Path | None) -> AudienceRequest:
@@ -63,3 +64,9 @@ def without_people(told: str, model: Model) -> str:
     quoted = set(QUOTED.findall(told))
     known = set(model.users["user_id"].filter(model.users["user_id"].is_in(list(quoted)))) if quoted else set()
     return QUOTED.sub(lambda found: "'…'" if found[1] in known else found[0], told)
+
+
+def without_values(told: str, names: Iterable[str]) -> str:
+    """A message about a table may say how its columns and arms are called, and nothing that is written in it."""
+    said = set(names)
+    return VALUE.sub(lambda found: found[0] if found[0][1:-1] in said else "'…'", told)

@@ -69,6 +69,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/experiments/design", "read", designs.design),
     Route("POST", "/v1/experiments/analyze", "read", experiments.analyze),
     Route("POST", "/v1/experiments/analyze-table", "read", experiments.analyze_table),
+    Route("POST", "/v1/experiments/analyze-named", "audience", experiments.analyze_named),
     Route("POST", "/v1/erasures", "erase", erasures.erase, status=202),
     Route("GET", "/v1/erasures/{number}", "erase", erasures.erasure),
     Route("POST", "/v1/admin/reload", "admin", facts.reload),

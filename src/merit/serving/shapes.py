@@ -488,13 +488,21 @@ class DesignTold(Told):
     by_week: list[PowerByWeek]
 
 
-class AnalysisAsked(Asked):
+class _Analysed(Asked):
     design: ExperimentDesign
-    statistics: Statistics
     until: date | None = None
     """The last day counted."""
     assigned: int | None = Field(None, ge=1, le=10**12)
     """How many users were assigned in all."""
+
+
+class AnalysisAsked(_Analysed):
+    statistics: Statistics
+
+
+class NamedAnalysisAsked(_Analysed):
+    table: Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
+    """As /v1/tables names it: a row per assigned user."""
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------

@@ -25,10 +25,18 @@ def tables(service: TheService) -> shapes.Tables:
     return shapes.Tables(offered=True, items=rows)
 
 
-def _row(name: Path, root: Path) -> shapes.TableRow | None:
+def columns_of(place: Path) -> list[str] | None:
+    """None of what cannot be read as a table."""
     try:
-        place = places.found(name, root)
         columns = campaign_tables.scans([place], place)[0][0].collect_schema().names()
     except (MeritError, pl.exceptions.PolarsError, OSError):
         return None
-    return shapes.TableRow(name=name.as_posix(), columns=[each for each in columns if each not in (ROW, FILE)])
+    return [each for each in columns if each not in (ROW, FILE)]
+
+
+def _row(name: Path, root: Path) -> shapes.TableRow | None:
+    try:
+        columns = columns_of(places.found(name, root))
+    except MeritError:
+        return None
+    return None if columns is None else shapes.TableRow(name=name.as_posix(), columns=columns)

@@ -2,7 +2,7 @@
 
     speaker = Speaker(asked)                                       # the shop at once, the weights with the first prompt
     parts = make_parts(job_of("mining", asked, sample), rows_of(found), place, engine, speaker)
-    table = in_order(parts, len(found))                            # a row for each example, in their order
+    table = in_order(parts, np.arange(len(found)))                 # a row for each example, in their order
 
 A row goes to a worker as the items of its history; the worker writes the prompt.
 """
@@ -31,7 +31,7 @@ from merit.generator.decode import DecodeConfig
 from merit.labels.space import LabelSpace
 from merit.stages.generator import Generator, GeneratorConfig, load_model, load_shop
 from merit.stages.labels import load_vectors
-from merit.types import Floats
+from merit.types import Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -137,10 +137,10 @@ def lists(rows: pl.DataFrame, **made: Ragged) -> pl.DataFrame:
     return rows.select("row").with_columns(**{name: _column(each) for name, each in made.items()})
 
 
-def in_order(parts: Parts, rows: int) -> pl.DataFrame:
-    """All parts as one table in the order of the rows, each of which is there once."""
+def in_order(parts: Parts, rows: Ints) -> pl.DataFrame:
+    """All parts as one table in the order of the rows, ascending, each of which is there once."""
     table = pl.concat(parts.tables()).sort("row")
-    if not np.array_equal(table["row"].to_numpy(), np.arange(rows)):
+    if not np.array_equal(table["row"].to_numpy(), rows):
         raise DamagedArtifact(f"{parts.folder} has not every row once. Remove it and run the same again.")
     return table
 

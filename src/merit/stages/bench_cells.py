@@ -4,15 +4,14 @@
     write_generator   a generator of our own, with the lists that `predict` made of it
     write_merit       the propensity model's order, on the states of a generator
 
-The artifact: predictions-N.parquet, one for every way of reading the method; hits.safetensors, where it ranks users
-for an interest (what every user adds to Hit@k); costs in the manifest's summary.
+The artifact: predictions-N.parquet, one for every way of reading the method; hits.safetensors, where it has
+scores (what every user adds to Hit@k and to recall of new labels); costs in the manifest's summary.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,20 +23,22 @@ from safetensors.numpy import load_file, save_file
 
 from merit import artifacts, console
 from merit.artifacts import Artifact, Draft
+from merit.baselines.budget import Budget
 from merit.baselines.trivial import BUDGET
 from merit.baselines.world import World
 from merit.config import Frozen
-from merit.evaluation import audiences, predictions
+from merit.evaluation import audiences, discovery, predictions
 from merit.evaluation.audiences import MEAN, SHARES, Scores, hit
 from merit.evaluation.classification import Key, Metrics
-from merit.evaluation.predictions import Predictions, Truth, head
+from merit.evaluation.predictions import Predictions, Truth
 from merit.evaluation.uncertainty import Metric
 from merit.generator.backbone import BackboneConfig
 from merit.generator.corpus import TextConfig
 from merit.generator.decode import DecodeConfig
 from merit.labels import space
 from merit.methods import METHODS
-from merit.stages.evaluate import read_predictions, truth_of_test_users
+from merit.propensity.length import LengthConfig
+from merit.stages.evaluate import truth_of_test_users
 from merit.stages.generator import load_generator, read_examples
 from merit.stages.labels import load_vectors
 from merit.stages.model import vertical_shares
@@ -70,11 +71,16 @@ class OwnConfig(Frozen):
     budget: int = BUDGET
 
 
+class MeritConfig(OwnConfig):
+    length: LengthConfig = LengthConfig()
+
+
 @dataclass(frozen=True)
 class Costs:
     """What a cell took. Training includes every artifact it builds on, whoever made them first."""
 
-    train_seconds: float
+    train_seconds: float | None
+    """None where a part was made elsewhere, by nobody's clock."""
     predict_seconds: float
     """For all test users."""
     parameters: float
@@ -113,6 +119,10 @@ class Ground:
     def shop(self) -> dict[str, Artifact]:
         return {"examples": self.examples, "labels": self.labels}
 
+    def judged(self, score: Scores) -> Metrics:
+        """Users for an interest, and what is new to a user."""
+        return audiences.measure(score, self.truth, self.shares) | discovery.measure(score, self.truth)
+
     def answer_config(self, method: str) -> AnswerConfig:
         return AnswerConfig(method=method, seconds=self.seconds, backbone=self.backbone, text=self.text)
 
@@ -129,7 +139,7 @@ def write_answer(ground: Ground, out: Path, config: AnswerConfig, seed: int) -> 
             said.append(replace(said[0], method=f"{config.method}, top {longest}", free=answer.ranked))
         _write_lists(draft, said)
         if answer.scores:
-            write_hits(draft.path / HITS, audiences.measure(answer.scores, ground.truth, ground.shares))
+            write_hits(draft.path / HITS, ground.judged(answer.scores))
         told = answer.told
         costs = Costs(told["train_seconds"], told["predict_seconds"], told["parameters"], peak.gib())
         draft.summary |= {"told": told} | vars(costs)
@@ -143,7 +153,7 @@ def write_generator(
     out: Path,
     config: OwnConfig,
     seed: int,
-    spent: float,
+    spent: float | None,
     peak_gib: float | None,
 ) -> Artifact:
     """`said` are the predictions of the generator; `spent` is the time of all its training, `peak_gib` its memory."""
@@ -152,9 +162,9 @@ def write_generator(
     parents = {"generator": generator, "predictions": said} | ground.shop
     with _writing(out, config, seed, parents) as (draft, _):
         with console.spinner(f"timing {config.method}"):
-            begin = time.perf_counter()
+            taken = Budget(ground.seconds)
             trained.decode(prompts, DecodeConfig(max_labels=config.budget), seed)
-            seconds = time.perf_counter() - begin
+            seconds = taken.used()
         for name in said.manifest.files:
             shutil.copyfile(said.file(name), draft.path / name)
         steps = generator.manifest.summary["steps"]
@@ -168,30 +178,27 @@ def write_merit(
     propensity: Artifact,
     states: Artifact,
     generator: Artifact,
-    said: Artifact,
     out: Path,
-    config: OwnConfig,
+    config: MeritConfig,
     seed: int,
-    spent: float,
+    spent: float | None,
     peak_gib: float | None,
 ) -> Artifact:
-    """The propensity model ranks; the generator, whose lists are in `said`, decides how long a free list is."""
+    """The propensity model ranks, and its probabilities tell how long a free list is."""
     scorer = load_scorer(propensity, ground.labels)
     _, known = read_states(states, "test")
     trained, settings = load_generator(generator, *ground.both)
     _, prompts = read_examples(ground.examples, "test", trained, settings)
-    parents = {"propensity": propensity, "states": states, "generator": generator, "predictions": said} | ground.shop
+    parents = {"propensity": propensity, "states": states, "generator": generator} | ground.shop
     with _writing(out, config, seed, parents) as (draft, _):
         with console.spinner(f"ranking {len(known):,} users"):
-            begin = time.perf_counter()
+            taken = Budget(ground.seconds)
             trained.decode(prompts, DecodeConfig(max_labels=scorer.labels, fixed_budget=True), seed)
             users = scorer.users(known)
-            ranked = top_labels(scorer, users, config.budget)
-            seconds = time.perf_counter() - begin
-            own_length = read_predictions(said)[0].free.lengths()
-            _write_lists(draft, [Predictions(config.method, seed, head(ranked, own_length), ranked)])
-            score: Scores = propensity_scores(scorer, users)
-            write_hits(draft.path / HITS, audiences.measure(score, ground.truth, ground.shares))
+            free, ranked = top_labels(scorer, users, config.budget, config.length)
+            seconds = taken.used()
+            _write_lists(draft, [Predictions(config.method, seed, free, ranked)])
+            write_hits(draft.path / HITS, ground.judged(propensity_scores(scorer, users)))
         shutil.copyfile(propensity.file(RELIABILITY), draft.path / RELIABILITY)
         parameters = float(generator.manifest.summary["parameters"] + propensity.manifest.summary["parameters"])
         draft.summary |= vars(Costs(spent, seconds, parameters, peak_gib))
@@ -203,7 +210,7 @@ def costs_of(cell: Artifact) -> Costs:
     return Costs(told["train_seconds"], told["predict_seconds"], told["parameters"], told["peak_gib"])
 
 
-# --- Hit@k, as what every user adds to it ----------------------------------------------------------------------------
+# --- figures of scores, as what every user adds to them ---------------------------------------------------------------
 
 
 def write_hits(file: Path, found: Metrics) -> None:

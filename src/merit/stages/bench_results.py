@@ -18,12 +18,12 @@ from merit.artifacts import Artifact
 from merit.config import Frozen
 from merit.evaluation import continuations, reliability, tables
 from merit.evaluation.classification import EvaluationConfig, Key, Metrics
+from merit.evaluation.discovery import BUDGETS
 from merit.evaluation.predictions import Predictions, Truth
 from merit.evaluation.uncertainty import Metric
 from merit.labels import space
 from merit.report import bench_results
 from merit.report.bench_results import BINS, LEAD, Cost, Results
-from merit.report.bench_tables import BUDGETS
 from merit.report.page import SMALLEST_CELL
 from merit.stages import evaluate
 from merit.stages.bench_cells import HITS, RELIABILITY, Ground, costs_of, read_hits
@@ -92,7 +92,7 @@ def write_results(
             missing=config.missing,
             figures=bench_results.figure_rows(figures.filter(pl.col("average") == "pooled").filter(_kept())),
             costs=costs(cells.values(), len(truth)),
-            reliability=_bins(cells.values()),
+            reliability=_bins(cells.values(), config.ours),
             pictures=_pictures(lists, ground, seed) if truth.users >= SMALLEST_CELL else [],
         )
         bench_results.write(results, draft.path / FILE)
@@ -165,18 +165,23 @@ def costs(cells: Iterable[Artifact], examples: int) -> list[Cost]:
     found = []
     for name, of in methods.items():
         told = [costs_of(cell) for cell in of]
-        peaks = [each.peak_gib for each in told if each.peak_gib is not None]
         found.append(
             Cost(
                 method=name,
                 seeds=len(of),
-                train_seconds=round(float(np.mean([each.train_seconds for each in told])), 2),
+                train_seconds=_mean([each.train_seconds for each in told], 2),
                 predict_seconds=round(float(np.mean([each.predict_seconds for each in told])) * 1000 / examples, 4),
                 parameters=float(np.mean([each.parameters for each in told])),
-                peak_gib=round(float(np.mean(peaks)), 3) if peaks else None,
+                peak_gib=_mean([each.peak_gib for each in told], 3),
             )
         )
     return found
+
+
+def _mean(values: Iterable[float | None], digits: int) -> float | None:
+    """Of those that are known."""
+    known = [value for value in values if value is not None]
+    return round(float(np.mean(known)), digits) if known else None
 
 
 def _generators(cells: Iterable[Artifact]) -> list[Artifact]:
@@ -190,9 +195,9 @@ def _by_method(cells: Iterable[Artifact], told: Callable[[Artifact], int]) -> di
     return found
 
 
-def _bins(cells: Iterable[Artifact]) -> list[list[float]]:
+def _bins(cells: Iterable[Artifact], ours: str) -> list[list[float]]:
     """What was promised and what came true, over all seeds of ours."""
-    found = [pl.read_parquet(cell.file(RELIABILITY)) for cell in cells if RELIABILITY in cell.manifest.files]
+    found = [pl.read_parquet(cell.file(RELIABILITY)) for cell in cells if cell.manifest.config["method"] == ours]
     return [list(row) for row in reliability.by_bin(pl.concat(found)).select(BINS).rows()] if found else []
 
 

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from torch.utils.tensorboard import SummaryWriter
 
@@ -21,7 +22,7 @@ from merit.artifacts import Artifact
 from merit.config import Frozen
 from merit.data.labelled import Labelled, joined, label_examples
 from merit.data.patches import windows_of
-from merit.data.ragged import Ragged
+from merit.data.ragged import Ragged, column_lists
 from merit.errors import ConfigError, DataError
 from merit.generator import backbone, corpus, processes, tokenizer
 from merit.generator.backbone import BackboneConfig
@@ -38,7 +39,7 @@ from merit.seeds import Hashes
 from merit.stages.labels import load_vectors
 from merit.stages.prefixes import after_prefixes
 from merit.stages.prepare import shards
-from merit.types import Floats, Split
+from merit.types import Floats, Ints, Split
 
 CHECKED_USERS = 200  # validation users decoded during training: enough to see a trend, few enough not to slow it
 CHECKED_BUDGET = 10
@@ -52,7 +53,13 @@ class ObjectiveConfig(TrainConfig):
     objective: str = "self-correction"
     """teacher-forcing, permutation-invariance, cross-entropy-invariance or self-correction."""
     beta: float | None = Field(None, ge=0, le=1)
-    """Overrides the objective's own temper."""
+    """Overrides the objective's own temper. Teacher forcing has one right token at a time, and none to temper."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tempered(cls, given: Any) -> Any:
+        chosen = OBJECTIVES.get(str(given.get("objective"))) if isinstance(given, dict) else None
+        return {key: value for key, value in given.items() if key != "beta"} if chosen and not chosen.sets else given
 
     @model_validator(mode="after")
     def _known(self) -> Self:
@@ -255,17 +262,18 @@ def read_labelled(examples: Artifact, split: Split, shop: Shop) -> Labelled:
 
 
 def _corpus(examples: Labelled, mined: Artifact | None, shop: Shop, config: GeneratorConfig) -> Corpus:
-    wrong, counts = _mined(mined, len(examples))
+    some, wrong, counts = _mined(mined, len(examples))
+    items, gold = examples.items.gather(some), examples.gold.gather(some)
     how, patching = config.text.prompt, config.text.patching
     return Corpus(
-        prompts=corpus.write_prompts(examples.items, shop, config.text),
-        gold=examples.gold,
+        prompts=corpus.write_prompts(items, shop, config.text),
+        gold=gold,
         mined=wrong,
         mined_counts=counts,
         paths=Ragged(shop.paths.offsets, shop.paths.tokens),
         sep=shop.vocabulary.sep,
         end=shop.vocabulary.end,
-        patched=corpus.write_patched(examples.items, shop, how, patching) if patching else None,
+        patched=corpus.write_patched(items, shop, how, patching) if patching else None,
     )
 
 
@@ -281,13 +289,23 @@ def _patches(text: Corpus) -> dict[str, float]:
     }
 
 
-def _mined(mined: Artifact | None, examples: int) -> tuple[Ragged, np.ndarray[Any, np.dtype[np.int32]]]:
+def _mined(mined: Artifact | None, examples: int) -> tuple[Ints, Ragged, NDArray[np.int32]]:
+    """Which examples are learnt from, their mined labels, and how many samples said each.
+
+    Where mistakes were mined, from those that were asked about.
+    """
     if mined is None:
-        return Ragged(np.zeros(examples + 1, np.int64), np.zeros(0, np.int32)), np.zeros(0, np.int32)
+        return (
+            np.arange(examples),
+            Ragged(np.zeros(examples + 1, np.int64), np.zeros(0, np.int32)),
+            np.zeros(0, np.int32),
+        )
     table = pl.read_parquet(mined.file("mined.parquet"))
     if len(table) != examples:
         raise DataError(f"{mined.path} was mined from {len(table)} examples, but there are {examples}. Mine again.")
-    return Ragged.of(table["labels"].to_list()), Ragged.of(table["counts"].to_list()).values
+    some = table.filter("asked")
+    labels, counts = (column_lists(some[name]) for name in ("labels", "counts"))
+    return np.flatnonzero(table["asked"].to_numpy()), labels, counts.values
 
 
 def _whole_labels(shop: Shop, known: LabelSpace) -> dict[int, int]:

@@ -1,7 +1,7 @@
 """mine: a generator's own mistakes on the training examples, shard by shard, so that a stopped run goes on.
 
-The artifact: mined.parquet, a row for each training example in order: mined labels, how many samples said each, and
-how many said each gold label.
+The artifact: mined.parquet, a row for each training example in order: whether it was asked about, mined labels, how
+many samples said each, and how many said each gold label.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import polars as pl
 
 from merit import artifacts
 from merit.artifacts import Artifact
-from merit.data.ragged import column_lists, list_column
+from merit.data.ragged import Ragged, column_lists, list_column
 from merit.engine.config import EngineConfig
 from merit.engine.run import HERE, make_parts, workplace
-from merit.mining import MiningConfig, keep_mistakes
+from merit.mining import Mined, MiningConfig, drawn, keep_mistakes
 from merit.stages.asking import Asked, Speaker, in_order, job_of, lists, rows_of, threads_of
 from merit.stages.generator import TOGETHER, read_labelled, sampling
 from merit.stages.labels import load_vectors
+from merit.types import Ints
 
 
 def mine(
@@ -32,7 +33,7 @@ def mine(
     together: int = TOGETHER,
     engine: EngineConfig = HERE,
 ) -> Artifact:
-    """Sample from the generator on every training example and keep what is wrong."""
+    """Sample from the generator on training examples, all or some, and keep what is wrong."""
     asked = Asked(generator, examples, labels, config, seed, together)
     speaker = Speaker(asked)
     text = read_labelled(examples, "train", speaker.shop)
@@ -42,17 +43,29 @@ def mine(
         workplace(out, settled) as place,
         artifacts.writing(out, "mined", config=config, seed=seed, parents=parents) as draft,
     ):
-        parts = make_parts(job_of("mining", asked, sample), rows_of(text), place, settled, speaker)
-        sampled = column_lists(in_order(parts, len(text))["labels"])
-        mined = keep_mistakes(sampled, text.gold, text.later, load_vectors(labels), config)
-        table = {
-            "labels": list_column(mined.labels.values.astype(np.uint32), mined.labels.lengths()),
-            "counts": list_column(mined.counts.astype(np.uint32), mined.labels.lengths()),
-            "hits": list_column(mined.hits.astype(np.uint32), text.gold.lengths()),
-        }
-        pl.DataFrame(table).write_parquet(draft.path / "mined.parquet")
+        some = drawn(len(text), config, seed)
+        parts = make_parts(job_of("mining", asked, sample), rows_of(text)[some], place, settled, speaker)
+        sampled = column_lists(in_order(parts, some)["labels"])
+        mined = keep_mistakes(sampled, text.gold.gather(some), text.later.gather(some), load_vectors(labels), config)
+        _table(mined, some, text.gold).write_parquet(draft.path / "mined.parquet")
         draft.summary |= mined.report
     return artifacts.load(out, "mined")
+
+
+def _table(mined: Mined, some: Ints, gold: Ragged) -> pl.DataFrame:
+    """A row for each example; of those that were not asked about, nothing was said."""
+    asked, sizes = np.zeros(len(gold), bool), np.zeros(len(gold), np.int64)
+    asked[some], sizes[some] = True, mined.labels.lengths()
+    hits = np.zeros(len(gold.values), np.uint32)
+    hits[np.repeat(asked, gold.lengths())] = mined.hits
+    return pl.DataFrame(
+        {
+            "asked": asked,
+            "labels": list_column(mined.labels.values.astype(np.uint32), sizes),
+            "counts": list_column(mined.counts.astype(np.uint32), sizes),
+            "hits": list_column(hits, gold.lengths()),
+        }
+    )
 
 
 def sample(speaker: Speaker, rows: pl.DataFrame) -> pl.DataFrame:

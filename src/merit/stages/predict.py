@@ -60,7 +60,7 @@ def predict(
         artifacts.writing(out, "predictions", config=config, seed=seed, parents=parents) as draft,
     ):
         parts = make_parts(job_of("decoding test examples", asked, answer), rows, place, settled, speaker)
-        table = in_order(parts, len(tested))
+        table = in_order(parts, np.arange(len(tested)))
         found = {column: column_lists(table[column]) for column in table.columns if column != "row"}
         said = _methods(found, name, config, seed)
         for number, each in enumerate(said):

@@ -2,13 +2,15 @@
 
 The interactions are read as a stream, cleaned, and parted by a stable hash of the user id; each part is then sorted
 and turned into examples on its own, so that memory depends on the size of a part and not of the shop. Three passes:
-who the users are, parting, parts.
+who the users are, parting, parts. The first two are streams of one process; the third, which takes longest, is work for
+any number of them.
 
 The artifact: items.parquet, item_counts.parquet, and for every shard users-, events- and examples-NNNNN.parquet.
 """
 
 from __future__ import annotations
 
+import io
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -28,6 +30,10 @@ from merit.data import accept, sources
 from merit.data.examples import ExamplesConfig, build_examples
 from merit.data.schema import EVENTS, Tables
 from merit.data.split import SPLITS, SplitConfig, assign_users
+from merit.engine.config import EngineConfig
+from merit.engine.job import Job
+from merit.engine.run import HERE, Workplace, make_parts, workplace
+from merit.engine.shards import grouped
 from merit.errors import ConfigError, DataError
 from merit.types import Ints
 
@@ -42,6 +48,8 @@ EVENT_COLUMNS = pl.Schema(
     }
 )
 EVENTS_PER_SHARD = 4_000_000  # some 200 MB at work
+TABLES = ("users", "events", "examples")
+NOBODY: Ints = np.zeros(0, dtype=np.int64)
 
 
 class PrepareConfig(ExamplesConfig):
@@ -67,19 +75,39 @@ class Shard:
     examples: pl.DataFrame
 
 
-def prepare(out: Path, config: PrepareRun, seed: int) -> Artifact:
+@dataclass(frozen=True)
+class Building:
+    """What makes examples of events. It goes to every worker."""
+
+    events: Path
+    """A folder of events for every shard."""
+    tagged: Flags
+    """By item: whether it has a tag."""
+    config: PrepareConfig
+    seed: int
+
+
+def prepare(out: Path, config: PrepareRun, seed: int, engine: EngineConfig = HERE) -> Artifact:
     """Write the examples artifact."""
     _require_orders(config)
     tables = sources.open_source(config.source)
-    with artifacts.writing(out, "examples", config=config, seed=seed, inputs=tables.inputs) as draft:
+    with (
+        workplace(out, engine) as place,
+        artifacts.writing(out, "examples", config=config, seed=seed, inputs=tables.inputs) as draft,
+    ):
         with console.spinner("reading the tables"):
             good = accept.sift(tables)
             users, number, aside = _users(good, config, seed)
-        with TemporaryDirectory(dir=draft.path) as parts:
+        with TemporaryDirectory(dir=draft.path, ignore_cleanup_errors=True) as parts:  # the draft goes anyway
             with console.spinner(f"parting the events of {len(users):,} users into {number} shards"):
                 _part(good, users, Path(parts))
-            total = _make_shards(draft.path, Path(parts), good.items, users, number, config.prepare, seed)
+            tagged = (good.items["tags"].list.len() > 0).to_numpy()
+            building = Building(Path(parts), tagged, config.prepare, seed)
+            essence = {"config": config.model_dump(mode="json"), "seed": seed, "inputs": tables.inputs}
+            job = Job("building examples", set_up, building, build, essence | {"shards": number})
+            met, total = _write_shards(_built(job, users, number, place, engine), draft.path, len(tagged))
         _require_examples(total, config.prepare)
+        pl.DataFrame({"item": good.items["item"], "count": met}).write_parquet(draft.path / "item_counts.parquet")
         good.items.write_parquet(draft.path / "items.parquet")
         draft.summary |= {"shards": number, "items": len(good.items)} | total
         draft.summary["set_aside"] = _set_aside(tables, aside, draft.path / "quarantine.parquet")
@@ -89,29 +117,62 @@ def prepare(out: Path, config: PrepareRun, seed: int) -> Artifact:
 def shards(examples: Artifact) -> Iterator[Shard]:
     """The shards of an examples artifact, one at a time."""
     for number in range(examples.manifest.summary["shards"]):
-        users, events, built = (
-            pl.read_parquet(examples.file(f"{name}-{number:05}.parquet")) for name in ("users", "events", "examples")
-        )
+        users, events, built = (pl.read_parquet(examples.file(_file(name, number))) for name in TABLES)
         yield Shard(number, users, events, built)
 
 
-def _make_shards(
-    folder: Path, parts: Path, items: pl.DataFrame, users: pl.DataFrame, number: int, config: PrepareConfig, seed: int
-) -> Counter[str]:
-    """Sort, build and write shard after shard; only one is in memory."""
-    tagged = (items["tags"].list.len() > 0).to_numpy()
-    members = users.partition_by("shard", as_dict=True, maintain_order=True)
-    counts, total = np.zeros(len(items), dtype=np.int64), Counter[str]()
-    for shard_number in console.track(range(number), "building examples", total=number):
-        people = members.get((shard_number,), users.clear())
-        events = _read_part(parts / f"shard={shard_number}")
-        shard = _build_shard(shard_number, people, events, tagged, config, seed)
-        _write_shard(shard, folder)
-        counts += _training_counts(shard, len(items))
-        total += _count(shard)
-    met = pl.DataFrame({"item": items["item"], "count": counts.astype(np.uint64)})
-    met.write_parquet(folder / "item_counts.parquet")
-    return total
+def set_up(building: Building) -> Building:
+    return building
+
+
+def build(building: Building, people: pl.DataFrame) -> pl.DataFrame:
+    """All that comes of the users of one shard."""
+    return _row_of(building, people["shard"][0], people)
+
+
+def _row_of(building: Building, number: int, people: pl.DataFrame) -> pl.DataFrame:
+    """A shard as one row: the bytes of its three tables, how often each item was met in training, and sizes."""
+    events = _read_part(building.events / f"shard={number}")
+    shard = _build_shard(number, people, events, building.tagged, building.config, building.seed)
+    met = _training_counts(shard, len(building.tagged)).astype(np.uint64)
+    tables = {name: [_bytes(getattr(shard, name))] for name in TABLES}
+    return pl.DataFrame({"number": [number], **tables, "met": [pl.Series(met)], "total": [_count(shard)]})
+
+
+def _built(
+    job: Job, users: pl.DataFrame, number: int, place: Workplace, engine: EngineConfig
+) -> Iterator[pl.DataFrame]:
+    """Shard after shard, of which one is in memory. Here none is kept on the way: all would be written twice."""
+    plan = grouped(users["shard"].to_numpy())
+    if engine.runner == "here":
+        for at in console.track(range(number), job.name, total=number):
+            yield _row_of(job.settings, at, users[plan.get(at, NOBODY)])
+        return
+    yield from make_parts(job, users, place, engine, plan=plan).tables()
+    for at in sorted(set(range(number)) - set(plan)):
+        yield _row_of(job.settings, at, users.clear())
+
+
+def _write_shards(built: Iterator[pl.DataFrame], folder: Path, items: int) -> tuple[pl.Series, Counter[str]]:
+    """The tables of all shards, as they come; how often training users met each item, and sizes."""
+    met, total = np.zeros(items, dtype=np.uint64), Counter[str]()
+    for shard in built:
+        for name in TABLES:
+            (folder / _file(name, shard["number"].item())).write_bytes(shard[name].item())
+        met += shard["met"].item().to_numpy()
+        total += Counter(shard["total"].item())
+    return pl.Series(met), total
+
+
+def _file(table: str, shard: int) -> str:
+    return f"{table}-{shard:05}.parquet"
+
+
+def _bytes(table: pl.DataFrame) -> bytes:
+    """In one piece first: row groups follow the pieces, of which there are as many as cores."""
+    buffer = io.BytesIO()
+    table.rechunk().write_parquet(buffer)
+    return buffer.getvalue()
 
 
 def _users(good: accept.Good, config: PrepareRun, seed: int) -> tuple[pl.DataFrame, int, accept.BadRows]:
@@ -161,11 +222,6 @@ def _build_shard(
     busy = np.bincount(events["user"].to_numpy(), minlength=len(people)).astype(np.uint32)
     users = people.with_columns(events=pl.Series(busy)).drop("shard")
     return Shard(number, users, events, build_examples(events, users, tagged, config, seed))
-
-
-def _write_shard(shard: Shard, folder: Path) -> None:
-    for name in ("users", "events", "examples"):
-        getattr(shard, name).write_parquet(folder / f"{name}-{shard.number:05}.parquet")
 
 
 def _training_counts(shard: Shard, items: int) -> Ints:

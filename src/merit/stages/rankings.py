@@ -15,7 +15,7 @@ from pydantic import Field
 
 from merit import artifacts, console
 from merit.artifacts import Artifact
-from merit.baselines.world import FREE, top
+from merit.baselines.world import top
 from merit.config import Frozen
 from merit.data.ragged import Ragged, offsets_of
 from merit.evaluation import audiences, predictions, tables
@@ -24,6 +24,7 @@ from merit.evaluation.classification import Metrics
 from merit.evaluation.predictions import Predictions, Truth, head, owners
 from merit.generator import backbone
 from merit.labels import space
+from merit.propensity.length import LengthConfig, best_lengths
 from merit.propensity.states import Known
 from merit.stages.evaluate import AUDIENCES, HISTORY, training_popularity, truth_of_test_users
 from merit.stages.generator import Generator, load_generator
@@ -40,6 +41,8 @@ LIKELIHOOD = "likelihood"
 class RankingsConfig(Frozen):
     budget: int = Field(20, ge=1)
     """Interests ranked for each user."""
+    length: LengthConfig = LengthConfig()
+    """How long the list of a user is where nobody says how many are wanted."""
     resamples: int = Field(2_000, ge=100)
 
 
@@ -70,11 +73,11 @@ def rank(
     }
     with artifacts.writing(out, "predictions", config=config, seed=seed, parents=parents) as draft:
         with console.spinner(f"ranking {len(users):,} users for {len(known):,} labels"):
-            ranked = top_labels(scorer, users, config.budget)
+            free, ranked = top_labels(scorer, users, config.budget, config.length)
             shares, _ = vertical_shares(examples, known)
             judged = [judge(method, seed, score, truth, shares) for method, score in methods.items()]
             figures = tables.compare(judged, truth.users, seed, HISTORY, config.resamples)
-        predictions.write(draft.path / "predictions-0.parquet", Predictions(name, seed, head(ranked, FREE), ranked))
+        predictions.write(draft.path / "predictions-0.parquet", Predictions(name, seed, free, ranked))
         figures.write_parquet(draft.path / AUDIENCES)
         shutil.copyfile(propensity.file("reliability.parquet"), draft.path / "reliability.parquet")
         draft.summary |= {"examples": len(ranked), "methods": [name]}
@@ -87,14 +90,25 @@ def judge(method: str, seed: int, score: Scores, truth: Truth, shares: Floats) -
     return Predictions(method, seed, nothing), audiences.measure(score, truth, shares)
 
 
-def top_labels(scorer: Scorer, users: Users, budget: int) -> Ragged:
-    """The labels with the highest scores of each user, best first; of equal ones the lower number."""
-    live = np.flatnonzero(scorer.live)
+def top_labels(scorer: Scorer, users: Users, budget: int, length: LengthConfig) -> tuple[Ragged, Ragged]:
+    """The labels with the highest scores of each user, best first; of equal ones the lower number.
+
+    As many as are worth saying, and `budget` of them.
+    """
+    live, curve = np.flatnonzero(scorer.live), scorer.calibration
+    assert curve is not None
     everything = np.arange(len(scorer.live))
     step = max(1, (1 << 24) // len(everything))
-    parts = [top(scorer.grid(users.part(at, at + step), everything), live, budget) for at in range(0, len(users), step)]
+    parts, lengths = [], []
+    for at in range(0, len(users), step):
+        scores = scorer.grid(users.part(at, at + step), everything)
+        parts.append(top(scores, live, budget))
+        best = np.take_along_axis(scores, parts[-1].values.reshape(len(scores), -1).astype(np.int64), axis=1)
+        expected = curve.probability(scores[:, live]).sum(1)
+        lengths.append(best_lengths(curve.probability(best), expected, length))
     sizes = np.concatenate([part.lengths() for part in parts])
-    return Ragged(offsets_of(sizes), np.concatenate([part.values for part in parts]))
+    ranked = Ragged(offsets_of(sizes), np.concatenate([part.values for part in parts]))
+    return head(ranked, np.concatenate(lengths)), ranked
 
 
 def propensity_scores(scorer: Scorer, users: Users) -> Scores:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import polars as pl
@@ -12,7 +11,7 @@ from merit.data import normalise, pseudonyms
 from merit.data.schema import FILE, ROW
 from merit.data.sources import files
 from merit.errors import ConfigError
-from merit.storage import storage_errors
+from merit.files import drafted
 
 USER = "user_id"
 
@@ -23,18 +22,14 @@ def restore(exported: Path, listed: Path, out: Path, column: str = USER) -> int:
     if form not in export.WRITERS:
         raise ConfigError(f"{out}: files with ids end in .{', .'.join(export.WRITERS)}. Rename it.")
     pseudonyms.require_apart(out)
+    files.require_file(exported)
     rows = files.scan(exported, exported.parent).drop(ROW, FILE)
     tables.column_in(rows, USER, str(exported))
-    found = pseudonyms.restored(rows, _ids(listed, column), key, USER)
-    draft = out.with_name(f".{out.name}.{os.getpid()}")
-    with storage_errors(out):
-        try:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            draft.touch(mode=0o600)
-            export.WRITERS[form](found.lazy(), draft)
-            draft.replace(out)
-        finally:
-            draft.unlink(missing_ok=True)
+    ids = _ids(listed, column)
+    with files.reading((exported,)):
+        found = pseudonyms.restored(rows.with_columns(pl.col(USER).cast(pl.String)), ids, key, USER)
+    with drafted(out) as draft:
+        export.WRITERS[form](found.lazy(), draft)
     return len(found)
 
 

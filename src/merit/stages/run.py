@@ -93,7 +93,7 @@ class RunConfig(Frozen):
     decode_batch: int = Field(TOGETHER, ge=1)
     """Prompts decoded at a time. Lower it when memory is short: it decides nothing that is said."""
     engine: EngineConfig = EngineConfig()
-    """Who mines, predicts and looks at states: docs/cluster.md."""
+    """Who builds examples, mines, predicts and looks at states: docs/cluster.md."""
     source: sources.Source
     prepare: PrepareConfig = PrepareConfig()
     labels: LabelsConfig = LabelsConfig()
@@ -148,7 +148,13 @@ def _examples(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
     settings = PrepareRun(source=config.source, prepare=config.prepare)
     inputs = sources.open_source(config.source).inputs
     return _unless_current(
-        config, "examples", "examples", settings, {}, lambda out: prepare(out, settings, config.seed), inputs
+        config,
+        "examples",
+        "examples",
+        settings,
+        {},
+        lambda out: prepare(out, settings, config.seed, config.engine),
+        inputs,
     )
 
 
@@ -189,15 +195,15 @@ def _stage_1(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
 
 def _mined(stage: Stage, name: Stage) -> Callable[[RunConfig, Mapping[Stage, Artifact]], Artifact]:
     def make(config: RunConfig, made: Mapping[Stage, Artifact]) -> Artifact:
-        parents = {"generator": made[stage]} | _shop(made)
+        parents, settings = {"generator": made[stage]} | _shop(made), config.mining.of(config.stage_2.reads)
         return _unless_current(
             config,
             name,
             "mined",
-            config.mining,
+            settings,
             parents,
             lambda out: mine(
-                made[stage], made["examples"], made["labels"], out, config.mining, config.seed, *config.decoding
+                made[stage], made["examples"], made["labels"], out, settings, config.seed, *config.decoding
             ),
         )
 

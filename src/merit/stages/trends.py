@@ -26,7 +26,7 @@ def write_trends(examples: Artifact, item_labels: Ragged, labels: int, file: Pat
     weekly = sum((_weekly(shard, first, shape) for shard in shards(examples)), start=csr_array(shape))
     ones = np.ones(len(item_labels.values))
     carried = csr_array((ones, item_labels.values, item_labels.offsets), shape=(len(item_labels), labels)).tocsc()
-    all_ = (weekly @ carried).sum(axis=1)
+    all_ = weekly @ item_labels.lengths()
     trends = np.lib.format.open_memmap(file, mode="w+", dtype=np.float16, shape=(weeks + 1, labels))
     for at in range(0, labels, LABELS):
         trends[:, at : at + LABELS] = trends_of((weekly @ carried[:, at : at + LABELS]).toarray(), all_)

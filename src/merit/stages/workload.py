@@ -20,7 +20,7 @@ REPORT = 2.0  # seconds of a page with charts
 START = 3.0  # seconds until an encoder is loaded, and for clusters of a few thousand labels
 RANKED = 2  # times all labels are scored for the test users: best of each user, best users of each
 JUDGED = 0.003  # seconds for a test user under all methods of a results table, with 2,000 draws
-LONGER = 2.0  # samples of a generator that has read mistakes are twice as long: docs/results.md, union of four samples
+LONGER = 2.0  # samples of a generator that has read mistakes are twice as long: union of 4 in docs/results-details.md
 EVENT, ITEM, PERSON, LABEL = 4.0, 30.0, 600.0, 60.0  # bytes on disk of a row, texts and lists compressed
 HAD = 2.2  # bytes of an event in a user's list
 WORD, LOGGED = 60.0, 400.0  # of a token in tokenizer.json, and of a step in the training log
@@ -30,6 +30,7 @@ WHOLE = 2_000  # draws of the bootstrap that JUDGED was measured with
 def work_of(config: RunConfig, amounts: Sizes) -> dict[Stage, list[Work]]:
     """What each stage has to do. The order is that of the run."""
     train, test = amounts.train, amounts.test
+    asked = min(train, config.mining.of(config.stage_2.reads).examples or train)
     everybody = train + amounts.validation + test + amounts.users
     pairs = config.propensity.calibration_pairs
     negatives, fit = config.propensity.negatives, config.propensity.fit
@@ -41,11 +42,11 @@ def work_of(config: RunConfig, amounts: Sizes) -> dict[Stage, list[Work]]:
         "labels": [Tabulating(START), Encoding(amounts.labels + POLICY)],
         "data-report": [Passing(1), Tabulating(REPORT)],
         "stage-1": [Loading(train), *_training("stage-1", config.stage_1, amounts)],
-        "mined-1": [Loading(train), _sampling(config, config.stage_1, train, amounts)],
+        "mined-1": [Loading(train), _sampling(config, config.stage_1, asked, amounts)],
         "stage-2": [Loading(train), *_training("stage-2", config.stage_2, amounts)],
         "predictions-1": [Loading(test), *_predictions(config, config.stage_1, amounts)],
         "predictions-2": [Loading(test), *_predictions(config, config.stage_2, amounts)],
-        "mined-2": [Loading(train), _sampling(config, config.stage_2, train, amounts)],
+        "mined-2": [Loading(train), _sampling(config, config.stage_2, asked, amounts)],
         "states": [Loading(everybody), _decoding(states, everybody, amounts)],
         "propensity": [
             Fitting(fit.epochs * -(-train // fit.batch_size), fit.batch_size, 1 + config.propensity.model.labels, met),
@@ -69,7 +70,8 @@ def disk(config: RunConfig, amounts: Sizes, shape: Shape) -> dict[Stage, float]:
     wide = config.propensity.model
     half = wide.hidden + wide.own
     rows = amounts.users * (wide.width + wide.own + half) + amounts.labels * (amounts.vector_width + wide.own + half)
-    mined = 2.5 * amounts.train * config.mining.samples * amounts.golds.mean()
+    asked = min(amounts.train, config.mining.of(config.stage_2.reads).examples or amounts.train)
+    mined = 2.5 * asked * config.mining.samples * amounts.golds.mean()
     return {
         "examples": EVENT * amounts.events + ITEM * amounts.items,
         "labels": vectors * amounts.labels + len(policy_text(config.labels).encode()),

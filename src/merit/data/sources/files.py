@@ -127,14 +127,27 @@ def scan(file: Path, root: Path, typed: Sequence[str] = ()) -> pl.LazyFrame:
 
 
 def column(file: Path, name: str) -> list[str]:
-    """One column of a small table, as texts."""
-    if not file.is_file():
-        raise DataError(f"{file} does not exist. Name a table with a column '{name}'.")
+    """One column of a small table, as texts, none of them empty."""
+    require_file(file)
     frame = scan(file, file.parent)
     with reading((file,)):
-        if name not in (known := frame.collect_schema()):
-            raise DataError(f"{file} has no column '{name}', only {', '.join(set(known) - {ROW, FILE}) or 'none'}.")
-        return [str(value) for value in frame.select(name).collect()[name].to_list()]
+        known = [each for each in frame.collect_schema() if each not in (ROW, FILE)]
+        if name not in known:
+            raise DataError(f"{file} has no column '{name}', only {', '.join(known) or 'none'}. Rename the one it is.")
+        found = frame.select(pl.col(name).cast(pl.String)).collect()[name]
+    if found.is_empty():
+        raise DataError(f"{file} has no rows. Name a table with values in its column '{name}'.")
+    if len(empty := (found.fill_null("") == "").arg_true()):
+        raise DataError(f"{file}, row {empty[0] + 1}: {name} is empty. Fill it in, or remove the row.")
+    return found.to_list()
+
+
+def require_file(file: Path) -> None:
+    """Told at the door: nothing is there, or a folder."""
+    if file.is_dir():
+        raise DataError(f"{file} is a folder. Name a file in it.")
+    if not file.exists():
+        raise DataError(f"{file} does not exist. Name another file.")
 
 
 def is_text(file: Path) -> bool:

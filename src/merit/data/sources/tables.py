@@ -41,7 +41,7 @@ class TablesSource(WithPseudonyms):
     """Ours → theirs, for items."""
     time_zone: Annotated[str, AfterValidator(_known_zone)] = "UTC"
     """Of times that are written without one."""
-    time_formats: tuple[str, ...] = ()
+    time_formats: tuple[str, ...] = Field((), exclude_if=lambda value: not value)
     """Further ways that times are written, such as "%d.%m.%Y %H:%M", tried where no other fits. Not guessed: 03.04. is
     in March or in April."""
     default_event: Event | None = None

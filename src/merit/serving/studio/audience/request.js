@@ -54,6 +54,12 @@ const SIZES = {
   value: () => ({}),
 };
 
+/** What a cut still needs before the service can be asked, or null. */
+export function lacking({ by, cost, value }) {
+  if (by === "value" && !value) return "the value of a conversion";
+  return by === "budget" && !cost ? "the cost of a contact" : null;
+}
+
 /** What the service is asked. */
 export function request(state) {
   const texts = state.interests.map((each) => each.text);

@@ -1,19 +1,21 @@
 // The analysis: the agreed design and the outcomes in, the lift report out.
 
 import { busy, el, field, fill, nothing, problem } from "/dom.js";
-import { choice } from "/parts.js";
+import { choice, select } from "/parts.js";
 import { report } from "/experiments/lift.js";
 
-const SOURCES = { table: "A table of users", statistics: "Sufficient statistics" };
+const SOURCES = { table: "A file", named: "A service table", statistics: "Statistics only" };
 
 export async function analysis(root, params, app, kept) {
   const answer = el("div", { id: "report", tabindex: -1 });
   const place = el("div");
-  const state = { source: params.source === "statistics" ? "statistics" : "table" };
+  const offered = app.can("audience") ? (await app.api.get("/v1/tables")).items.map((each) => each.name) : [];
+  const state = { source: Object.hasOwn(SOURCES, params.source) ? params.source : "table", named: offered.includes(params.table) ? params.table : offered[0] };
   const agreed = el("textarea", { name: "design", rows: 9, spellcheck: "false", required: true, value: kept.design ?? "", placeholder: '{ "name": "Trail running, spring", … }' });
   const until = el("input", { type: "date", name: "until", value: params.until ?? endOf(agreed.value) });
   const assigned = el("input", { type: "number", name: "assigned", min: 1, step: 1, value: params.assigned ?? "" });
   const table = el("input", { type: "file", name: "table", accept: ".csv,.tsv,.parquet,.jsonl,.ndjson" });
+  const named = select(Object.fromEntries(offered.map((name) => [name, name])), state.named, (name) => { state.named = name; });
   const statistics = el("textarea", { name: "statistics", rows: 9, spellcheck: "false" });
   const take = async (event) => {
     const [file] = event.target.files;
@@ -25,20 +27,24 @@ export async function analysis(root, params, app, kept) {
     until.value = endOf(agreed.value) || until.value;
     kept.design = agreed.value;
   });
+  const ways = {
+    table: () => field("Outcomes", table, "One row per assigned user, buyers or not: CSV, JSONL or Parquet, at most 10 MB and not packed. It is read once and not kept."),
+    named: () => (offered.length ? field("Table", named, "One row per assigned user, buyers or not, of any size. Nothing is told about fewer than 50 users.") : none(app)),
+    statistics: () => [
+      field("Statistics", statistics, "Users, means and covariances of each arm: no user leaves your warehouse."),
+      el("button", { type: "button", class: "plain", onclick: () => (statistics.value = template(agreed.value)) }, "Begin with a template of this design"),
+    ],
+  };
+  const analyse = el("button", { type: "submit", class: "main" }, "Analyse");
   const outcomes = () => {
     table.required = state.source === "table";
-    statistics.required = !table.required;
-    fill(
-      place,
-      state.source === "table"
-        ? field("Outcomes", table, "One row per assigned user, buyers or not: CSV, JSONL or Parquet, at most 10 MB and not packed. It is read once and not kept.")
-        : field("Statistics", statistics, "Users, means and covariances of each arm: no user leaves your warehouse."),
-      state.source === "statistics" ? el("button", { type: "button", class: "plain", onclick: () => (statistics.value = template(agreed.value)) }, "Begin with a template of this design") : null,
-    );
+    statistics.required = state.source === "statistics";
+    analyse.disabled = state.source === "named" && !offered.length;
+    fill(place, ways[state.source]());
   };
   const ask = async (event) => {
     event.preventDefault();
-    app.note({ id: "analyse", source: state.source, until: until.value, assigned: assigned.value });
+    app.note({ id: "analyse", source: state.source, table: state.source === "named" ? state.named : "", until: until.value, assigned: assigned.value });
     fill(answer, busy("Analysing …"));
     try {
       report(answer, await sent(app, { state, agreed, table, statistics, until, assigned }));
@@ -55,7 +61,7 @@ export async function analysis(root, params, app, kept) {
     choice("source", "Outcomes come as", SOURCES, state.source, (value) => { state.source = value; outcomes(); }),
     place,
     el("div", { class: "fields" }, field("Counted until", until, "The last day in the outcomes."), field("Users assigned", assigned, "In all arms, if known: is anyone lost?")),
-    el("button", { type: "submit", class: "main" }, "Analyse"),
+    analyse,
   );
   outcomes();
   fill(root, el("div", { class: "columns" }, form, answer));
@@ -72,13 +78,16 @@ async function sent(app, { state, agreed, table, statistics, until, assigned }) 
     if (assigned.value) body.append("assigned", assigned.value);
     return app.api.post("/v1/experiments/analyze-table", body);
   }
-  return app.api.post("/v1/experiments/analyze", {
-    design,
-    statistics: parsed(statistics.value, "The statistics"),
-    until: until.value || null,
-    assigned: assigned.value ? Number(assigned.value) : null,
-  });
+  const known = { design, until: until.value || null, assigned: assigned.value ? Number(assigned.value) : null };
+  if (state.source === "named") return app.api.post("/v1/experiments/analyze-named", { ...known, table: state.named });
+  return app.api.post("/v1/experiments/analyze", { ...known, statistics: parsed(statistics.value, "The statistics") });
 }
+
+/** Why there is nothing to choose from. */
+const none = (app) =>
+  app.can("audience")
+    ? nothing("The service has no tables", "Whoever runs it offers some with merit serve … --tables FOLDER. Or give yours from this computer.")
+    : nothing("This key sees no tables", "The scope audience is needed to choose one. Or give yours from this computer.");
 
 function parsed(text, what) {
   try {

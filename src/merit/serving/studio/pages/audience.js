@@ -3,7 +3,7 @@
 import { histogram } from "/audience/histogram.js";
 import { saving } from "/audience/jobs.js";
 import { members } from "/audience/members.js";
-import { params as told, read, request } from "/audience/request.js";
+import { lacking, params as told, read, request } from "/audience/request.js";
 import { notes, overIndexed, tiles, waterfall } from "/audience/results.js";
 import { rules } from "/audience/rules.js";
 import { slider } from "/audience/slider.js";
@@ -119,6 +119,11 @@ export async function show(root, params, app) {
     if (!state.interests.length) return empty();
     asking = new AbortController();
     const { signal } = asking;
+    if (lacking(state)) {
+      waitFor(lacking(state));
+      if (!chart.hasChildNodes()) await background(signal);
+      return;
+    }
     try {
       last = await app.api.post("/v1/audience/preview", request(state), { signal });
       if (root.isConnected) showFound();
@@ -160,6 +165,15 @@ export async function show(root, params, app) {
     histogram(chart, last.eligible_histogram, least ?? 0, most).catch((error) => fill(chart, problem(error)));
     fill(after, el("div", { class: "halves" }, card("How it comes about", waterfall(last)), card("What else they like", overIndexed(last, (text) => take({ text })))));
     app.announce(last.sentence);
+  }
+
+  /** A cut by money that has not been told the money yet: no mistake, so nothing is asked and nothing is red. */
+  function waitFor(what) {
+    last = null;
+    save.save.disabled = below.hidden = true;
+    found.classList.remove("stale");
+    fill(after);
+    fill(found, nothing(`Fill in ${what}`, "The audience is cut where a contact costs what it brings, or where the budget ends."));
   }
 
   function empty() {

@@ -9,9 +9,10 @@ so joining the shards gives what `Model.audience` gives, to the last bit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -23,13 +24,10 @@ from merit.engine.job import Job
 from merit.engine.run import HERE, Parts, make_parts, workplace
 from merit.errors import DataError
 from merit.model import Model, load
-from merit.retrieval import additions, fast, topk
-from merit.retrieval.exact import Doubles
-from merit.retrieval.topk import Ranked
+from merit.retrieval import topk
 from merit.types import Ints
 
 USERS = 50_000  # of a shard: its scores for a few interests are 4 bytes each
-TOGETHER = 32  # interests that share every block of users
 
 
 @dataclass(frozen=True)
@@ -44,43 +42,9 @@ class Asked:
     threads: int
 
 
-class Worker:
-    def __init__(self, asked: Asked, model: Model) -> None:
-        self.asked, self.model = asked, model
-        self.vectors = model.label_vectors(np.array(asked.numbers, dtype=np.int64))
-
-    def ranked(self, rows: Ints) -> Iterator[Ranked]:
-        """For one interest after the other, the best of these users (ascending)."""
-        adds = _Additions(self.model, rows)
-        scorer, asked = self.model._scorer, self.asked
-        for at in range(0, len(asked.numbers), TOGETHER):
-            halves = scorer.exact.labels.halves(self.vectors[at : at + TOGETHER])
-            fixed, off = scorer._fix(halves, scorer.users)
-            rough = fast.scores(scorer.mlp, scorer.users.halves, fixed, rows, scorer.threads, scorer.block)
-            for label, half, some, bound in zip(asked.numbers[at:], halves, rough, off.tolist(), strict=False):
-                own, added = adds.of(label)
-                near = rows[topk.candidates(some, asked.n + additions.ahead(added), bound)]
-                dense = Ranked(near, self._exact(near, half))
-                yield additions.merged(dense, own, self._exact(own, half), added, asked.n)
-
-    def _exact(self, rows: Ints, half: Doubles) -> Doubles:
-        scorer = self.model._scorer
-        return scorer.exact.scores(scorer.exact.users.halves(scorer.users.vectors.take(rows)), half)
-
-
-class _Additions:
-    """What having had a label adds to the scores of some users, label by label."""
-
-    def __init__(self, model: Model, rows: Ints) -> None:
-        had, added = model._repeats.had.gather(rows), model._repeats.of_users(rows)
-        order = np.argsort(had.values, kind="stable")
-        self._labels, self._added = had.values[order], added[order]
-        self._users = np.repeat(rows, had.lengths())[order]
-
-    def of(self, label: int) -> tuple[Ints, Doubles]:
-        """Users, and what it adds for each."""
-        some = slice(*np.searchsorted(self._labels, [label, label + 1]).tolist())
-        return self._users[some], self._added[some]
+class Worker(NamedTuple):
+    asked: Asked
+    model: Model
 
 
 def write_audiences(
@@ -94,13 +58,12 @@ def write_audiences(
     """The number of rows: interest, rank, user_id, probability; interests in the order given, or of the label space."""
     model = load(folder, labels)
     numbers = _numbers(model, interests)
-    users = model.users.select("user_id")
+    users = model.stored_users()
     topk.require_count(n, "users")
     if n > len(users):
         raise DataError(f"There are {len(users):,} users; ask for no more than that (n = {n:,}).")
     asked = Asked(Path(folder), labels, tuple(numbers.tolist()), n, engine.of_threads())
-    hashes = [model.artifact.manifest.hash, model._labels.manifest.hash]
-    essence = {"parents": hashes, "n": n, "interests": list(asked.numbers)}
+    essence = {"parents": model.hashes, "n": n, "interests": asked.numbers}
     sharded = engine.model_copy(update={"shards": engine.shards or max(1, round(len(users) / USERS))})
     job = Job("audiences", set_up, asked, rank, essence)
     with workplace(Path(out), sharded) as place:
@@ -111,19 +74,19 @@ def write_audiences(
 
 
 def set_up(asked: Asked) -> Worker:
-    model = load(asked.folder, asked.labels, verify=False)  # who began the job has read every byte
-    model._scorer.threads = asked.threads
-    return Worker(asked, model)
+    """Who began the job has read every byte, so nobody does again."""
+    return Worker(asked, load(asked.folder, asked.labels, verify=False, threads=asked.threads, users=False))
 
 
 def rank(worker: Worker, rows: pl.DataFrame) -> pl.DataFrame:
     """Of every interest: the best of these users, as rows of the model, with their scores."""
-    ranked = list(worker.ranked(np.sort(worker.model._rows(rows["user_id"]))))
+    asked, stored = worker.asked, rows["row"].to_numpy()
+    ranked = list(worker.model.some(rows).audiences(np.array(asked.numbers, dtype=np.int64), rows["user_id"], asked.n))
     sizes = [len(each.rows) for each in ranked]
     return pl.DataFrame(
         {
             "at": np.repeat(np.arange(len(ranked), dtype=np.uint32), sizes),
-            "row": np.concatenate([each.rows for each in ranked]).astype(np.uint32),
+            "row": stored[np.concatenate([each.rows for each in ranked])].astype(np.uint32),
             "score": np.concatenate([each.scores for each in ranked]),
         }
     )
@@ -152,12 +115,7 @@ def _join(parts: Parts, n: int) -> pl.DataFrame:
 
 
 def _told(model: Model, numbers: Ints, best: pl.DataFrame) -> pl.DataFrame:
-    at = best["at"].to_numpy()
-    return pl.DataFrame(
-        {
-            "interest": model.labels.table["text"].gather(numbers[at]),
-            "rank": best.select(pl.int_range(1, pl.len() + 1).over("at")).to_series(),
-            "user_id": model._stored["user_id"].gather(best["row"]),
-            "probability": model._calibration.probability(best["score"].to_numpy()),
-        }
-    )
+    texts = model.labels.table["text"].gather(numbers[best["at"].to_numpy()])
+    ranks = best.select(pl.int_range(1, pl.len() + 1).over("at")).to_series()
+    users = model.named(best["row"].to_numpy(), best["score"].to_numpy())
+    return users.select(texts.alias("interest"), ranks.alias("rank"), "user_id", "probability")

@@ -16,7 +16,6 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from merit import files
-from merit.config import Frozen
 from merit.engine import places
 from merit.engine.config import EngineConfig
 from merit.engine.job import Job
@@ -24,12 +23,6 @@ from merit.engine.run import HERE, Parts, make_parts, workplace, write_parts
 from merit.errors import DataError
 from merit.model import Model, load
 from merit.retrieval import topk
-
-
-class EngineRun(Frozen):
-    """The one section of its settings."""
-
-    engine: EngineConfig = HERE
 
 
 @dataclass(frozen=True)
@@ -48,12 +41,12 @@ class Worker:
 
     def __init__(self, asked: Asked, model: Model) -> None:
         self.asked, self.model = asked, model
-        model._at_most(asked.k)
+        model.at_most(asked.k)
         if asked.regions is not None:
             topk.require_count(asked.regions, "regions")
 
-    def lists(self, users: pl.Series) -> pl.DataFrame:
-        return self.model.ranked(users, self.asked.k, self.asked.regions)
+    def lists(self, users: pl.DataFrame) -> pl.DataFrame:
+        return self.model.some(users).ranked(users["user_id"], self.asked.k, self.asked.regions)
 
 
 def write_everyone(
@@ -72,9 +65,8 @@ def write_everyone(
     model = load(folder, labels)
     asked = Asked(Path(folder), labels, k, regions, engine.of_threads())
     worker = Worker(asked, model)
-    hashes = [model.artifact.manifest.hash, model._labels.manifest.hash]
-    job = Job("interests of all users", set_up, asked, tell, {"parents": hashes, "k": k, "regions": regions})
-    users = model.users.select("user_id")
+    job = Job("interests of all users", set_up, asked, tell, {"parents": model.hashes, "k": k, "regions": regions})
+    users = model.stored_users()
     if not path or not single:
         return _rows(write_parts(job, users, out, engine, worker))
     with workplace(path, engine) as place:
@@ -82,13 +74,12 @@ def write_everyone(
 
 
 def set_up(asked: Asked) -> Worker:
-    model = load(asked.folder, asked.labels, verify=False)  # who began the job has read every byte
-    model._scorer.threads = asked.threads
-    return Worker(asked, model)
+    """Who began the job has read every byte, so nobody does again."""
+    return Worker(asked, load(asked.folder, asked.labels, verify=False, threads=asked.threads, users=False))
 
 
 def tell(worker: Worker, rows: pl.DataFrame) -> pl.DataFrame:
-    return worker.lists(rows["user_id"])
+    return worker.lists(rows)
 
 
 def _rows(parts: Parts) -> int:

@@ -1,0 +1,313 @@
+"""A pretrained backbone against one from scratch: SmolLM2 with LoRA and `tiny`, trained for as long as each other.
+
+    merit weights install smollm2
+    python -m benchmarks.pretrained [--data FOLDER] [--tags brand] [--seconds 300] [--users 300]
+
+FOLDER holds interactions.parquet and items.parquet; without it, the Complete Journey data is used. Each backbone has
+--seconds on the clock: half for teacher forcing, half for self-correction from its own mistakes. Those are mined from
+as many examples as a training of that pace reads. All read prompts of as many tokens (--tokens), and are judged on the
+same --users test users. Each works in a process of its own, and everything is an artifact: a run that was stopped goes
+on where it was. `--quick` is a planted shop, where a tiny generator is the pretrained backbone, to see that it works.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from pydantic import Field
+
+from benchmarks import harness
+from benchmarks.objectives import settings
+from merit import artifacts, console
+from merit.artifacts import Artifact
+from merit.baselines.trivial import BASELINES
+from merit.bench.chain import step_seconds
+from merit.config import Frozen
+from merit.data import planted
+from merit.errors import ConfigError
+from merit.evaluation import tables
+from merit.evaluation.classification import EvaluationConfig, Key, measure
+from merit.evaluation.predictions import Predictions
+from merit.generator import backbone
+from merit.generator.backbone import TINY, BackboneConfig
+from merit.labels import space
+from merit.plan.config import PlanConfig
+from merit.plan.shapes import shape_of
+from merit.seeds import stream
+from merit.stages import timings
+from merit.stages.evaluate import read_predictions, training_popularity, truth_of_test_users
+from merit.stages.generator import ObjectiveConfig, train_generator
+from merit.stages.labels import load_vectors
+from merit.stages.mine import mine
+from merit.stages.predict import PredictConfig, predict
+from merit.stages.prepare import shards
+from merit.stages.run import RunConfig, run, unless_current
+from merit.types import Split
+
+PROBE = 8  # steps that tell how many fit into the time
+STAGES = ("stage-1", "stage-2")
+SAID = "predictions"
+WAYS = ("as decoded", "by likelihood")
+BUDGETS = (5, 10, 20)
+COLUMNS: tables.Columns = {f"recall@{budget}": Key("recall", "exact", budget) for budget in BUDGETS}
+GIB = 2**30
+
+Shop = tuple[Artifact, Artifact]  # examples and labels
+
+
+class Lot(Frozen):
+    """Fewer examples of one split, drawn by lot."""
+
+    split: Split
+    most: int = Field(ge=1)
+
+
+class Fitted(NamedTuple):
+    """How a pretrained backbone is trained."""
+
+    rank: int
+    batch_size: int
+    learning_rate: float
+
+
+def pretrained(base: RunConfig, name: str, out: Path, how: Fitted) -> RunConfig:
+    """The same run on another backbone. Few steps fit into the time, so a checkpoint is never far back."""
+    changed = {"batch_size": how.batch_size, "learning_rate": how.learning_rate, "checkpoint_every": 20}
+    return base.model_copy(
+        update={
+            "out": out,
+            "backbone": BackboneConfig(name=name, lora_rank=how.rank),
+            "stage_1": base.stage_1.model_copy(update=changed),
+            "stage_2": base.stage_2.model_copy(update=changed),
+            "decode_batch": 32,  # with twenty beams each, the cache of more would be gigabytes
+        }
+    )
+
+
+def thinned(examples: Artifact, out: Path, lot: Lot, seed: int) -> Artifact:
+    """The same data with fewer examples of a split; its users and their events stay."""
+    parts = list(shards(examples))
+    table = pl.concat([part.examples.with_columns(shard=pl.lit(part.number)) for part in parts])
+    keep = (table["split"] != lot.split).to_numpy().copy()
+    own = np.flatnonzero(~keep)
+    keep[stream(seed, "lot", lot.split).permutation(own)[: lot.most]] = True
+    chosen, told = table.filter(keep), examples.manifest.summary
+    with artifacts.writing(out, "examples", config=lot, seed=seed, parents={"examples": examples}) as draft:
+        for name in examples.manifest.files:
+            shutil.copyfile(examples.file(name), draft.path / name)
+        for part in parts:
+            left = chosen.filter(pl.col("shard") == part.number).drop("shard")
+            left.write_parquet(draft.path / f"examples-{part.number:05}.parquet")
+        draft.summary |= told | {lot.split: min(lot.most, len(own)), "examples": len(chosen)}
+    return artifacts.load(out, "examples")
+
+
+def drawn(examples: Artifact, out: Path, split: Split, most: int, seed: int) -> Artifact:
+    """At most so many examples of a split; all of them are the artifact itself."""
+    if examples.manifest.summary[split] <= most:
+        return examples
+    lot = Lot(split=split, most=most)
+    make = partial(thinned, examples, lot=lot, seed=seed)
+    return unless_current(out, out.name, "examples", lot, seed, {"examples": examples}, make)
+
+
+def trained(
+    config: RunConfig, name: str, how: ObjectiveConfig, shop: Shop, mined: Artifact | None, seconds: float, seed: int
+) -> Artifact:
+    """As many steps as fit into the time, by the pace of a short training before."""
+    parents = {"examples": shop[0], "labels": shop[1]} | ({"mined": mined} if mined else {})
+
+    def of(steps: int, title: str) -> Artifact:
+        settled = config.generator(how.model_copy(update={"steps": steps}))
+
+        def make(out: Path) -> Artifact:
+            return train_generator(*shop, mined, out, settled, seed)
+
+        noted = timings.timed(make, config.out, title)
+        return unless_current(config.out / title, title, "generator", settled, seed, parents, noted)
+
+    return of(max(2, int(seconds / step_seconds(of(PROBE, f"probe-{name}")))), name)
+
+
+def chain(config: RunConfig, shop: Shop, seconds: float, seed: int) -> None:
+    """All stages of one backbone, from what it reads to what it says of the test users."""
+    console.set_up_logging()
+    config.out.mkdir(parents=True, exist_ok=True)
+    examples, labels = shop
+    first = trained(config, "stage-1", config.stage_1, shop, None, seconds / 2, seed)
+    reads = int(first.manifest.summary["steps"]) * config.stage_1.batch_size
+    few = drawn(examples, config.out / "examples", "train", reads, seed)
+    mined = unless_current(
+        config.out / "mined",
+        "mined",
+        "mined",
+        config.mining,
+        seed,
+        {"generator": first, "examples": few, "labels": labels},
+        timings.timed(
+            lambda out: mine(first, few, labels, out, config.mining, seed, config.decode_batch), config.out, "mined"
+        ),
+    )
+    second = trained(config, "stage-2", config.stage_2, (few, labels), mined, seconds / 2, seed)
+    how = PredictConfig(union=False, exposure=False)
+    unless_current(
+        config.out / SAID,
+        SAID,
+        SAID,
+        how,
+        seed,
+        {"generator": second, "examples": examples, "labels": labels},
+        timings.timed(
+            lambda out: predict(second, examples, labels, out, how, seed, config.decode_batch), config.out, SAID
+        ),
+    )
+
+
+def costs(config: RunConfig) -> dict[str, float | None]:
+    """What a backbone is, and what its training and decoding took; what was not noted is unknown."""
+    trainings = [artifacts.load(config.out / name, "generator") for name in STAGES]
+    mined = artifacts.load(config.out / "mined", "mined")
+    seconds = sum(step_seconds(each) * each.manifest.summary["steps"] for each in trainings)
+    shape = shape_of(config.backbone, PlanConfig(), trainings[-1].manifest.summary["vocabulary"])
+    took = timings.read(config.out)
+    peaks = [took[name].peak / GIB for name in STAGES if name in took]
+    said = took.get(SAID)
+    return {
+        "parameters": shape.parameters,
+        "trained parameters": shape.trained,
+        "seconds of training": round(seconds, 3),
+        "steps": sum(each.manifest.summary["steps"] for each in trainings),
+        "tokens per second": round(sum(each.manifest.summary["tokens"] for each in trainings) / seconds, 1),
+        "training, peak GiB": round(max(peaks), 2) if len(peaks) == len(STAGES) else None,
+        "examples mined": mined.manifest.summary["examples"],
+        "mining, s": round(took["mined"].seconds, 3) if "mined" in took else None,
+        "decoding, s": round(said.seconds, 3) if said else None,
+        "decoding, peak GiB": round(said.peak / GIB, 2) if said else None,
+    }
+
+
+def told(runs: Mapping[str, RunConfig]) -> dict[str, list[Predictions]]:
+    """By way of reading a generator: what each backbone said, under its name."""
+    found: dict[str, list[Predictions]] = {way: [] for way in WAYS}
+    for name, config in runs.items():
+        for each in read_predictions(artifacts.load(config.out / SAID, SAID)):
+            way = WAYS[each.method.endswith(WAYS[1])]
+            found[way].append(replace(each, method=f"{name}, {way}"))
+    return found
+
+
+def judge(said: Mapping[str, list[Predictions]], shop: Shop, config: EvaluationConfig) -> pl.DataFrame:
+    """Figures of all, and of what needs no training; gains are over `tiny` read the same way, on the same users."""
+    examples, labels = shop
+    known = space.load(labels.path)
+    truth = truth_of_test_users(examples, known, load_vectors(labels))
+    free = [make(truth, training_popularity(known)) for make in BASELINES.values()]
+    parts: list[pl.DataFrame] = []
+    for way, own in said.items():
+        judged = [(each, measure(each, truth, config)) for each in [*own, *free]]
+        found = tables.compare(judged, truth.users, 7, f"{TINY}, {way}", config.resamples)
+        parts.append(found.filter(pl.col("method").is_in([each.method for each in own])) if parts else found)
+    return pl.concat(parts)
+
+
+def recalls(figures: pl.DataFrame) -> dict[str, list[float]]:
+    """Exact recall in points with its interval, and how far a backbone is ahead of `tiny`."""
+    shown: dict[str, list[float]] = {}
+    for name, key in COLUMNS.items():
+        for row in tables.pick(figures, key).iter_rows(named=True):
+            values = {column: round(100 * row[column], 2) for column in ("value", "low", "high")}
+            shown[f"{row['method']}, {name}"] = [*values.values()]
+            if row["method"].endswith(WAYS) and not row["method"].startswith(f"{TINY}, "):
+                gain = [round(100 * row[column], 2) for column in ("gain", "gain_low", "gain_high")]
+                shown[f"{row['method']}, {name} minus {TINY}"] = gain
+    return shown
+
+
+def compared(runs: Mapping[str, RunConfig], shop: Shop, seconds: float) -> dict[str, Any]:
+    """Both tables, of backbones that have said all."""
+    figures = judge(told(runs), shop, next(iter(runs.values())).evaluation)
+    wide = tables.headline(figures, COLUMNS, [*COLUMNS]).drop("commit", "command")
+    print(f"\n## Exact recall in points, Δ to {TINY} read the same way\n\n{tables.markdown(wide)}")
+    paid = {name: costs(config) for name, config in runs.items()}
+    rows = [[name, *("–" if value is None else f"{value:,}" for value in own.values())] for name, own in paid.items()]
+    took = pl.DataFrame(rows, schema=["backbone", *paid[TINY]], orient="row")
+    print(f"## What it took\n\n{tables.markdown(took)}")
+    flat = {f"{name}, {each}": value for name, own in paid.items() for each, value in own.items()}
+    return flat | recalls(figures) | {"users": int(figures["users"][0]), "seconds": seconds}
+
+
+def few_users(config: RunConfig, users: int) -> Shop:
+    """The shop with so many test users, always the same ones."""
+    made = run(config, until="labels")
+    return drawn(made["examples"], config.out / f"examples-{users}", "test", users, config.seed), made["labels"]
+
+
+QUICK = [
+    *("labels.encoder=hashed", "backbone.width=64", "backbone.layers=2", "backbone.vocabulary=1600"),
+    *("mining.samples=1", "stage_1.batch_size=16", "stage_2.batch_size=16", "evaluation.resamples=200"),
+    "prepare.per_train_user=2",
+]
+
+
+def quick(folder: Path, seed: int) -> dict[str, Any]:
+    """The pretrained backbone is the generator that tiny's own first training made."""
+    planted.write(planted.shop(planted.PlantedConfig(users=100), seed), folder)
+    config = settings(folder, [], 1, folder / "run", [*QUICK, "text.prompt.budget=48", f"cache={folder / 'cache'}"])
+    shop, tiny = few_users(config, 20), config.model_copy(update={"out": config.out / TINY})
+    again = pretrained(config, str(tiny.out / "stage-1"), config.out / "again", Fitted(4, 8, 1e-3))
+    runs = {TINY: tiny, "tiny again, with LoRA": again}
+    for each in runs.values():
+        harness.in_child(chain, each, shop, 1.0, seed)
+    return compared(runs, shop, 1.0)
+
+
+def main() -> None:
+    parser = harness.parser(__doc__)
+    parser.add_argument("--tags", nargs="*", default=[])
+    parser.add_argument("--seconds", type=float, default=300.0, help="of training, for each backbone")
+    parser.add_argument("--users", type=int, default=300, help="test users")
+    parser.add_argument("--tokens", type=int, default=48, help="of a prompt")
+    parser.add_argument("--backbone", default="smollm2", help="or the folder of another causal LM")
+    parser.add_argument("--rank", type=int, default=16, help="of LoRA; 0 trains all weights")
+    parser.add_argument("--batch", type=int, default=4, help="examples of a step of the pretrained backbone")
+    parser.add_argument("--rate", type=float, default=5e-4, help="learning rate of the pretrained backbone")
+    parser.add_argument("--out", type=Path, default=Path("runs/pretrained"))
+    parser.add_argument("--set", action="append", default=[], help="override a setting of both")
+    asked = parser.parse_args()
+    console.set_up_logging()
+    if asked.quick:
+        with TemporaryDirectory() as folder:
+            figures = quick(Path(folder), asked.seed)
+    else:
+        figures = full(asked)
+    harness.finish("pretrained", figures, asked.seed)
+
+
+def full(asked: Any) -> dict[str, Any]:
+    if asked.backbone == TINY:
+        raise ConfigError("--backbone is what tiny is compared with: smollm2, or the folder of a causal LM.")
+    backbone.folder(asked.backbone)  # weights that are not installed are told before tiny has trained
+    out = asked.out / (asked.data.name if asked.data else "complete-journey")
+    overrides = [f"text.prompt.budget={asked.tokens}", "mining.samples=2", *asked.set]
+    config = settings(asked.data, asked.tags, 1, out, overrides)
+    how, name = Fitted(asked.rank, asked.batch, asked.rate), Path(asked.backbone).name
+    runs = {
+        TINY: config.model_copy(update={"out": out / TINY}),
+        name: pretrained(config, asked.backbone, out / name, how),
+    }
+    shop = few_users(config, asked.users)
+    for each in runs.values():
+        harness.in_child(chain, each, shop, asked.seconds, asked.seed)
+    return compared(runs, shop, asked.seconds)
+
+
+if __name__ == "__main__":
+    harness.run(main)
