@@ -78,6 +78,17 @@ def test_another_kind_is_refused(tmp_path: Path) -> None:
         artifacts.load(tmp_path / "one", "labels")
 
 
+def test_what_a_kill_left_beside_a_finished_folder_goes_unless_somebody_is_at_work(tmp_path: Path) -> None:
+    made = tmp_path / "thing"
+    with artifacts.writing(made, "thing") as draft:
+        artifacts.tidy(made)
+        assert draft.path.exists()  # somebody's
+    stale = tmp_path / ".thing.tmp-1-old"
+    stale.mkdir()
+    artifacts.tidy(made)
+    assert [each.name for each in tmp_path.iterdir()] == ["thing"]
+
+
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "manifest", "newer"])
 def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
     made = make(tmp_path / "one")

@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -121,8 +121,7 @@ def writing(
     """Write an artifact; it appears under `folder` complete, or not at all."""
     with storage_errors(folder):
         _refuse_foreign(folder)
-        busy = f"Another run is making {folder}. Wait for it, or stop it."
-        with files.locked(folder.parent / f".{folder.name}.lock", busy, fleeting=True):
+        with _locked(folder):
             _sweep(folder)
             draft = Draft(folder.parent / f".{folder.name}.tmp-{os.getpid()}")
             try:
@@ -133,6 +132,13 @@ def writing(
                 _swap(draft.path, folder)
             finally:
                 files.remove_folder(draft.path)
+
+
+def tidy(folder: Path) -> None:
+    """Remove what processes left beside a folder when they were killed, unless somebody is making it anew right now."""
+    if any(_left_beside(folder)):
+        with suppress(StorageError), _locked(folder):
+            _sweep(folder)
 
 
 def load(folder: Path, kind: str | None = None, verify: bool = True) -> Artifact:
@@ -212,9 +218,19 @@ def _refuse_foreign(folder: Path) -> None:
         )
 
 
+def _locked(folder: Path) -> AbstractContextManager[None]:
+    busy = f"Another run is making {folder}. Wait for it, or stop it."
+    return files.locked(folder.parent / f".{folder.name}.lock", busy, fleeting=True)
+
+
+def _left_beside(folder: Path) -> Iterator[Path]:
+    """Drafts, and versions that had stepped aside."""
+    return folder.parent.glob(f".{folder.name}.tmp-*")
+
+
 def _sweep(folder: Path) -> None:
-    """Remove what killed processes left: drafts, and versions that had stepped aside. The lock is ours."""
-    for stale in folder.parent.glob(f".{folder.name}.tmp-*"):
+    """Remove what killed processes left. The lock is ours."""
+    for stale in _left_beside(folder):
         shutil.rmtree(stale, ignore_errors=True)
 
 

@@ -45,8 +45,23 @@ def test_nothing_is_noted_of_a_stage_that_failed(tmp_path: Path) -> None:
     assert timings.read(tmp_path) == {}
 
 
-@pytest.mark.parametrize("text", ["{", '{"first": 3}', "[]"])
-def test_a_damaged_record_is_told(tmp_path: Path, text: str) -> None:
-    (tmp_path / timings.FILE).write_text(text)
+def test_a_line_that_was_cut_short_takes_no_other_along(tmp_path: Path) -> None:
+    timings.timed(make, tmp_path, "first")(tmp_path / "first")
+    whole = (tmp_path / timings.FILE).read_text()
+    for end in range(len(whole)):
+        (tmp_path / timings.FILE).write_text(whole[:end])
+        timings._note(tmp_path, "second", timings.Timing(hash="x", seconds=1, peak=1))
+        assert "second" in timings.read(tmp_path)
+        assert set(timings.read(tmp_path)) <= {"first", "second"}
+
+
+def test_the_last_record_of_a_stage_counts(tmp_path: Path) -> None:
+    for seconds in (1.0, 2.0):
+        timings._note(tmp_path, "first", timings.Timing(hash="x", seconds=seconds, peak=1))
+    assert timings.read(tmp_path)["first"].seconds == 2.0
+
+
+def test_a_record_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    (tmp_path / timings.FILE).write_bytes(b"\xff\xfe")
     with pytest.raises(DamagedArtifact, match="nothing needs it"):
         timings.read(tmp_path)

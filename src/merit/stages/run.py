@@ -355,7 +355,8 @@ def unless_current(
     """
     with processes.main_first(alone=kind != "generator"):
         if found := artifacts.current(folder, kind, settings, seed, parents, inputs or {}):
-            shutil.rmtree(checkpoints_of(folder), ignore_errors=True)  # a run was killed right after its last one
+            artifacts.tidy(folder)  # a run was killed right after it had given the folder its name
+            shutil.rmtree(checkpoints_of(folder), ignore_errors=True)  # or after its last checkpoint
             console.tell(f"{name}: unchanged, kept", stage=name, folder=str(folder), kept=True)
             return found
         begin = time.perf_counter()

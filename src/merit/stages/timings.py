@@ -1,12 +1,11 @@
-"""What stages took: timings.json beside a run's artifacts, so that a plan can be compared with what came of it.
+"""What stages took: timings.jsonl beside a run's artifacts, so that a plan can be compared with what came of it.
 
-Outside the artifacts themselves: equal results are equal bytes, however long they took.
+Outside the artifacts themselves: equal results are equal bytes, however long they took. A line for every stage that was
+made, the last one counts: a line is only ever added, so no kill leaves more behind than a line that is not whole.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import resource
 import time
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from merit.errors import DamagedArtifact
 from merit.generator import processes
 from merit.storage import storage_errors
 
-FILE = "timings.json"
+FILE = "timings.jsonl"
 
 
 class Timing(Frozen):
@@ -30,6 +29,11 @@ class Timing(Frozen):
     seconds: float
     peak: int
     """Bytes in memory at the most."""
+
+
+class Entry(Frozen):
+    stage: str
+    timing: Timing
 
 
 def timed(make: Callable[[Path], Artifact], folder: Path, stage: str) -> Callable[[Path], Artifact]:
@@ -48,14 +52,19 @@ def timed(make: Callable[[Path], Artifact], folder: Path, stage: str) -> Callabl
 
 
 def read(folder: Path) -> dict[str, Timing]:
-    """The record of a run, by stage; empty where there is none."""
-    file = folder / FILE
+    """The record of a run, by stage; empty where there is none. Lines that a kill cut short say nothing."""
+    file, told = folder / FILE, {}
     try:
-        return {stage: Timing.model_validate(told) for stage, told in json.loads(file.read_text("utf-8")).items()}
+        lines = file.read_text("utf-8").splitlines()
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, AttributeError, ValidationError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise DamagedArtifact(f"{file} cannot be read ({type(error).__name__}). Remove it: nothing needs it.") from None
+    for line in lines:
+        with suppress(ValidationError):
+            entry = Entry.model_validate_json(line)
+            told[entry.stage] = entry.timing
+    return told
 
 
 def reset_peak() -> None:
@@ -73,8 +82,6 @@ def peak() -> int:
 
 
 def _note(folder: Path, stage: str, timing: Timing) -> None:
-    told = {name: each.model_dump() for name, each in (read(folder) | {stage: timing}).items()}
-    draft = folder / f".{FILE}.tmp-{os.getpid()}"
-    with storage_errors(folder):
-        draft.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
-        draft.rename(folder / FILE)
+    line = Entry(stage=stage, timing=timing).model_dump_json()
+    with storage_errors(folder), (folder / FILE).open("a", encoding="utf-8") as file:
+        file.write(f"\n{line}\n")  # the line before may have been cut short
