@@ -5,17 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
 
 from merit.baselines.world import Answer, World, top
-from merit.data.ragged import Ragged
+from merit.data.ragged import Ragged, matrix
 from merit.types import Floats
-
-
-def matrix(lists: Ragged, values: NDArray[Any], n_labels: int) -> Any:
-    """(rows, labels), sparse: `values` stand beside `lists.values`."""
-    return csr_matrix((values.astype(np.float32), lists.values, lists.offsets), shape=(len(lists), n_labels))
 
 
 def gold_matrix(gold: Ragged, n_labels: int) -> Any:

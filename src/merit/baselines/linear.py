@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 from scipy.linalg import cho_factor, cho_solve
-from scipy.sparse import csr_matrix, hstack
 
 from merit.baselines import dense, validation
 from merit.baselines.budget import Budget
 from merit.baselines.world import Answer, World
 from merit.config import Frozen
 from merit.data.labelled import Labelled
+from merit.propensity.ridge import rows_of_length_one, with_bias
 from merit.types import Floats, Ints
 
 BUDGETS = (5, 10, 20)  # settings are chosen by the mean recall at these
@@ -50,7 +50,7 @@ class _Problem:
 
     def scores(self, factor: Any, own: Any, pulls: tuple[float, ...]) -> Iterator[Floats]:
         """(users, labels) for each pull, of users with these histories."""
-        rows = _with_bias(own, self.features).toarray().T.astype(np.float64)
+        rows = with_bias(own[:, self.features]).toarray().T.astype(np.float64)
         solved = cho_solve(factor, rows, check_finite=False).T.astype(np.float32)
         for pull in pulls:
             yield solved @ (self.to_gold - pull * self.to_own) + pull * own.toarray()
@@ -77,23 +77,17 @@ def linear(world: World, seed: int, config: LinearConfig | None = None) -> Answe
 
 
 def histories(examples: Labelled, n_labels: int) -> Any:
-    """(examples, labels), sparse: dampened counts, every row of length one, so that the busy do not rule the fit."""
-    rows = dense.matrix(examples.history, np.log1p(examples.counts), n_labels)
-    sizes = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1))).ravel()
-    return rows.multiply(1 / np.maximum(sizes, 1e-9)[:, None]).tocsr().astype(np.float32)
+    """(examples, labels), sparse."""
+    return rows_of_length_one(examples.history, examples.counts, n_labels)
 
 
 def _problem(world: World, config: LinearConfig) -> _Problem:
     n_labels = len(world.labels)
     features = np.sort(np.argsort(-world.popularity, kind="stable")[: config.max_features])
     own, gold = histories(world.train, n_labels), dense.gold_matrix(world.train.gold, n_labels)
-    rows = _with_bias(own, features)
+    rows = with_bias(own[:, features])
     gram = (rows.T @ rows).toarray().astype(np.float64)
     return _Problem(features, gram, (rows.T @ gold).toarray(), (rows.T @ own).toarray())
-
-
-def _with_bias(own: Any, features: Ints) -> Any:
-    return hstack([own[:, features], csr_matrix(np.ones((own.shape[0], 1), np.float32))]).tocsr()
 
 
 def _factor(problem: _Problem, strength: float) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -64,6 +65,13 @@ def ranges(start: Ints, stop: Ints) -> tuple[Ints, Ints]:
     sizes = stop - start
     before = np.cumsum(sizes) - sizes
     return np.arange(int(sizes.sum())) + np.repeat(start - before, sizes), sizes
+
+
+def matrix(lists: Ragged, values: NDArray[Any], width: int) -> Any:
+    """(rows, width), sparse: `values` stand beside `lists.values`, which are their columns."""
+    from scipy.sparse import csr_matrix  # most of what reads lists never makes one
+
+    return csr_matrix((values.astype(np.float32), lists.values, lists.offsets), shape=(len(lists), width))
 
 
 def list_column(values: NDArray[np.uint32], sizes: Ints) -> pl.Series:

@@ -19,8 +19,10 @@ from merit import console, denormals
 from merit.config import Frozen
 from merit.data.ragged import Ragged, offsets_of
 from merit.errors import TrainingError
+from merit.propensity import ridge
 from merit.propensity.fit import FASTER, said
 from merit.propensity.model import Propensity
+from merit.propensity.ridge import RidgeConfig
 from merit.propensity.states import Known
 from merit.seeds import stream
 from merit.types import Floats, Ints
@@ -40,6 +42,8 @@ class FactorsConfig(Frozen):
     """A batch meets so many labels; all live ones where there are no more."""
     dropped: float = Field(0.3, ge=0, lt=1)
     """So many labels of a batch have nothing of their own, so that texts learn to stand alone."""
+    ridge: RidgeConfig = RidgeConfig()
+    """Where the factors start."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,7 @@ def fit_factors(
         return []
     lots = _lots(gold, live, config)
     _start_at_popularity(model, gold)
+    _start_at_the_ridge(model, known, gold, config.ridge, seed)
     few = [model.repeat, model.repeat_own, model.lately]
     rates = [config.learning_rate, FASTER * config.learning_rate]
     optimizer = torch.optim.AdamW(
@@ -167,3 +172,15 @@ def _start_at_popularity(model: Propensity, gold: Ragged) -> None:
     with torch.no_grad():
         model.last.bias.fill_(average)
         model.own[:, -1] = torch.from_numpy(often - average).float()
+
+
+def _start_at_the_ridge(model: Propensity, known: Known, gold: Ragged, config: RidgeConfig, seed: int) -> None:
+    """What labels say and are, but for how popular they are, begins as a regression solved in closed form."""
+    rank = model.says.shape[1]
+    if not (config.weight and rank):
+        return
+    found = ridge.factors(known.history, known.times, gold, len(model.own), rank, config, seed)
+    labels = torch.from_numpy(found.labels)
+    with torch.no_grad():
+        model.says[labels, : found.says.shape[1]] = torch.from_numpy(found.says)
+        model.own[labels, : found.own.shape[1]] = torch.from_numpy(found.own)
