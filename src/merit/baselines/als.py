@@ -16,7 +16,7 @@ from merit.baselines.budget import Budget
 from merit.baselines.world import Answer, World
 from merit.config import Frozen
 from merit.data.labelled import joined
-from merit.data.ragged import Ragged
+from merit.data.ragged import Ragged, matrix
 from merit.errors import MissingDependency
 from merit.types import Floats
 
@@ -84,4 +84,4 @@ def _model(config: AlsConfig, seed: int) -> Any:
 
 def _matrix(lists: Ragged, counts: NDArray[np.int32], n_labels: int) -> Any:
     """Counts are dampened: the tenth event of a label says less than the first."""
-    return dense.matrix(lists, np.log1p(counts), n_labels)
+    return matrix(lists, np.log1p(counts), n_labels)

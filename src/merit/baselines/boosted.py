@@ -17,6 +17,7 @@ from merit.baselines.budget import Budget
 from merit.baselines.world import Answer, World
 from merit.config import Frozen
 from merit.data.labelled import Labelled
+from merit.data.ragged import matrix
 from merit.types import Floats, Ints
 
 
@@ -60,8 +61,8 @@ def boosted(world: World, seed: int, config: BoostedConfig | None = None) -> Ans
 def features(examples: Labelled, read: Ints, world: World) -> NDArray[np.float32]:
     """(examples, 2 · labels read + 2)"""
     n_labels = len(world.labels)
-    counts = dense.matrix(examples.history, examples.counts, n_labels)[:, read].toarray()
-    purchases = dense.matrix(examples.history, examples.purchases, n_labels)[:, read].toarray()
+    counts = matrix(examples.history, examples.counts, n_labels)[:, read].toarray()
+    purchases = matrix(examples.history, examples.purchases, n_labels)[:, read].toarray()
     busy = np.stack([examples.items.lengths(), examples.history.lengths()], axis=1)
     return np.concatenate([counts, purchases, busy], axis=1).astype(np.float32)
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from merit.baselines import dense
 from merit.baselines.budget import Budget
 from merit.baselines.world import FREE, Answer, World
+from merit.data.ragged import matrix
 from merit.evaluation.predictions import head, owners, select
 
 
@@ -30,7 +31,7 @@ def history_frequency(world: World, seed: int) -> Answer:
 def trivial(world: World, seed: int) -> Answer:
     """The paper's: the five most frequently purchased labels. At free length, nothing bought is nothing said."""
     answer = _shares(world, world.test.purchases)
-    bought = dense.matrix(world.test.history, world.test.purchases, len(world.labels)).toarray()
+    bought = matrix(world.test.history, world.test.purchases, len(world.labels)).toarray()
     first = head(answer.ranked, FREE)
     return replace(answer, free=select(first, bought[owners(first), first.values] > 0))
 
@@ -38,7 +39,7 @@ def trivial(world: World, seed: int) -> Answer:
 def _shares(world: World, events: NDArray[np.int32]) -> Answer:
     clock = Budget(world.seconds)
     everybody = world.popularity / max(1, int(world.popularity.sum()) + 1)  # the sum stays under one event
-    own = dense.matrix(world.test.history, events, len(world.labels)).toarray().astype(np.float64)
+    own = matrix(world.test.history, events, len(world.labels)).toarray().astype(np.float64)
     scores = (own + everybody) / (own.sum(axis=1, keepdims=True) + 1)
     told = {"parameters": 0.0, "train_seconds": 0.0, "predict_seconds": clock.used()}
     return dense.answer(scores, world, told)

@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from merit.baselines.budget import Budget
-from merit.baselines.dense import matrix
 from merit.baselines.fitting import FitConfig
 from merit.baselines.generative import Speaker, label_corpus, speaker, teach, text_of
 from merit.baselines.trivial import BUDGET
 from merit.baselines.world import Answer, World
 from merit.config import Frozen
-from merit.data.ragged import Ragged
+from merit.data.ragged import Ragged, matrix
 from merit.generator.decode import DecodeConfig
 from merit.objective.collate import OBJECTIVES
 from merit.types import Floats, Ints

@@ -23,6 +23,7 @@ from merit.baselines import dense, validation
 from merit.baselines.budget import Budget
 from merit.baselines.world import Answer, World
 from merit.config import Frozen
+from merit.data.ragged import matrix
 from merit.errors import MissingDependency
 from merit.seeds import stream
 from merit.types import Floats
@@ -118,7 +119,7 @@ def _tfidf(world: World, config: XmcConfig) -> list[Any]:
     said = CountVectorizer(max_features=config.max_words, dtype=np.float32).fit_transform(world.labels.texts)
     words = hstack([said, identity(len(world.labels))])
     rows = [
-        dense.matrix(part.history, part.counts, len(world.labels)) @ words
+        matrix(part.history, part.counts, len(world.labels)) @ words
         for part in (world.train, world.validation, world.test)
     ]
     weigh = TfidfTransformer(sublinear_tf=True).fit(rows[0])
