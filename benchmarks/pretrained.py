@@ -13,7 +13,7 @@ on where it was. `--quick` is a planted shop, where a tiny generator is the pret
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from benchmarks import harness
 from benchmarks.objectives import settings
@@ -48,19 +48,25 @@ from merit.stages.generator import ObjectiveConfig, train_generator
 from merit.stages.labels import load_vectors
 from merit.stages.mine import mine
 from merit.stages.predict import PredictConfig, predict
-from merit.stages.prepare import shards
+from merit.stages.prepare import PrepareRun, shards
+from merit.stages.propensity import train_propensity
+from merit.stages.rankings import rank
 from merit.stages.run import RunConfig, run, unless_current
+from merit.stages.states import write_states
 from merit.types import Split
 
 PROBE = 8  # steps that tell how many fit into the time
 STAGES = ("stage-1", "stage-2")
-SAID = "predictions"
-WAYS = ("as decoded", "by likelihood")
+SAID, RANKED = "predictions", "rankings"
+WAYS = ("as decoded", "by likelihood", "by propensity")
 BUDGETS = (5, 10, 20)
 COLUMNS: tables.Columns = {f"recall@{budget}": Key("recall", "exact", budget) for budget in BUDGETS}
 GIB = 2**30
 
-Shop = tuple[Artifact, Artifact]  # examples and labels
+
+class Shop(NamedTuple):
+    examples: Artifact
+    labels: Artifact
 
 
 class Lot(Frozen):
@@ -100,7 +106,10 @@ def thinned(examples: Artifact, out: Path, lot: Lot, seed: int) -> Artifact:
     own = np.flatnonzero(~keep)
     keep[stream(seed, "lot", lot.split).permutation(own)[: lot.most]] = True
     chosen, told = table.filter(keep), examples.manifest.summary
-    with artifacts.writing(out, "examples", config=lot, seed=seed, parents={"examples": examples}) as draft:
+    as_before, parents = PrepareRun.model_validate(examples.manifest.config), {"examples": examples}
+    with artifacts.writing(
+        out, "examples", config=as_before, seed=seed, parents=parents, inputs={"lot": lot.model_dump()}
+    ) as draft:
         for name in examples.manifest.files:
             shutil.copyfile(examples.file(name), draft.path / name)
         for part in parts:
@@ -116,59 +125,65 @@ def drawn(examples: Artifact, out: Path, split: Split, most: int, seed: int) -> 
         return examples
     lot = Lot(split=split, most=most)
     make = partial(thinned, examples, lot=lot, seed=seed)
-    return unless_current(out, out.name, "examples", lot, seed, {"examples": examples}, make)
+    as_before, inputs = PrepareRun.model_validate(examples.manifest.config), {"lot": lot.model_dump()}
+    return unless_current(out, out.name, "examples", as_before, seed, {"examples": examples}, make, inputs)
+
+
+def made(
+    config: RunConfig,
+    name: str,
+    kind: str,
+    settled: BaseModel,
+    parents: Mapping[str, Artifact],
+    make: Callable[[Path], Artifact],
+) -> Artifact:
+    """Kept, or made with a note of what it took."""
+    noted = timings.timed(make, config.out, name)
+    return unless_current(config.out / name, name, kind, settled, config.seed, parents, noted)
 
 
 def trained(
-    config: RunConfig, name: str, how: ObjectiveConfig, shop: Shop, mined: Artifact | None, seconds: float, seed: int
+    config: RunConfig, name: str, how: ObjectiveConfig, shop: Shop, mined: Artifact | None, seconds: float
 ) -> Artifact:
     """As many steps as fit into the time, by the pace of a short training before."""
-    parents = {"examples": shop[0], "labels": shop[1]} | ({"mined": mined} if mined else {})
+    parents = shop._asdict() | ({"mined": mined} if mined else {})
 
     def of(steps: int, title: str) -> Artifact:
         settled = config.generator(how.model_copy(update={"steps": steps}))
-
-        def make(out: Path) -> Artifact:
-            return train_generator(*shop, mined, out, settled, seed)
-
-        noted = timings.timed(make, config.out, title)
-        return unless_current(config.out / title, title, "generator", settled, seed, parents, noted)
+        make = partial(train_generator, *shop, mined, config=settled, seed=config.seed)
+        return made(config, title, "generator", settled, parents, make)
 
     return of(max(2, int(seconds / step_seconds(of(PROBE, f"probe-{name}")))), name)
 
 
-def chain(config: RunConfig, shop: Shop, seconds: float, seed: int) -> None:
-    """All stages of one backbone, from what it reads to what it says of the test users."""
+def chain(config: RunConfig, shop: Shop, seconds: float) -> None:
+    """All stages of one backbone, from what it reads to what its propensity model says of the test users.
+
+    States are those of the examples that its generators read: a backbone that reads fewer knows fewer.
+    """
     console.set_up_logging()
     config.out.mkdir(parents=True, exist_ok=True)
-    examples, labels = shop
-    first = trained(config, "stage-1", config.stage_1, shop, None, seconds / 2, seed)
+    seed, batch = config.seed, config.decode_batch
+    first = trained(config, "stage-1", config.stage_1, shop, None, seconds / 2)
     reads = int(first.manifest.summary["steps"]) * config.stage_1.batch_size
-    few = drawn(examples, config.out / "examples", "train", reads, seed)
-    mined = unless_current(
-        config.out / "mined",
-        "mined",
-        "mined",
-        config.mining,
-        seed,
-        {"generator": first, "examples": few, "labels": labels},
-        timings.timed(
-            lambda out: mine(first, few, labels, out, config.mining, seed, config.decode_batch), config.out, "mined"
-        ),
-    )
-    second = trained(config, "stage-2", config.stage_2, (few, labels), mined, seconds / 2, seed)
-    how = PredictConfig(union=False, exposure=False)
-    unless_current(
-        config.out / SAID,
-        SAID,
-        SAID,
-        how,
-        seed,
-        {"generator": second, "examples": examples, "labels": labels},
-        timings.timed(
-            lambda out: predict(second, examples, labels, out, how, seed, config.decode_batch), config.out, SAID
-        ),
-    )
+    few = shop._replace(examples=drawn(shop.examples, config.out / "examples", "train", reads, seed))
+
+    def mistakes(generator: Artifact, name: str) -> Artifact:
+        parents = {"generator": generator} | few._asdict()
+        make = partial(mine, generator, *few, config=config.mining, seed=seed, together=batch)
+        return made(config, name, "mined", config.mining, parents, make)
+
+    second = trained(config, "stage-2", config.stage_2, few, mistakes(first, "mined"), seconds / 2)
+    on_second, how = {"generator": second} | few._asdict(), PredictConfig(union=False, exposure=False)
+    say = partial(predict, second, *shop, config=how, seed=seed, together=batch)
+    made(config, SAID, SAID, how, {"generator": second} | shop._asdict(), say)
+    look = partial(write_states, second, *few, config=config.states, seed=seed, together=batch)
+    states = made(config, "states", "states", config.states, on_second, look)
+    own = {"states": states, "mined": mistakes(second, "mined-2"), "labels": few.labels}
+    learn = partial(train_propensity, *own.values(), config=config.propensity, seed=seed)
+    scorer = made(config, "propensity", "propensity", config.propensity, own, learn)
+    order = partial(rank, scorer, states, second, *few, config=config.rankings, seed=seed)
+    made(config, RANKED, SAID, config.rankings, on_second | {"propensity": scorer, "states": states}, order)
 
 
 def costs(config: RunConfig) -> dict[str, float | None]:
@@ -191,16 +206,21 @@ def costs(config: RunConfig) -> dict[str, float | None]:
         "mining, s": round(took["mined"].seconds, 3) if "mined" in took else None,
         "decoding, s": round(said.seconds, 3) if said else None,
         "decoding, peak GiB": round(said.peak / GIB, 2) if said else None,
+        "examples with states": artifacts.load(config.out / "states", "states").manifest.summary["train"],
+        "states, s": round(took["states"].seconds, 3) if "states" in took else None,
+        "propensity, s": round(took["propensity"].seconds, 3) if "propensity" in took else None,
     }
 
 
 def told(runs: Mapping[str, RunConfig]) -> dict[str, list[Predictions]]:
-    """By way of reading a generator: what each backbone said, under its name."""
+    """By way of ranking: what each backbone said, under its name."""
     found: dict[str, list[Predictions]] = {way: [] for way in WAYS}
+    decoded, likely, propensity = WAYS
     for name, config in runs.items():
-        for each in read_predictions(artifacts.load(config.out / SAID, SAID)):
-            way = WAYS[each.method.endswith(WAYS[1])]
-            found[way].append(replace(each, method=f"{name}, {way}"))
+        for folder in (SAID, RANKED):
+            for each in read_predictions(artifacts.load(config.out / folder, SAID)):
+                way = propensity if folder == RANKED else likely if each.method.endswith(likely) else decoded
+                found[way].append(replace(each, method=f"{name}, {way}"))
     return found
 
 
@@ -246,8 +266,9 @@ def compared(runs: Mapping[str, RunConfig], shop: Shop, seconds: float) -> dict[
 
 def few_users(config: RunConfig, users: int) -> Shop:
     """The shop with so many test users, always the same ones."""
-    made = run(config, until="labels")
-    return drawn(made["examples"], config.out / f"examples-{users}", "test", users, config.seed), made["labels"]
+    both = run(config, until="labels")
+    fewer = drawn(both["examples"], config.out / f"examples-{users}", "test", users, config.seed)
+    return Shop(fewer, both["labels"])
 
 
 QUICK = [
@@ -261,11 +282,12 @@ def quick(folder: Path, seed: int) -> dict[str, Any]:
     """The pretrained backbone is the generator that tiny's own first training made."""
     planted.write(planted.shop(planted.PlantedConfig(users=100), seed), folder)
     config = settings(folder, [], 1, folder / "run", [*QUICK, "text.prompt.budget=48", f"cache={folder / 'cache'}"])
-    shop, tiny = few_users(config, 20), config.model_copy(update={"out": config.out / TINY})
-    again = pretrained(config, str(tiny.out / "stage-1"), config.out / "again", Fitted(4, 8, 1e-3))
+    shop, own = few_users(config, 20), config.model_copy(update={"seed": seed})
+    tiny = own.model_copy(update={"out": config.out / TINY})
+    again = pretrained(own, str(tiny.out / "stage-1"), config.out / "again", Fitted(4, 8, 1e-3))
     runs = {TINY: tiny, "tiny again, with LoRA": again}
     for each in runs.values():
-        harness.in_child(chain, each, shop, 1.0, seed)
+        harness.in_child(chain, each, shop, 1.0)
     return compared(runs, shop, 1.0)
 
 
@@ -299,13 +321,13 @@ def full(asked: Any) -> dict[str, Any]:
     overrides = [f"text.prompt.budget={asked.tokens}", "mining.samples=2", *asked.set]
     config = settings(asked.data, asked.tags, 1, out, overrides)
     how, name = Fitted(asked.rank, asked.batch, asked.rate), Path(asked.backbone).name
+    shop, own = few_users(config, asked.users), config.model_copy(update={"seed": asked.seed})
     runs = {
-        TINY: config.model_copy(update={"out": out / TINY}),
-        name: pretrained(config, asked.backbone, out / name, how),
+        TINY: own.model_copy(update={"out": out / TINY}),
+        name: pretrained(own, asked.backbone, out / name, how),
     }
-    shop = few_users(config, asked.users)
     for each in runs.values():
-        harness.in_child(chain, each, shop, asked.seconds, asked.seed)
+        harness.in_child(chain, each, shop, asked.seconds)
     return compared(runs, shop, asked.seconds)
 
 

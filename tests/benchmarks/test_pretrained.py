@@ -24,6 +24,7 @@ from merit.stages.run import RunConfig
 
 USERS, SEED, SECONDS = 8, 3, 0.05
 OTHER = "again"
+MADE = (*bench.STAGES, bench.SAID, "states", "mined-2", "propensity", bench.RANKED)
 Runs = dict[str, RunConfig]
 
 
@@ -43,10 +44,11 @@ def shop(config: RunConfig) -> bench.Shop:
 
 @pytest.fixture(scope="module")
 def runs(config: RunConfig, shop: bench.Shop) -> Runs:
-    tiny = config.model_copy(update={"out": config.out / bench.TINY})
-    bench.chain(tiny, shop, SECONDS, SEED)
-    other = bench.pretrained(config, str(tiny.out / "stage-1"), config.out / OTHER, Fitted(2, 4, 1e-3))
-    bench.chain(other, shop, SECONDS, SEED)
+    own = config.model_copy(update={"seed": SEED})
+    tiny = own.model_copy(update={"out": config.out / bench.TINY})
+    bench.chain(tiny, shop, SECONDS)
+    other = bench.pretrained(own, str(tiny.out / "stage-1"), config.out / OTHER, Fitted(2, 4, 1e-3))
+    bench.chain(other, shop, SECONDS)
     return {bench.TINY: tiny, OTHER: other}
 
 
@@ -85,15 +87,16 @@ def test_both_go_through_all_stages_and_mine_what_they_will_read(runs: Runs, sho
         assert mined.manifest.summary["examples"] == min(reads, shop[0].manifest.summary["train"])
         assert second.manifest.parents["mined"].hash == mined.manifest.hash
         assert second.manifest.config["backbone"]["lora_rank"] == config.backbone.lora_rank
+        states = artifacts.load(config.out / "states", "states").manifest
+        assert states.parents["generator"].hash == second.manifest.hash
+        assert states.summary["train"] == mined.manifest.summary["examples"]
 
 
 def test_what_is_there_is_kept(runs: Runs, shop: bench.Shop) -> None:
-    places = [
-        config.out / name / artifacts.MANIFEST for config in runs.values() for name in (*bench.STAGES, bench.SAID)
-    ]
+    places = [config.out / name / artifacts.MANIFEST for config in runs.values() for name in MADE]
     before = [place.stat().st_mtime_ns for place in places]
     for config in runs.values():
-        bench.chain(config, shop, SECONDS, SEED)
+        bench.chain(config, shop, SECONDS)
     assert [place.stat().st_mtime_ns for place in places] == before
 
 
@@ -108,7 +111,7 @@ def test_lora_trains_a_part_and_costs_are_told(runs: Runs) -> None:
 
 def test_costs_that_nobody_noted_are_unknown(runs: Runs, tmp_path: Path) -> None:
     config = runs[bench.TINY]
-    for name in (*bench.STAGES, "mined"):
+    for name in (*bench.STAGES, "mined", "states"):
         (tmp_path / name).symlink_to(config.out / name)
     told = bench.costs(config.model_copy(update={"out": tmp_path}))
     assert told["tokens per second"] and told["training, peak GiB"] is None and told["decoding, s"] is None
