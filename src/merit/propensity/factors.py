@@ -35,7 +35,9 @@ class FactorsConfig(Frozen):
     batch_size: int = Field(256, ge=1)
     """At most: an epoch has 50 steps where there are users for it."""
     learning_rate: float = Field(3e-3, gt=0)
-    weight_decay: float = Field(0.1, ge=0)
+    weight_decay: float = Field(1.0, ge=0)
+    """Of the shortest training, which has 50 steps an epoch; the steps of a longer one decay by so much less each that
+    all of them pull as hard together."""
     dropout: float = Field(0.3, ge=0, lt=1)
     """Of what histories say."""
     labels: int = Field(4_096, ge=1)
@@ -84,15 +86,15 @@ def fit_factors(
     _start_at_the_ridge(model, known, gold, config.ridge, seed)
     few = [model.repeat, model.repeat_own, model.lately]
     rates = [config.learning_rate, FASTER * config.learning_rate]
+    size = max(1, min(config.batch_size, len(known) // STEPS))
+    total = config.epochs * -(-len(known) // size)
     optimizer = torch.optim.AdamW(
         [
             {"params": [model.own, model.says, model.word_says, model.of_text, model.last.bias], "lr": rates[0]},
             {"params": few, "lr": rates[1], "weight_decay": 0.0},
         ],
-        weight_decay=config.weight_decay,
+        weight_decay=config.weight_decay * min(1.0, config.epochs * STEPS / total),
     )
-    size = max(1, min(config.batch_size, len(known) // STEPS))
-    total = config.epochs * -(-len(known) // size)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rates, total_steps=total, pct_start=0.1)
     losses = []
     with (
