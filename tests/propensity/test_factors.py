@@ -11,6 +11,7 @@ from merit.errors import TrainingError
 from merit.propensity.factors import FactorsConfig, Lots, Met, factors_loss, fit_factors
 from merit.propensity.fit import user_vectors
 from merit.propensity.model import Propensity, PropensityConfig
+from merit.propensity.ridge import RidgeConfig
 from merit.propensity.states import Known, States
 from merit.propensity.trends import Lately
 
@@ -122,3 +123,16 @@ def test_a_loss_that_is_not_a_number_stops_the_training():
     broken[0] = np.nan
     with pytest.raises(TrainingError, match=r"factors\.learning_rate"):
         fit_factors(_model(), known, gold, np.arange(LABELS), broken, FactorsConfig(), 1)
+
+
+def test_a_longer_training_decays_no_more_as_a_whole():
+    """What a label says that nobody had is moved by decay alone."""
+    left = []
+    for users in (200, 1_600):
+        known, gold = _known([[each % 5] for each in range(users)], np.ones(users)), Ragged.of([[7]] * users)
+        model = _model()
+        before = model.says[9].detach().clone()
+        config = FactorsConfig(batch_size=4, learning_rate=1e-2, ridge=RidgeConfig(weight=0))
+        fit_factors(model, known, gold, np.arange(LABELS), TEXTS, config, 1)
+        left.append(float((model.says[9] / before).detach().mean()))
+    assert 0.2 < left[0] < 0.6 and abs(left[1] - left[0]) < 0.02
