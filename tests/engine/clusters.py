@@ -30,11 +30,12 @@ class Nodes:
         self._place, self._begun = place, list[subprocess.Popen[bytes]]()
         self.address = f"127.0.0.1:{_free_port()}"
 
-    def start(self, cores: int = 1) -> None:
+    def start(self, cores: int = 1, gpus: int = 0) -> None:
         number = len(self._begun)
         where = ["--head", f"--port={self.address.split(':')[1]}"] if not number else [f"--address={self.address}"]
         where += [f"--temp-dir={self._place}", "--include-dashboard=false"] if not number else []
-        where += [f"--node-ip-address=127.0.0.{number + 1}", f"--num-cpus={cores}", "--object-store-memory=80000000"]
+        where += [f"--node-ip-address=127.0.0.{number + 1}", f"--num-cpus={cores}", f"--num-gpus={gpus}"]
+        where += ["--object-store-memory=80000000"]
         here = os.environ | QUICK | {"PYTHONPATH": str(ROOT)}
         with (self._place / f"node-{number}.log").open("wb") as log:
             command = [RAY, "start", *where, "--block", "--disable-usage-stats"]

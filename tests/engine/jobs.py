@@ -99,6 +99,12 @@ def bad_rows(settings: Settings, rows: pl.DataFrame) -> pl.DataFrame:
     return double(settings, rows)
 
 
+def gpu(settings: Settings, rows: pl.DataFrame) -> pl.DataFrame:
+    """Which GPU it may use."""
+    time.sleep(0.02)  # so that one worker does not do all
+    return rows.select("row", gpu=pl.lit(os.environ.get("CUDA_VISIBLE_DEVICES")))
+
+
 def refuses(settings: Settings) -> Settings:
     raise ConfigError("The model is of another kind. Choose another.")
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from merit.data import planted
@@ -59,6 +61,18 @@ def test_paths_begin_where_the_command_is_given_and_not_where_ray_was_started(
             made = prepared(Path("shop"), Path("examples"), ON_RAY)
     assert made.manifest.hash == right.manifest.hash
     assert sorted(path.name for path in tmp_path.iterdir()) == ["examples", "here", "shop"]
+
+
+@pytest.mark.slow
+def test_a_worker_that_needs_a_gpu_waits_for_a_node_with_one(tmp_path: Path) -> None:
+    """Ray hands out what a node says it has; that there is none in this machine, it does not ask."""
+    asked = replace(jobs.job(tmp_path, jobs.gpu), device="cuda")
+    with tempfile.TemporaryDirectory(prefix="ray") as place, cluster(Path(place), nodes=1) as nodes:
+        nodes.start(gpus=1)
+        nodes.wait_for(2)
+        parts = write_parts(asked, jobs.rows(), str(tmp_path / "out"), ON_RAY)
+    assert set(pl.concat(parts.tables())["gpu"]) == {"0"}
+    assert len(list(tmp_path.glob("set-up-*"))) == 1  # two nodes, one GPU
 
 
 def lose_power(nodes: Nodes, marks: Path, out: Path) -> None:

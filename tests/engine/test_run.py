@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 
 from merit.engine import commit, holding, places, schedule
 from merit.engine.config import EngineConfig
+from merit.engine.local import Local
 from merit.engine.run import Parts, make_parts, workplace, write_parts
 from merit.errors import ConfigError, EngineError, StorageError
 from tests.engine import jobs
@@ -275,6 +277,28 @@ def test_more_threads_than_cores_are_refused_before_anybody_waits(tmp_path: Path
     asked = EngineConfig(runner="local", workers=4096, threads=2)
     with pytest.raises(ConfigError, match=r"4096 workers of 2 threads.*Set engine.threads=1"):
         write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "out"), asked)
+
+
+def test_each_of_two_workers_sees_a_gpu_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 7")
+    asked = replace(jobs.job(tmp_path, jobs.gpu), device="cuda")
+    parts = write_parts(asked, jobs.rows(), str(tmp_path / "out"), RUNNERS["local-2"])
+    assert set(pl.concat(parts.tables())["gpu"]) == {"4", "7"}
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "4, 7"
+
+
+def test_the_place_of_a_lost_worker_is_taken_on_its_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    pool = Local(replace(jobs.job(tmp_path), device="cuda"), RUNNERS["local-2"])
+    try:
+        first, second = pool.start(), pool.start()
+        sees = dict(pool._sees)
+        pool.end(first)
+        while first in pool._sees:
+            pool.wait(1)
+        assert {pool._sees[second], pool._sees[pool.start()]} == {sees[first], sees[second]} == {"0", "1"}
+    finally:
+        pool.close()
 
 
 def test_a_cluster_that_does_not_answer_is_told(tmp_path: Path) -> None:

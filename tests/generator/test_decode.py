@@ -15,11 +15,14 @@ from hypothesis import strategies as st
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PhiConfig, PhiForCausalLM
 
 from merit.config import build
+from merit.data.patches import Windows
+from merit.data.ragged import Ragged
 from merit.errors import ConfigError, DataError
 from merit.generator import lanes
 from merit.generator.decode import DecodeConfig, Decoded, decode
 from merit.labels import trie
 from merit.seeds import stable_hash, stream
+from tests.generator import elsewhere
 
 VOCABULARY, SEP, END = 40, 1, 2
 Label = tuple[int, ...]
@@ -320,3 +323,24 @@ def test_what_cannot_be_decoded_is_said() -> None:
         decode(model, some_prompts(0, 1), tree, SEP, END)
     with pytest.raises(ConfigError, match=r"temperature.*greater than 0"):
         build(DecodeConfig, {"temperature": 0})
+
+
+SPOKEN = [DecodeConfig(max_labels=4), DecodeConfig(mode="sample", samples=3), DecodeConfig(mode="beam", max_labels=3)]
+
+
+@pytest.mark.parametrize("config", SPOKEN, ids=lambda config: config.mode)
+@pytest.mark.parametrize("make", [llama, gpt2, phi])
+def test_a_model_on_another_device_says_the_same_there(make: Any, config: DecodeConfig) -> None:
+    labels, prompts = trie_of(some_labels(5)), [np.array([4, -1, 7, 9], np.int32), *some_prompts(5, 5)]
+    windows = Windows(Ragged.of([[5, 6]]), np.full(2, 0.5, np.float32))
+    said = decode(make(), prompts, labels, SEP, END, config, states=2, windows=windows)
+    with elsewhere.moved(make()) as model:
+        there = decode(model, prompts, labels, SEP, END, config, states=2, windows=windows)
+    assert there.lists() == said.lists()
+    assert np.array_equal(there.states, said.states)
+    assert np.array_equal(there.log_probs, said.log_probs)
+
+
+def test_what_was_left_behind_would_be_noticed() -> None:
+    with elsewhere.moved(llama()) as model, pytest.raises(RuntimeError, match="1 tensors are elsewhere and 1 are here"):
+        model(torch.tensor([[3, 4]]))

@@ -16,7 +16,7 @@ from tests.small_run import shop
 
 PAPER = Path(__file__).parents[2] / "configs/paper.toml"
 SMALLER = [
-    *("devices.processes=1", "devices.sharded=false", "decode_batch=64"),
+    *("devices.processes=1", "devices.sharded=false", "decode_batch=64", "engine={}"),
     *("prepare.split.validation=0.15", "prepare.split.test=0.2"),
     *("labels.encoder=hashed", "labels.clusters=6"),
     *("text.prompt.budget=96", "text.prompt.profile_labels=2", "text.patching.full_budget=400"),

@@ -1,4 +1,4 @@
-"""Who does the work. None of it decides what is made, but for `shards` and `threads`: the last bits of a state."""
+"""Who does the work. What is made depends on `shards`, `threads` and `device` only, and by the last bits of a state."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from merit.engine.shards import MOST
 from merit.errors import ConfigError
 
 Runner = Literal["here", "local", "ray"]
+Device = Literal["cpu", "cuda"]
 
 
 class EngineConfig(Frozen):
@@ -22,6 +23,8 @@ class EngineConfig(Frozen):
     threads: int | None = Field(None, ge=1)
     """Of every worker. The order of additions depends on it, so the number is the job's and not the machine's: by
     default, what torch takes in the process that began the job."""
+    device: Device = "cpu"
+    """What generators speak on; cuda gives every worker a GPU. All other work is done on cores."""
     shards: int | None = Field(None, ge=1, le=MOST)
     """A property of the job, not of the workers. By default one for every 1,000 rows."""
     address: str | None = None

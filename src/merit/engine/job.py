@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import polars as pl
 
 from merit.engine.commit import commit
+from merit.engine.config import Device
 from merit.errors import DataError, EngineError, MeritError
 
 
@@ -30,6 +31,8 @@ class Job:
     """Worker and rows → a table."""
     essence: Any
     """All that decides the bytes, as JSON: parts of another essence are never taken for this job's."""
+    device: Device = "cpu"
+    """cuda: a worker needs a GPU, and sees no other."""
 
 
 class Task(NamedTuple):

@@ -19,19 +19,26 @@ from merit.engine.job import Event, Job, Lost, Task, do, set_up
 FRESH = multiprocessing.get_context("spawn")  # a forked process would share locks that other threads hold
 GRACE = 2.0  # seconds to end in good order
 POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "POLARS_MAX_THREADS")
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class Local:
     def __init__(self, job: Job, config: EngineConfig) -> None:
-        self.workers, self._threads, self._job = config.of_workers(cores()), config.of_threads(), job
+        self._gpus = gpus() if job.device == "cuda" else []
+        room = config.of_workers(cores())
+        self.workers = config.workers or (min(room, len(self._gpus)) if self._gpus else room)
+        self._threads, self._job = config.of_threads(), job
         self._begun = 0
         self._wires: dict[int, Connection[Any, Any]] = {}
         self._processes: dict[int, Any] = {}
+        self._sees: dict[int, str] = {}
 
     def start(self) -> int:
         number, self._begun = self._begun, self._begun + 1
         ours, theirs = FRESH.Pipe()
-        with threads_of_children(self._threads):
+        if self._gpus:
+            self._sees[number] = min(self._gpus, key=list(self._sees.values()).count)
+        with environment_of_children(self._threads, self._sees.get(number)):
             process = FRESH.Process(target=_life, args=(number, theirs, self._job), daemon=True)
             process.start()
         theirs.close()  # so that its end is felt here
@@ -64,6 +71,7 @@ class Local:
         except (EOFError, ConnectionResetError):
             self._wires.pop(number).close()
             process = self._processes.pop(number)
+            self._sees.pop(number, None)
             process.join()
             return Lost(number, f"worker {number} ended with code {process.exitcode} (-9: killed, or out of memory)")
         return event
@@ -88,11 +96,21 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
+def gpus() -> list[str]:
+    """The GPUs that this process may use, by the names that CUDA knows them by."""
+    if (named := os.environ.get(VISIBLE)) is not None:
+        return [each.strip() for each in named.split(",") if each.strip()]
+    import torch
+
+    return [str(number) for number in range(torch.cuda.device_count())]
+
+
 @contextmanager
-def threads_of_children(threads: int) -> Iterator[None]:
-    """Processes that begin meanwhile have so many threads in every pool; those of libraries are made at import."""
-    had = {name: os.environ.get(name) for name in POOLS}
-    os.environ |= {name: str(threads) for name in POOLS}
+def environment_of_children(threads: int, gpu: str | None = None) -> Iterator[None]:
+    """Processes that begin meanwhile have so many threads in every pool, and see this GPU: libraries ask at import."""
+    wanted = {name: str(threads) for name in POOLS} | ({VISIBLE: gpu} if gpu else {})
+    had = {name: os.environ.get(name) for name in wanted}
+    os.environ |= wanted
     try:
         yield
     finally:

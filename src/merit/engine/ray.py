@@ -24,10 +24,12 @@ PATIENCE = 300.0  # seconds that nobody may be at work: a cluster that scales by
 class Cluster:
     def __init__(self, job: Job, config: EngineConfig) -> None:
         self._ray, self._ours = _join(config.address)
-        threads, there = config.of_threads(), int(self._ray.cluster_resources().get("CPU", 0))
-        self.workers = config.workers or max(1, there // threads)  # Ray gives cores to no two of them
-        how = {"num_cpus": threads, "scheduling_strategy": "SPREAD", "max_restarts": 0}  # Ray sets OMP_NUM_THREADS
-        self._actor, self._job = self._ray.remote(**how)(_Worker), self._ray.put(job)
+        threads, there = config.of_threads(), self._ray.cluster_resources()
+        room, gpus = there.get("CPU", 0) // threads, int(job.device == "cuda")
+        room = min(room, there.get("GPU", 0)) if gpus else room
+        self.workers = config.workers or max(1, int(room))  # Ray gives a core or a GPU to no two of them
+        how = {"num_cpus": threads, "num_gpus": gpus, "scheduling_strategy": "SPREAD", "max_restarts": 0}
+        self._actor, self._job = self._ray.remote(**how)(_Worker), self._ray.put(job)  # Ray sets OMP_NUM_THREADS
         self._begun = 0
         self._actors: dict[int, Any] = {}
         self._awaited: dict[Any, int] = {}
@@ -56,7 +58,7 @@ class Cluster:
         if time.monotonic() - self._heard > PATIENCE:
             raise EngineError(
                 "The cluster has had no room for a worker for five minutes. `ray status` tells what is free; lower "
-                "engine.threads, or add nodes. What was done is kept."
+                "engine.threads, or add nodes (with GPUs, where engine.device = cuda). What was done is kept."
             )
         return [event for each in done if (event := self._event(each))]
 

@@ -16,6 +16,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn.functional import linear
 
@@ -69,7 +70,10 @@ def constrain(trie: Trie, head: Head, sep: int, end: int, least: int, most: int)
     below, depth = _below(trie)
     most = min(most, int(below[0]))  # who has written every label is done
     start, width = trie.offsets[:-1], np.diff(trie.offsets)
-    put = partial(torch.tensor, device=head.weight.device, dtype=torch.long)
+
+    def put(values: ArrayLike) -> Tensor:
+        return torch.tensor(values, dtype=torch.long).to(head.weight.device)
+
     tokens, terminators = put(trie.tokens), put([end, sep])
     return Constraint(
         table=put(np.stack([start, width, trie.label], 1)),

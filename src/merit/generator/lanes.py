@@ -158,7 +158,7 @@ def prefill(
     decoder: Any, device: torch.device, prompts: Sequence[NDArray[np.int32]], lanes: int
 ) -> tuple[Continuations, Tensor]:
     """Read the prompts (best in order of length); also the state (rows, width) of the last token of each."""
-    lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+    lengths = torch.tensor([len(prompt) for prompt in prompts]).to(device)
     size = max(1, PREFILL_TOKENS // int(lengths.max()))
     caches, states = [], []
     for at in range(0, len(prompts), size):

@@ -22,10 +22,10 @@ from pydantic import BaseModel
 from merit.artifacts import Artifact
 from merit.data.labelled import Labelled
 from merit.data.ragged import Ragged, column_lists, list_column
-from merit.engine.config import EngineConfig
+from merit.engine.config import Device, EngineConfig
 from merit.engine.job import Job
 from merit.engine.run import Parts
-from merit.errors import DamagedArtifact
+from merit.errors import ConfigError, DamagedArtifact
 from merit.generator.corpus import Shop, write_inputs
 from merit.generator.decode import DecodeConfig
 from merit.labels.space import LabelSpace
@@ -46,6 +46,7 @@ class Asked:
     seed: int
     together: int
     """Prompts decoded at a time."""
+    device: Device = "cpu"
 
     def essence(self) -> dict[str, object]:
         hashes = [each.manifest.hash for each in (self.generator, self.examples, self.labels)]
@@ -55,6 +56,7 @@ class Asked:
             "seed": self.seed,
             "together": self.together,
             "threads": torch.get_num_threads(),
+            "device": self.device,
         }
 
 
@@ -80,7 +82,10 @@ class Speaker:
     @cached_property
     def trained(self) -> Generator:
         shop, labels, settings = self._known
-        return load_model(self.asked.generator, shop, labels, settings, self.asked.together)
+        check(self.asked.device)
+        trained = load_model(self.asked.generator, shop, labels, settings, self.asked.together)
+        trained.model.to(self.asked.device)
+        return trained
 
     @cached_property
     def vectors(self) -> Floats:
@@ -101,7 +106,16 @@ class Speaker:
 def job_of(name: str, asked: Asked, work: Callable[[Speaker, pl.DataFrame], pl.DataFrame]) -> Job:
     """`work` is a function of a module, which other processes find by its name."""
     essence = asked.essence()
-    return Job(name, _set_up, (asked, essence["threads"]), work, essence)
+    return Job(name, _set_up, (asked, essence["threads"]), work, essence, asked.device)
+
+
+def check(device: Device) -> None:
+    """Refuse a device that is not in this machine."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            "engine.device = cuda, and torch finds no GPU here. Set engine.device=cpu, or install torch for the driver "
+            "of this machine (docs/howto/gpu.md)."
+        )
 
 
 def _set_up(settings: tuple[Asked, int]) -> Speaker:

@@ -34,7 +34,7 @@ def mine(
     engine: EngineConfig = HERE,
 ) -> Artifact:
     """Sample from the generator on training examples, all or some, and keep what is wrong."""
-    asked = Asked(generator, examples, labels, config, seed, together)
+    asked = Asked(generator, examples, labels, config, seed, together, engine.device)
     speaker = Speaker(asked)
     text = read_labelled(examples, "train", speaker.shop)
     parents = {"generator": generator, "examples": examples, "labels": labels}

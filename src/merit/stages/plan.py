@@ -149,8 +149,10 @@ def _notes(config: RunConfig, rows: Sequence[Row], ready: bool) -> tuple[str, ..
         f"{asked.device}: {device.peak(asked.precision) / 1e12:g} TFLOP/s in {asked.precision}, "
         f"{device.bandwidth / 1e9:,.0f} GB/s, of which training reaches {asked.training_share:.0%}, reading "
         f"{asked.reading_share:.0%} and writing {asked.bandwidth_share:.0%} of the bandwidth (assumed).",
-        "Decoding and the propensity model are planned as if they ran on the devices; today they run on the CPU.",
+        "The propensity model is planned as if it ran on a device; it runs on the CPU.",
     ]
+    if config.engine.device == "cpu":
+        told.append("Generators are planned to speak on the devices: that takes engine.device=cuda.")
     return (*told, *(_too_large(row, device, config) for row in rows if row.memory > device.memory))
 
 

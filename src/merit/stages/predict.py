@@ -49,7 +49,7 @@ def predict(
     engine: EngineConfig = HERE,
 ) -> Artifact:
     """Decode every test example and write the lists."""
-    asked = Asked(generator, examples, labels, config, seed, together)
+    asked = Asked(generator, examples, labels, config, seed, together, engine.device)
     speaker = Speaker(asked)
     tested = read_labelled(examples, "test", speaker.shop)
     name, rows = speaker.settings.train.name, rows_of(tested, gold=tested.gold, later=tested.later)

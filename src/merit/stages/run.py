@@ -27,6 +27,7 @@ from merit.generator.corpus import TextConfig
 from merit.generator.processes import DevicesConfig
 from merit.mining import MiningConfig
 from merit.plan.config import PlanConfig
+from merit.stages import asking
 from merit.stages.data_report import DataReportConfig, write_data_report
 from merit.stages.evaluate import evaluate
 from merit.stages.generator import TOGETHER, GeneratorConfig, ObjectiveConfig, checkpoints_of, train_generator
@@ -136,6 +137,8 @@ def stage_named(name: str | None) -> Stage | None:
 def run(config: RunConfig, until: Stage | None = None) -> dict[Stage, Artifact]:
     """Make every artifact of the run that is missing or out of date, up to `until`."""
     processes.check(config.devices)
+    if config.engine.runner != "ray":  # a cluster has GPUs where this machine may have none
+        asking.check(config.engine.device)
     made: dict[Stage, Artifact] = {}
     for name, stage in _STAGES.items():
         made[name] = stage(config, made)

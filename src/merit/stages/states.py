@@ -61,7 +61,7 @@ def write_states(
     engine: EngineConfig = HERE,
 ) -> Artifact:
     """Decode every example and every user's present, and keep the states."""
-    asked = Asked(generator, examples, labels, config, seed, together)
+    asked = Asked(generator, examples, labels, config, seed, together, engine.device)
     speaker = Speaker(asked)
     found = dict(_splits(examples, speaker.shop))
     rows = pl.concat([rows_of(each).with_columns(split=pl.lit(name)) for name, each in found.items()])
