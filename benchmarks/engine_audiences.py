@@ -156,21 +156,20 @@ def measured(folder: Path, users: int, interests: int, seed: int) -> tuple[dict[
     texts = live(opened, interests)
     begin = time.perf_counter()
     two = by_workers(model.path, folder / "two.parquet", texts, 2)
-    _, list_seconds = harness.timed(
-        lambda: write_everyone(
-            model.path, str(folder / "lists.parquet"), LIST, engine=EngineConfig(runner="local", workers=2, threads=1)
-        )
-    )
-    some = multiplied(model, folder / "some", users // 8, seed)
+    few = users // 8
+    some = multiplied(model, folder / "some", few, seed)
+    engine = EngineConfig(runner="local", workers=2, threads=1)
+    lists = folder / "lists.parquet"
+    _, list_seconds = harness.timed(lambda: write_everyone(some.path, str(lists), LIST, engine=engine))
     single, double = (by_workers(some.path, folder / f"{count}.parquet", texts, count, 16) for count in (1, 2))
     rows = pl.read_parquet(folder / "two.parquet")
-    ranked, listed = counted(folder / "two.parquet", "interest"), counted(folder / "lists.parquet", "user_id")
+    ranked, listed = counted(folder / "two.parquet", "interest"), counted(lists, "user_id")
     one = opened.audience(texts[3], BEST)
     told = rows.filter(pl.col("interest") == texts[3]).select("user_id", "rank", "probability")
     figures = {
         "users": users,
         "interests": len(texts),
-        "lost_rows": len(texts) * BEST + users * LIST - ranked.different - listed.different,
+        "lost_rows": len(texts) * BEST + few * LIST - ranked.different - listed.different,
         "duplicate_rows": ranked.rows - ranked.different + listed.rows - listed.different,
         "same_hash": len({(folder / f"{count}.parquet").read_bytes() for count in (1, 2)}) == 1,
         "same_as_one_at_a_time": one.equals(told),
@@ -179,15 +178,15 @@ def measured(folder: Path, users: int, interests: int, seed: int) -> tuple[dict[
         "users_per_second_per_core": round(users / two.seconds / 2),
         "peak_memory_of_a_worker_gib": round(two.memory, 2),
         "scaling_1_to_2_workers": round(single.seconds / double.seconds, 2),
-        "lists_of_everyone_users_per_second_per_core": round(users / list_seconds / 2),
+        "lists_of_everyone_users_per_second_per_core": round(few / list_seconds / 2),
         "peak_memory_of_this_process_gib": round(timings.peak() / 2**30, 2),
         "seconds_in_all": round(time.perf_counter() - begin),
     }
     return figures, {
-        "lost_rows": f"of {len(texts):,} audiences of {BEST:,}, and of {LIST} interests of each of {users:,} users",
+        "lost_rows": f"of {len(texts):,} audiences of {BEST:,}, and of {LIST} interests of each of {few:,} users",
         "same_hash": "1 worker, 2 workers: the file with all audiences",
         "users_per_second_per_core": f"the best {BEST:,} of every interest, written and joined",
         "peak_memory_of_a_worker_gib": "its own pages; the vectors of users are a mapped file",
-        "scaling_1_to_2_workers": f"{users // 8:,} users, from the start of the command to the file",
-        "lists_of_everyone_users_per_second_per_core": f"the {LIST} best interests of every user, of all labels",
+        "scaling_1_to_2_workers": f"{few:,} users, from the start of the command to the file",
+        "lists_of_everyone_users_per_second_per_core": f"{LIST} interests of all, for {few:,} users",
     }
