@@ -27,7 +27,7 @@ from merit.report.bench_results import Results
 from merit.stages.bench_cells import MERIT
 
 METHODS = (MERIT, "linear", "SASRec", "DEXML-DS", "ALS", "history frequency", "trivial")
-HEIGHT = 320  # the best are within two points of each other, and their names beside each other
+HEIGHT = 480  # the best are within a point of each other, and their names beside each other
 SHOWN = {f"@{k}": Key("recall", "exact", k) for k in (5, 10, 20)}
 TOY = [
     *("labels.encoder=hashed", "backbone.width=32", "backbone.layers=1", "states.labels=3", "propensity.fit.epochs=2"),
