@@ -138,6 +138,16 @@ def test_a_phrase_is_taken_as_it_is_and_a_far_one_is_warned_of(page: Any, studio
     assert members(page) >= 100
 
 
+def test_what_was_found_for_fewer_letters_cannot_be_taken(page: Any, studio: Studio) -> None:
+    studio.open(page, "#/audience")
+    box = page.get_by_role("combobox", name="An interest")
+    box.press_sequentially("qqq")
+    page.get_by_role("option", name="“qqq”").wait_for()
+    box.press("z")
+    assert not page.get_by_role("option", name="“qqq”").count()
+    page.get_by_role("option", name="“qqqz”").wait_for()
+
+
 @pytest.mark.parametrize("phrase", ["handguns", "a gun for beginners"])
 def test_a_blocked_interest_is_refused_with_its_reason(page: Any, studio: Studio, phrase: str) -> None:
     studio.expect(403)

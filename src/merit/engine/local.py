@@ -83,8 +83,8 @@ def _life(number: int, wire: Connection[Any, Any], job: Job) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     console.mute()
     state, event = set_up(job, number)
-    wire.send(event)
-    with suppress(EOFError):
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the work was done before this one was ready
+        wire.send(event)
         while True:
             wire.send(do(job, state, wire.recv(), number))
 

@@ -89,7 +89,7 @@ export function combobox({ label, placeholder, find, choose, hint, says }) {
   input.addEventListener("keydown", onkeydown);
   input.addEventListener("blur", close);
   input.addEventListener("input", () => {
-    clearTimeout(timer);
+    close(); // what was found for fewer letters must not be taken for these
     timer = setTimeout(look, PAUSE);
   });
   const root = el(
