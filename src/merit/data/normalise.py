@@ -250,7 +250,11 @@ def _event(raw: Raw | None, reading: Reading, file: str) -> pl.Expr:
     rest = _event_key(pl.when(exact.is_null()).then(text))
     given = pl.Series("given", list(reading.events), pl.String).to_frame().select(_event_key(pl.col("given")))["given"]
     names: dict[str, Event] = {**EVENT_NAMES, **dict(zip(given, reading.events.values(), strict=True))}
-    return pl.coalesce(exact, rest.replace_strict(names, default=None, return_dtype=EVENTS))
+    words = {
+        event: [name for name, meant in names.items() if meant == event] for event in dict.fromkeys(names.values())
+    }
+    # replace_strict would hold the whole column in memory
+    return pl.coalesce(exact, *(pl.when(rest.is_in(own)).then(pl.lit(event, EVENTS)) for event, own in words.items()))
 
 
 def _event_key(text: pl.Expr) -> pl.Expr:

@@ -48,6 +48,7 @@ EVENT_COLUMNS = pl.Schema(
     }
 )
 EVENTS_PER_SHARD = 4_000_000  # some 200 MB at work
+ROWS_HELD = 16_384  # of every shard, until they are written
 TABLES = ("users", "events", "examples")
 NOBODY: Ints = np.zeros(0, dtype=np.int64)
 
@@ -189,11 +190,12 @@ def _users(good: accept.Good, config: PrepareRun, seed: int) -> tuple[pl.DataFra
 def _part(good: accept.Good, users: pl.DataFrame, parts: Path) -> None:
     """Write each shard's events to a folder of its own, with numbers in place of ids."""
     (
-        good.interactions.join(users.lazy().select("user_id", "user", "shard"), on="user_id")
+        good.interactions.join(users.lazy().select("user_id", "user", "shard"), on="user_id", build_side="force_right")
         .select("shard", "user", "item", "timestamp", "event", "order_id")
         .sink_parquet(
             pl.PartitionBy(parts, key="shard", include_key=False),
             compression="lz4",  # read once, soon: speed before size
+            row_group_size=ROWS_HELD,
             maintain_order=False,  # every part is sorted afterwards
             mkdir=True,
         )
