@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from merit.data import check, sources
+from merit.data import accept, check, sources
 from merit.data.sources.tables import TablesSource
 from merit.errors import DataError
 
@@ -41,6 +41,21 @@ def test_times_by_hand_are_read_as_they_are_said_to_be_written(tmp_path: Path) -
     mended = sources.open_source(source(tmp_path, columns=COLUMNS, item_columns=NAMES, time_formats=formats))
     times = mended.interactions.select(pl.col("timestamp").dt.strftime("%Y-%m-%d %H:%M")).collect()["timestamp"]
     assert times.to_list() == ["2024-01-21 20:20", "2024-02-01 00:00", "2024-05-01 00:00"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_no_column_of_the_interactions_is_ever_held_whole(kind: str, tmp_path: Path) -> None:
+    """polars says which parts of a plan do not stream. One of them for the names of events took a gigabyte."""
+    rows = {"user_id": ["u1", "u2"], "item_id": ["a", "a"], "timestamp": ["2024-01-21", "2024-02-01"]}
+    log, items = tmp_path / f"log.{kind}", tmp_path / "items.csv"
+    getattr(pl.DataFrame(rows | {"event": ["Add to Cart", "buy"]}), f"write_{kind}")(log)
+    items.write_text("item_id,title,tags\na,Tent,camping\n")
+    good = accept.sift(sources.open_source(TablesSource(interactions=log, items=items)))
+    assert good.interactions.collect()["event"].to_list() == ["cart", "purchase"]
+    plan = good.interactions.show_graph(plan_stage="physical", engine="streaming", raw_output=True, show=False)
+    assert plan and "scan" in plan
+    held = [line for line in plan.splitlines() if "fillcolor" in line and "Legend" not in line]
+    assert not held
 
 
 def test_all_missing_columns_are_told_at_once_and_none_twice(tmp_path: Path) -> None:
