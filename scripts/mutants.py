@@ -79,6 +79,7 @@ def prepare(place: Path, subject: Subject) -> None:
         "pytest_add_cli_args_test_selection": list(subject.tests),
         "pytest_add_cli_args": ["-p", "no:cacheprovider", "-p", "no:xdist"],
         "use_git_change_detection": False,
+        "process_isolation": "forkserver",  # the threads of polars and torch do not survive a fork: all would hang
     }
     lines = [f"{key} = {json.dumps(value)}" for key, value in own.items()]  # lists, texts and booleans: TOML as well
     settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
