@@ -1,6 +1,7 @@
 """A whole run, from tables to an audience, while its processes are killed, stopped, refused the disk and lied to by it.
 
     python -m benchmarks.faults [--kills 100] [--quick]
+    python -m benchmarks.faults --config configs/demo.toml --set stage_1.steps=24    # kills alone, of another run
 
 Every stage of a planted shop's run is struck at a random moment, in turns, until there were so many kills; then the run
 is let finish and compared with one that nobody disturbed: the hashes of all artifacts, and the rows of all tables of
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +31,7 @@ from benchmarks.faults_bytes import corruption, mended, parts_corruption
 from benchmarks.faults_run import (
     FRESH,
     HEAVY,
+    PATIENCE,
     STAGES,
     Place,
     Right,
@@ -97,7 +100,7 @@ def revoked(place: Place, out: Path, stage: str, seconds: float, toll: Toll) -> 
             time.sleep(0.002)
         process.join(seconds)
         out.chmod(0o500)
-        process.join(300)
+        process.join(PATIENCE)
         told = _is_told(place, out, process.exitcode, toll)
     toll.tried["permission revoked"] += 1
     toll.struck[at_work(place, out)] += 1
@@ -162,47 +165,56 @@ def may_mount(place: Place) -> bool:
         return False
 
 
+def other_faults(place: Place, right: Right, quick: bool, rng: np.random.Generator, toll: Toll) -> dict[str, Any]:
+    """Disks that fill up, permission taken away, flipped bits: tells of them, and returns their figures."""
+    times = 1 if quick else 6
+    told = refused(place, right, times, rng, toll)
+    if may_mount(place):
+        told["tmpfs"] = small_disk(place, right, times, rng, toll)
+    table = corruption(place.folder / "right", place.stages, 500 if quick else 5_000, rng)
+    part = next((place.folder / "right" / "scores").glob("*.parquet")).read_bytes()
+    table["parts not yet sealed"] = parts_corruption(place.folder / "parts", part, 200, rng)
+    console.show_table("told with a remedy", ["fault", "times"], list(told.items()))
+    headings = ["file", "bits flipped", "found out", "cut off", "found out"]
+    console.show_table("damage", headings, [(name, *found) for name, found in table.items()])
+    return {
+        "damage_not_found_out": sum(found[0] - found[1] + found[2] - found[3] for found in table.values()),
+        "mended_by_running_again": f"{mended(place, right, times, rng)} of {times}",
+    }
+
+
 def main() -> None:
     parser = harness.parser(__doc__)
     parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--config", type=Path, help="kill this run instead of a small one of a planted shop")
+    parser.add_argument("--set", action="append", default=[], metavar="A.B=C", help="override a setting of --config")
     arguments = parser.parse_args()
     console.set_up_logging(quiet=True)
     FRESH.set_forkserver_preload(list(HEAVY))
-    rng, toll, told = stream(arguments.seed, "benchmarks.faults"), Toll(), Counter[str]()
-    wanted, times = (16, 1) if arguments.quick else (arguments.kills, 6)
+    rng, toll = stream(arguments.seed, "benchmarks.faults"), Toll()
     with TemporaryDirectory() as folder:
-        place = Place(Path(folder))
+        place = Place(Path(folder), config=arguments.config, overrides=tuple(arguments.set))
         right = undisturbed(place)
         begin = time.perf_counter()
-        kills(place, right, wanted, rng, toll)
-        told |= refused(place, right, times, rng, toll)
-        if may_mount(place):
-            told["tmpfs"] = small_disk(place, right, times, rng, toll)
-        table = corruption(place.folder / "right", place.stages, 500 if arguments.quick else 5_000, rng)
-        part = next((place.folder / "right" / "scores").glob("*.parquet")).read_bytes()
-        table["parts not yet sealed"] = parts_corruption(place.folder / "parts", part, 200, rng)
-        healed = mended(place, right, times, rng)
+        kills(place, right, 16 if arguments.quick else arguments.kills, rng, toll)
+        others = {} if arguments.config else other_faults(place, right, arguments.quick, rng, toll)
         seconds = time.perf_counter() - begin
-    console.show_table(
-        "faults", ["fault", "times", "told with a remedy"], [(n, c, told.get(n, "")) for n, c in toll.tried.items()]
-    )
+    console.show_table("faults", ["fault", "times"], list(toll.tried.items()))
     console.show_table("at work when it struck", ["stage", "times"], [(each, toll.struck[each]) for each in STAGES])
-    headings = ["file", "bits flipped", "found out", "cut off", "found out"]
-    console.show_table("damage", headings, [(name, *found) for name, found in table.items()])
     figures = {
         "kills": sum(count for name, count in toll.tried.items() if name.startswith("SIG")),
         "other_faults": sum(count for name, count in toll.tried.items() if not name.startswith("SIG")),
         "runs_compared": toll.runs,
         "runs_that_did_not_finish": " ".join([str(len(toll.failed)), *toll.failed]),
         "runs_with_another_hash": f"{len(toll.different)} {', '.join(sorted(set(toll.different)))}",
+        "users": max(right.users.values()),
         "lost_rows": toll.lost,
         "duplicated_rows": toll.duplicated,
         "half_written": toll.half_written,
         "ended_without_a_remedy": " ".join([str(len(toll.untold)), *toll.untold]),
         "shards_done_again": toll.extra,
         "shards_done_again_beyond_one_per_fault": toll.too_much,
-        "damage_not_found_out": sum(found[0] - found[1] + found[2] - found[3] for found in table.values()),
-        "mended_by_running_again": f"{healed} of {times}",
+        **others,
         "seconds_undisturbed": round(sum(right.seconds.values()), 1),
         "seconds": round(seconds),
     }

@@ -1,4 +1,4 @@
-"""A whole run of a planted shop in a process that can be struck, and how it compares with one that was left alone."""
+"""A whole run in a process that can be struck, and how it compares with one that was left alone."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ from merit.stages import audience
 from merit.stages.run import RunConfig, Stage, run
 
 USERS, SHARDS = 140, 6
+PATIENCE = 3_600
+"""Seconds after which a run is taken to hang."""
 STAGES = (*get_args(Stage), "scores", "audience")
 TABLES = {
     "examples": "users-*.parquet",
@@ -68,12 +70,19 @@ class Place:
     folder: Path
     until: Stage | None = None
     """The last stage; by default the run is followed by the scores of everyone and an audience."""
+    config: Path | None = None
+    """The settings of another shop; by default a small one is planted."""
+    overrides: tuple[str, ...] = ()
+    """Changes to these settings."""
 
     @property
     def stages(self) -> tuple[str, ...]:
         return STAGES[: STAGES.index(self.until) + 1] if self.until else STAGES
 
     def settings(self, out: Path) -> RunConfig:
+        if self.config:
+            own_place = f'out="{out}"', f'cache="{out / "cache"}"'
+            return config.load(RunConfig, self.config, (*self.overrides, *own_place))
         tables = {name: str(self.folder / f"{name}.parquet") for name in ("interactions", "items")}
         own = {"source": {"kind": "tables", **tables}, "out": str(out), "cache": str(out / "cache")}
         return config.build(RunConfig, SMALL | own)
@@ -117,10 +126,11 @@ def go(place: Place, out: Path, limit: int | None = None, meek: bool = False) ->
     console.set_up_logging(quiet=True)
     here.do = partial(_counted, out.with_suffix(".work"), here.do)  # type: ignore[attr-defined]
     try:
-        run(place.settings(out), place.until)
+        settings = place.settings(out)
+        run(settings, place.until)
         if place.until:
             return
-        write_everyone(out, str(out / "scores"), k=3, engine=ENGINE)
+        write_everyone(out, str(out / "scores"), k=3, engine=settings.engine)
         if not (out / "audience" / MANIFEST).exists():
             model = load(out)
             asked = {
@@ -166,7 +176,7 @@ def begun(place: Place, out: Path, **how: Any) -> Iterator[Any]:
 def finished(place: Place, out: Path, **how: Any) -> int:
     """Run to the end; the exit code."""
     with begun(place, out, **how) as process:
-        process.join(300)
+        process.join(PATIENCE)
         return process.exitcode if process.exitcode is not None else -1
 
 
@@ -195,7 +205,8 @@ def shards_done(out: Path) -> int:
 
 
 def undisturbed(place: Place) -> Right:
-    planted.write(planted.shop(planted.PlantedConfig(users=USERS), 3), place.folder)
+    if not place.config:
+        planted.write(planted.shop(planted.PlantedConfig(users=USERS), 3), place.folder)
     out = place.folder / "right"
     warm = FRESH.Process(target=int)  # imports are no part of the first stage
     warm.start()

@@ -78,6 +78,8 @@ def test_moments_say_what_the_users_say_one_by_one(seed: int, users: int, share:
     assert found.lift.sd == pytest.approx(slow.sd, rel=1e-6)
     plain = slow_lift(treatment, control, np.zeros(covariates))
     assert found.plain_lift.sd == pytest.approx(plain.sd, rel=1e-6)
+    shift = treatment[:, 1:].mean(axis=0) - control[:, 1:].mean(axis=0)
+    assert found.adjusted_mean == pytest.approx(treatment[:, 0].mean() - found.slopes @ shift, rel=1e-9)
 
 
 @settings(max_examples=40, deadline=None)
@@ -99,6 +101,7 @@ def test_no_other_slopes_leave_less_variance(seed: int, share: float, covariates
 @given(st.floats(-0.5, 0.5), st.floats(0.001, 0.4))
 def test_expected_losses_are_the_integrals_they_stand_for(mean: float, sd: float) -> None:
     lift = Lift(mean, sd)
+    assert lift.above(0.05) == pytest.approx(stats.norm(mean, sd).sf(log(1.05)), abs=1e-12)
     density = stats.norm(mean, sd).pdf
     ends = (mean - 12 * sd, mean + 12 * sd)
     lost = integrate.quad(lambda e: max(-expm1(e), 0) * density(e), *ends, points=[0.0], limit=200)[0]
@@ -211,10 +214,17 @@ def of(rate: float, users: int = 1_000) -> Moments:
     return Moments(users, np.array([rate]), np.array([[rate * (1 - rate) * users]]))
 
 
+def arm_beside(outcome: float, covariate: float) -> Moments:
+    """A thousand users, in whom a tenth of the covariate's ups and downs is found again in the outcome."""
+    return Moments(1_000, np.array([outcome, covariate]), np.array([[20.0, 95.0], [95.0, 1_000.0]]))
+
+
 def test_conversions_are_those_who_said_yes() -> None:
     assert conversions(of(0.05)) == pytest.approx(50)
     one_whale = moments(np.array([[0.0]] * 99 + [[1e6]]))
     assert conversions(one_whale) == pytest.approx(1)
+    assert conversions(of(0.0)) == 0
+    assert conversions(moments(np.array([[0.0]] * 99 + [[0.5]]))) == pytest.approx(1), "however little it is worth"
 
 
 def test_flat_priors_change_nothing_and_narrow_ones_win() -> None:
@@ -242,12 +252,28 @@ def test_covariates_that_say_nothing_new_do_no_harm() -> None:
         found = compare(*(moments(rows) for rows in other))
         assert found.lift.mean == pytest.approx(once.lift.mean)
         assert found.lift.sd == pytest.approx(once.lift.sd)
+    (own, twin), (_, nothing) = (best_slopes(*(moments(rows) for rows in other)) for other in (twice, still))
+    assert own == pytest.approx(5 * twin), "by what each varies"
+    assert nothing == pytest.approx(0)
 
 
 REFUSED = {
     "nobody converts": ((of(0.1), of(0.0)), "Nobody in the control"),
     "everybody the same": ((of(1.0), of(0.5)), "has the same outcome"),
     "negative means": ((Moments(100, np.array([-2.0]), np.array([[50.0]])), of(0.5)), "positive on average"),
+    "no mean": ((Moments(100, np.array([0.0]), np.array([[50.0]])), of(0.5)), "The treatment's mean outcome is 0"),
+    "pennies that never vary": (
+        (Moments(10_000, np.array([0.01]), np.array([[1e-13]])), of(0.5)),
+        "Every user of the treatment has the same outcome, 0.01",
+    ),
+    "thousands that never vary": (
+        (of(0.5), Moments(10_000, np.array([1_000.0]), np.array([[9e-3]]))),
+        "Every user of the control has the same outcome, 1000",
+    ),
+    "more explained than there is": (
+        (arm_beside(0.1, 20.0), arm_beside(0.1, 0.0)),
+        "the treatment's mean is -1.8.*from before the campaign",
+    ),
     "two users": ((of(0.5, 2), of(0.5)), "too few"),
     "the outcome as a covariate": (
         tuple(moments(np.repeat(rows, 2, axis=1)) for rows in (np.array([[0.0], [1], [3], [1]]), np.eye(5)[:, :1])),
