@@ -77,7 +77,7 @@ def prepare(place: Path, subject: Subject) -> None:
         "only_mutate": list(subject.code),
         "also_copy": ["docs"],
         "pytest_add_cli_args_test_selection": list(subject.tests),
-        "pytest_add_cli_args": ["-p", "no:cacheprovider", "-p", "no:xdist"],
+        "pytest_add_cli_args": ["-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile=mutants"],
         "use_git_change_detection": False,
         "process_isolation": "forkserver",  # the threads of polars and torch do not survive a fork: all would hang
     }

@@ -12,6 +12,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from pathlib import Path
 
 import pytest
+from hypothesis import Phase
+from hypothesis import settings as hypothesis_settings
+
+hypothesis_settings.register_profile("mutants", phases=[Phase.explicit, Phase.generate])  # a failure is enough
 
 Command = Callable[..., tuple[int, str, str]]
 

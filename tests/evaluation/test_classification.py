@@ -36,7 +36,33 @@ def test_pooled_is_not_the_mean_of_users() -> None:
     assert found[Key("f1", "exact")].value == pytest.approx(2 * 2 / (4 + 5))
     assert found[Key("recall", "exact", average="per_user")].value == pytest.approx((1 + 1 / 3) / 2)
     assert found[Key("precision", "exact", average="per_user")].value == pytest.approx((1 + 1 / 4) / 2)
+    harmonic = (1 + 2 * (1 / 3) * (1 / 4) / (1 / 3 + 1 / 4)) / 2
+    assert found[Key("f1", "exact", average="per_user")].value == pytest.approx(harmonic)
     assert found[Key("predictions")].value == 2.5
+
+
+def test_users_without_a_gold_are_not_in_the_mean_over_users() -> None:
+    found = measure(said([[0], [1], [2]]), world(gold=[[0], [], [9]]))
+    assert [found[Key(name, "0.7", average="per_user")].value for name in ("recall", "precision", "f1")] == [0.5] * 3
+    assert Key("recall", "0.55", average="per_user") not in found, "only at the thresholds asked for, and exact"
+
+
+def test_any_gold_will_do_where_the_rule_says_so() -> None:
+    found = measure(said([[1, 35]]), world(gold=[[0]]))  # both within 10° of the one gold
+    one, any_ = (
+        {name: found[Key(name, "0.7", rule=rule)].value for name in ("recall", "precision", "f1")}
+        for rule in ("one_to_one", "any")
+    )
+    assert one == {"recall": 1, "precision": 0.5, "f1": pytest.approx(2 / 3)}
+    assert any_ == {"recall": 1, "precision": 1, "f1": 1}
+
+
+def test_one_threshold_is_its_own_area_and_the_first_is_that_of_verticals() -> None:
+    truth = world(gold=[[0]])
+    found = measure(said([[3]]), truth, EvaluationConfig(thresholds=(0.8,)))  # 30°: cosine 0.866
+    assert found[Key("tau_auc", "0.8–0.8")].value == 1
+    strict_first = measure(said([[3]]), truth, EvaluationConfig(thresholds=(0.9, 0.7)))
+    assert strict_first[Key("recall", "0.9", vertical="upper")].value == 0
 
 
 def test_saying_nothing_has_no_precision_to_boast_of() -> None:

@@ -58,6 +58,32 @@ def test_truth_round_trip(tmp_path: Path) -> None:
     assert (rows(got.gold), rows(got.history)) == ([[0, 9], []], [[1], [2, 30]])
     assert got.counts.tolist() == [5, 2, 1] and got.user.tolist() == [1, 0] and got.user_ids == ["b", "a"]
     assert [got.verticals[number] for number in got.vertical] == ["unknown", *names[1:]]
+    assert got.purchases.tolist() == had.purchases.tolist() and got.cluster.tolist() == had.cluster.tolist()
+    assert got.vectors is had.vectors
+
+
+def test_truth_of_users_without_names(tmp_path: Path) -> None:
+    had = world([[0], [1], [2]], user=[1, 0, 1])
+    write_truth(tmp_path / "t.parquet", had)
+    labels = pl.DataFrame({"vertical": [had.verticals[half] for half in had.vertical], "cluster": had.cluster})
+    assert read_truth(tmp_path / "t.parquet", labels, had.vectors).user_ids == ()
+    named = replace(had, user_ids=["a", "b"])
+    write_truth(tmp_path / "t.parquet", named)
+    assert read_truth(tmp_path / "t.parquet", labels, had.vectors).user_ids == ["a", "b"], "each once"
+    (tmp_path / "t.parquet").write_bytes(b"PAR1")
+    with pytest.raises(DamagedArtifact, match=r"t\.parquet does not hold test examples"):
+        read_truth(tmp_path / "t.parquet", labels, had.vectors)
+
+
+def test_two_runs_are_not_one(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", said([[0], [1]], "first"))
+    frame = pl.read_parquet(tmp_path / "a.parquet")
+    write(tmp_path / "b.parquet", said([[0], [1]], "second"))
+    facts = [{"merit": pl.read_parquet_metadata(tmp_path / f"{name}.parquet")["merit"]} for name in "ab"]
+    for at, name in enumerate("ab"):
+        frame[[at]].write_parquet(tmp_path / f"{name}.parquet", metadata=facts[at])
+    with pytest.raises(DataError, match=r"a\.parquet and its companions are not from one run: .*first"):
+        read(tmp_path / "a.parquet", tmp_path / "b.parquet")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +93,7 @@ def test_truth_round_trip(tmp_path: Path) -> None:
 def test_wrong_predictions_are_refused(lists: list[list[int]], told: str) -> None:
     truth = world([[0], [1]])
     for predictions in (said(lists), Predictions("m", 0, Ragged.of([[0], [1]]), Ragged.of(lists))):
-        with pytest.raises(DataError, match=told):
+        with pytest.raises(DataError, match=rf"^m \(seed 0\) .*{told}"):
             check(predictions, truth)
 
 

@@ -33,10 +33,34 @@ def test_errors_equal_their_slow_twin(pairs):
     found = reliability.summary(table)
     np.testing.assert_allclose([found.ece, found.brier], [ece, brier], atol=1e-9)
     assert found.pairs == len(pairs)
-    for row in reliability.by_vertical(table).iter_rows(named=True):
+    assert found.prevalence == truth.mean()
+    verticals = reliability.by_vertical(table)
+    assert verticals["vertical"].to_list() == [
+        name for at, name in enumerate(["food", "garden"]) if (group == at).any()
+    ]
+    for row in verticals.iter_rows(named=True):
         chosen = group == ["food", "garden"].index(row["vertical"])
         ece, _ = _slow(probability[chosen].tolist(), truth[chosen].tolist())
         np.testing.assert_allclose(row["ece"], ece, atol=1e-9)
+
+
+def test_a_pair_is_in_the_bin_that_its_promise_is_in():
+    promised = np.array([0.0, 1e-7, 0.02, 0.3, EDGES[9], 0.999, 1.0])
+    table = _filled(promised, np.zeros(7, bool), np.zeros(7, int))
+    bins = reliability.by_bin(table)
+    assert bins.columns[:2] == ["low", "high"] and bins["pairs"].to_list() == [2, 1, 1, 1, 2]
+    for low, high, pairs, mean in bins.select("low", "high", "pairs", mean=bins["promised"] / bins["pairs"]).rows():
+        inside = [each for each in promised if low <= each < high or each == high == 1]
+        assert len(inside) == pairs and np.isclose(np.mean(inside), mean)
+
+
+def test_promises_of_one_percent_and_more_are_told_on_their_own():
+    chance = np.repeat([0.0001, 0.3], [990, 10])
+    table = _filled(chance, np.zeros(1_000, bool), np.zeros(1_000, int))
+    found = reliability.summary(table)
+    assert np.isclose(found.ece_likely, 0.3) and np.isclose(found.ece, (0.099 + 3) / 1_000)
+    rare = _filled(chance[:990], np.zeros(990, bool), np.zeros(990, int))
+    assert reliability.summary(rare).ece_likely == 0
 
 
 def test_a_promise_kept_has_no_error_and_one_broken_has_all_of_it():

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from merit import console
 from merit.data.ragged import Ragged
 from merit.errors import DataError
 from merit.evaluation.cascades import exposure
@@ -62,8 +63,35 @@ def test_markdown_and_terminal(figures: pl.DataFrame, capsys: pytest.CaptureFixt
     text = markdown(headline(figures), best)
     assert "| good | **" in text and "weak\\|one" in text
     assert {line.count(" | ") for line in text.strip().split("\n")} == {len(headline(figures).columns) - 1}
+    assert text.splitlines()[1].split(" | ")[1] == "---"
     show("Results", headline(figures, EXPOSURE, ()), best)
     assert "Results" in capsys.readouterr().out
+
+
+def test_a_table_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[list[list[str]]] = []
+    monkeypatch.setattr(console, "show_table", lambda title, columns, rows: shown.append(rows))
+    table = pl.DataFrame({"method": ["a", "[b]"], "recall": ["1.0 [0, 2]", None], "users": [1_000, 2]})
+    show("Results", table, {"recall": "a"})
+    show("Results", table)
+    assert shown[0] == [["a", "[bold]1.0 [0, 2][/bold]", "1,000"], ["\\[b]", "–", "2"]]
+    assert shown[1][0] == ["a", "1.0 [0, 2]", "1,000"]
+    assert markdown(table, {"recall": "a"}).splitlines()[2:] == ["| a | **1.0 [0, 2]** | 1000 |", "| [b] | – | 2 |"]
+
+
+def test_equals_are_in_the_order_of_their_names_and_what_was_not_measured_is_last() -> None:
+    truth = world([[0], [9]])
+    right = Predictions("c", 0, Ragged.of([[0], [9]]))
+    runs = [right, replace(right, method="trivial"), replace(right, method="b")]
+    silent = Predictions("a", 0, Ragged.of([[], []]))
+    made = [(each, measure(each, truth)) for each in [*runs, silent]]
+    columns = {"precision": Key("precision", "0.7"), "recall": Key("recall", "0.7")}
+    figures = compare(made, 2, 7, resamples=100)
+    table = headline(figures, columns, ())
+    assert table["method"].to_list() == ["b", "c", "trivial", "a"]
+    assert table["precision"].to_list()[2:] == ["100.0 [100.0, 100.0]", None]
+    assert "Δ recall" not in table.columns
+    assert leaders(figures, columns) == {"precision": "b", "recall": "b"}
 
 
 def test_an_absent_figure_is_an_empty_column(figures: pl.DataFrame) -> None:

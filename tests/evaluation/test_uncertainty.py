@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from merit.evaluation import uncertainty
 from merit.evaluation.uncertainty import Metric, Sample, f1, interval, minus, pool, sample, weights
 
 
@@ -46,6 +47,18 @@ def test_weights_are_resamples_of_all_users_and_named() -> None:
     assert lots.var() == pytest.approx(1.0, rel=0.02)  # as of a multinomial
     assert (lots == weights(1_000, seed=7, resamples=300)).all()
     assert (lots != weights(1_000, seed=8, resamples=300)).any()
+    few = weights(5, seed=1, resamples=4_000).mean(axis=0)
+    assert few == pytest.approx(np.ones(5), abs=0.08), "the first and the last user as often as any"
+
+
+def test_drawn_in_blocks_or_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    metric = population(30, np.random.default_rng(0), 0.5)
+    whole = weights(30, seed=1, resamples=40)
+    wanted = sample({"x": metric}, whole)["x"].draws
+    for block in (1, 45, 30 * 7):
+        monkeypatch.setattr(uncertainty, "BLOCK", block)
+        assert (weights(30, seed=1, resamples=40) == whole).all()
+        assert (sample({"x": metric}, whole)["x"].draws == wanted).all()
 
 
 def test_sampling_equals_the_loop_over_resamples() -> None:
@@ -74,3 +87,10 @@ def test_a_figure_about_nobody_is_undefined() -> None:
     assert np.isnan([nobody.value, nobody.low, nobody.high]).all() and nobody.users == 0
     one = interval(Sample(np.array([0.5]), np.array([0.4, np.nan, 0.6]), 3))
     assert 0.4 <= one.low <= one.high <= 0.6 and np.isnan(one.spread)
+
+
+def test_an_interval_leaves_out_as_much_on_either_side() -> None:
+    drawn = Sample(np.array([0.5]), np.arange(1_001) / 1_000, 9)
+    assert [interval(drawn).low, interval(drawn).high] == pytest.approx([0.025, 0.975])
+    assert [interval(drawn, 0.8).low, interval(drawn, 0.8).high] == pytest.approx([0.1, 0.9])
+    assert minus(drawn, Sample(np.array([0.2]), np.zeros(1_001), 4)).users == 4
