@@ -130,7 +130,8 @@ def pick(figures: pl.DataFrame, key: Key) -> pl.DataFrame:
 def headline(figures: pl.DataFrame, columns: Columns = HEADLINE, gains: Sequence[str] = ("recall",)) -> pl.DataFrame:
     """A row per method, best first by the first column, each cell with its interval; then where it came from.
 
-    A method for which the first column is undefined is last. `gains` names the columns that are also given as difference to the method compared with.
+    A method for which the first column is undefined is last. `gains` names the columns that are also given as
+    difference to the method compared with.
     """
     best = pick(figures, next(iter(columns.values()))).sort(
         pl.col("value").fill_nan(None), "method", descending=[True, False], nulls_last=True
