@@ -48,7 +48,8 @@ EVENT_COLUMNS = pl.Schema(
     }
 )
 EVENTS_PER_SHARD = 4_000_000  # some 200 MB at work
-ROWS_HELD = 16_384  # of every shard, until they are written
+ROWS_HELD = 8_192  # of every shard, until they are written
+ROWS_AT_ONCE = 8_192  # go through a stream together; dozens of such pieces are on their way, whatever their size
 TABLES = ("users", "events", "examples")
 NOBODY: Ints = np.zeros(0, dtype=np.int64)
 
@@ -93,6 +94,7 @@ def prepare(out: Path, config: PrepareRun, seed: int, engine: EngineConfig = HER
     _require_orders(config)
     tables = sources.open_source(config.source)
     with (
+        pl.Config(streaming_chunk_size=ROWS_AT_ONCE),
         workplace(out, engine) as place,
         artifacts.writing(out, "examples", config=config, seed=seed, inputs=tables.inputs) as draft,
     ):
