@@ -99,11 +99,15 @@ def _cell(cell: CellStatistics, given: Statistics, design: ExperimentDesign, fil
         covariance = np.array([list(row) for row in cell.covariance if len(row) == len(mean)])
     if covariance.shape != (len(mean), len(mean)) or not np.allclose(covariance, covariance.T):
         raise DataError(f"{where}: the covariance must be a symmetric table of {len(mean)} × {len(mean)} numbers.")
-    if not np.isfinite(covariance).all() or np.linalg.eigvalsh(_unit(covariance)).min() < -1e-9:
-        raise DataError(f"{where}: no numbers have such a covariance (it is not positive). Compute it again.")
+    with np.errstate(over="ignore"):
+        scatter = covariance * (cell.users - 1)
+    if not np.isfinite(scatter).all() or np.linalg.eigvalsh(_unit(covariance)).min() < -1e-9:
+        raise DataError(
+            f"{where}: no numbers have such a covariance (it is not positive, or far too large). Compute it again."
+        )
     if design.outcome.kind == "binary" and not 0 <= mean[0] <= 1:
         raise DataError(f"{where}: a rate of {mean[0]:g} is not between 0 and 1.")
-    return Cell(cell.arm, cell.segment, cell.chosen, Moments(cell.users, mean, covariance * (cell.users - 1)))
+    return Cell(cell.arm, cell.segment, cell.chosen, Moments(cell.users, mean, scatter))
 
 
 def _unit(covariance: np.ndarray) -> np.ndarray:
