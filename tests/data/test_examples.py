@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.data.examples import DAY, ExamplesConfig, build_examples, history_window
+from merit.data.examples import (
+    DAY,
+    ExamplesConfig,
+    build_examples,
+    hindsight_window,
+    history_window,
+    training_examples,
+)
 from merit.data.schema import EVENTS
 from merit.data.split import SplitConfig, assign_users
 
@@ -46,19 +54,32 @@ def slow_targets(events: list[Row], config: ExamplesConfig, tagged: np.ndarray) 
     return [(min(r["timestamp"] for r in rows), tuple(r["item"] for r in rows)) for rows in orders.values()]
 
 
-def slow_offers(events: list[Row], config: ExamplesConfig, tagged: np.ndarray) -> list[Offer]:
+def before(t: int, at: int, config: ExamplesConfig) -> bool:
+    return t - config.history_days * DAY <= at < t - config.gap_days * DAY
+
+
+def after(t: int, at: int, config: ExamplesConfig) -> bool:
+    """Behind the last moment that may be part of the target, and then as far as `before`, in the other direction."""
+    end = t + config.window_days * DAY if config.target == "window" else t
+    return end + config.gap_days * DAY < at <= end + config.history_days * DAY
+
+
+def slow_offers(
+    events: list[Row],
+    config: ExamplesConfig,
+    tagged: np.ndarray,
+    seen: Callable[[int, int, ExamplesConfig], bool] = before,
+) -> list[Offer]:
     """Every example a user could give: (time, history items, target items), unordered."""
     found = []
     for t, items in slow_targets(events, config, tagged):
-        low, high = t - config.history_days * DAY, t - config.gap_days * DAY
-        history = [row["item"] for row in events if low <= row["timestamp"] < high]
+        history = [row["item"] for row in events if seen(t, row["timestamp"], config)]
         if len(history) >= config.min_history:
             found.append((t, sorted(history), sorted(items)))
     return sorted(found)
 
 
-def fast_examples(events: pl.DataFrame, users: pl.DataFrame, tagged: np.ndarray, config: ExamplesConfig) -> list[Any]:
-    built = build_examples(events, users, tagged, config, seed=7)
+def fast_examples(events: pl.DataFrame, built: pl.DataFrame) -> list[Any]:
     times = built["timestamp"].to_physical().to_list()
     found = []
     for t, row in zip(times, built.iter_rows(named=True), strict=True):
@@ -100,7 +121,7 @@ configs = st.builds(
 def test_fast_builder_equals_the_definition(rows: list[Row], config: ExamplesConfig) -> None:
     events, users = shard(rows)
     tagged = np.array([True, True, True, True, True, False])
-    got = fast_examples(events, users, tagged, config)
+    got = fast_examples(events, build_examples(events, users, tagged, config, seed=7))
     plain = events.with_columns(pl.col("timestamp").to_physical()).to_dicts()
     for user, split in users.select("user", "split").iter_rows():
         offers = slow_offers([row for row in plain if row["user"] == user], config, tagged)
@@ -112,6 +133,40 @@ def test_fast_builder_equals_the_definition(rows: list[Row], config: ExamplesCon
             remaining.remove(example)  # each is a real offer, and none is used twice
         if config.pick == "last" and mine:
             assert min(t for t, *_ in mine) >= max([t for t, *_ in remaining], default=0)
+
+
+@given(
+    rows, configs, st.sampled_from([(history_window, before), (hindsight_window, after)]), st.sampled_from([1, 3, 100])
+)
+@settings(max_examples=300, deadline=None)
+def test_training_users_give_what_the_window_holds(
+    rows: list[Row], config: ExamplesConfig, sides: tuple[Any, Any], most: int
+) -> None:
+    events, users = shard(rows)
+    window, seen = sides
+    tagged = np.array([True, True, True, True, True, False])
+    got = fast_examples(events, training_examples(events, users, tagged, config, 7, window, most))
+    plain = events.with_columns(pl.col("timestamp").to_physical()).to_dicts()
+    for user, split in users.select("user", "split").iter_rows():
+        offers = slow_offers([row for row in plain if row["user"] == user], config, tagged, seen)
+        mine = [example[1:] for example in got if example[0] == user]
+        assert len(mine) == (min(most, len(offers)) if split == "train" else 0)
+        for example in mine:
+            offers.remove(example)
+
+
+def test_hindsight_is_history_with_time_read_backwards() -> None:
+    rng, config = np.random.default_rng(3), ExamplesConfig(min_history=1)
+    times = rng.integers(0, 60, 25).cumsum() * DAY // 4
+    row = {"user": 0, "event": "purchase", "order_id": None}
+    forth, _ = shard([row | {"item": n % 6, "timestamp": t} for n, t in enumerate(times.tolist())], people=1)
+    back, _ = shard([row | {"item": n % 6, "timestamp": int(-t)} for n, t in enumerate(times.tolist())], people=1)
+    users = pl.DataFrame({"user": [0], "hash": pl.Series([5], dtype=pl.UInt64), "split": ["train"]})
+    every = np.ones(6, dtype=bool)
+    one = training_examples(forth, users, every, config, 7, hindsight_window, 100)
+    other = training_examples(back, users, every, config, 7, history_window, 100)
+    mirrored = sorted((user, -t, *rest) for user, t, *rest in fast_examples(back, other))
+    assert mirrored and sorted(map(tuple, fast_examples(forth, one))) == mirrored
 
 
 @given(rows, configs)
@@ -144,8 +199,12 @@ def test_other_users_never_change_a_users_examples() -> None:
     many, users = shard([row for user in range(4) for row in events_of(user)])
     few, _ = shard(events_of(2))
     all_tagged = np.ones(6, dtype=bool)
-    with_others = [example for example in fast_examples(many, users, all_tagged, config) if example[0] == 2]
-    alone = fast_examples(few, users, all_tagged, config)
+    with_others = [
+        example
+        for example in fast_examples(many, build_examples(many, users, all_tagged, config, 7))
+        if example[0] == 2
+    ]
+    alone = fast_examples(few, build_examples(few, users, all_tagged, config, 7))
     assert with_others == alone
     assert alone
 

@@ -1,11 +1,13 @@
 """From a user's sorted events to examples: what was known a week before a purchase, and what was bought.
 
 Events are sorted by user and time, so a history is a contiguous run of rows: an example stores where it starts and
-stops, never a copy. The time boundary lives in `history_window` and nowhere else.
+stops, never a copy. The time boundary lives in `history_window` and nowhere else; `hindsight_window` is its mirror
+image, for examples that never make a prompt.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,9 +43,21 @@ class ExamplesConfig(Frozen):
     """Which purchases of a user become examples. "last" puts all of them at the end of the data's span."""
 
 
+Window = Callable[[Ints, ExamplesConfig], tuple[Ints, Ints]]
+
+
 def history_window(t: Ints, config: ExamplesConfig) -> tuple[Ints, Ints]:
     """The half-open interval [t - 365 d, t - 7 d) of times that a prediction for a purchase at t may see."""
     return t - config.history_days * DAY, t - config.gap_days * DAY
+
+
+def hindsight_window(t: Ints, config: ExamplesConfig) -> tuple[Ints, Ints]:
+    """The same with time read backwards: (t + 7 d, t + 365 d], as a half-open interval behind all of the target.
+
+    What goes with what is nearly the same in either direction, so that this teaches it too. It is never a prompt.
+    """
+    end = t + (config.window_days * DAY if config.target == "window" else 0)
+    return end + config.gap_days * DAY + 1, end + config.history_days * DAY + 1
 
 
 @dataclass(frozen=True)
@@ -65,16 +79,45 @@ def build_examples(
     `events`: user, item, timestamp, event, order_id, sorted by user and timestamp. `users`: user, hash, split, in
     order of user. `tagged`: by item, whether it has a tag at all (a target without labels teaches nothing).
     """
+    limit = np.where(_training(users), config.per_train_user, config.per_test_user)
+    return _examples(events, users, tagged, config, seed, history_window, limit)
+
+
+def training_examples(
+    events: pl.DataFrame,
+    users: pl.DataFrame,
+    tagged: NDArray[np.bool_],
+    config: ExamplesConfig,
+    seed: int,
+    window: Window,
+    most: int,
+) -> pl.DataFrame:
+    """Up to `most` purchases of each training user, with what the window of each holds."""
+    return _examples(events, users, tagged, config, seed, window, np.where(_training(users), most, 0))
+
+
+def _training(users: pl.DataFrame) -> NDArray[np.bool_]:
+    return (users["split"] == SPLITS[0]).to_numpy()
+
+
+def _examples(
+    events: pl.DataFrame,
+    users: pl.DataFrame,
+    tagged: NDArray[np.bool_],
+    config: ExamplesConfig,
+    seed: int,
+    window: Window,
+    limit: Ints,
+) -> pl.DataFrame:
+    """Up to `limit[user]` purchases of each user, with what is within the window of each."""
     user = events["user"].to_numpy()
     time = events["timestamp"].to_physical().to_numpy()
     found = _candidates(events, tagged, config)
-    low, high = history_window(found.time, config)
+    low, high = window(found.time, config)
     start = _first_row(user, time, found.user, low)
     stop = _first_row(user, time, found.user, high)
 
     eligible = np.flatnonzero(stop - start >= config.min_history)
-    training = (users["split"] == SPLITS[0]).to_numpy()
-    limit = np.where(training, config.per_train_user, config.per_test_user)
     chosen = eligible[_pick(found.user[eligible], found.time[eligible], users["hash"].to_numpy(), limit, config, seed)]
     targets, sizes = ranges(found.first[chosen], found.last[chosen])
     items = events["item"].to_numpy()[found.rows[targets]]

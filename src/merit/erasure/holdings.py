@@ -165,7 +165,8 @@ def _states(artifact: Artifact, users: frozenset[str], orders: Orders) -> Held:
         ids = pl.read_parquet(artifact.file(name), columns=[USER])[USER]
         theirs = ids.is_in(list(users))
         gone = np.flatnonzero(theirs.to_numpy())
-        files.append(_without_rows(artifact, (name, f"{split}.npy", f"{split}-counts.npy"), gone))
+        together = (name, f"{split}.npy", f"{split}-counts.npy")  # purchases have no states
+        files.append(_without_rows(artifact, tuple(each for each in together if each in artifact.manifest.files), gone))
         found |= frozenset(ids.filter(theirs))
         summary[split] = len(ids) - len(gone)
     return Held(tuple(files), found, summary=summary)

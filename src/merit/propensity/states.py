@@ -167,6 +167,11 @@ def unit(shares: NDArray[np.float32], owner: NDArray[np.int64]) -> NDArray[np.fl
     return (shares / length[owner]).astype(np.float32)
 
 
+def without(users: int) -> States:
+    """Of users whose states nobody reads."""
+    return States(np.zeros((users, 0, 0), np.float16), np.zeros(users, np.int32))
+
+
 def create(folder: Path, name: str, users: int, labels: int, width: int) -> States:
     """Room for the states of a split, in a file, to be filled part by part."""
     values = np.lib.format.open_memmap(_file(folder, name), mode="w+", dtype=np.float16, shape=(users, labels, width))

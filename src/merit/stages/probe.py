@@ -140,7 +140,8 @@ class Probe:
         begin = time.perf_counter()
         fitting.fit(model, known.part(0, BATCHES * size), sampler, sample.vectors, once, seed=0)
         step = (time.perf_counter() - begin) / BATCHES * run.fit.batch_size / size
-        return step + run.factors.epochs / run.fit.epochs * run.fit.batch_size * self._factors(model, known)
+        sides = 2 if self.config.states.purchases else 1  # about as many purchases have a later year as an earlier one
+        return step + sides * run.factors.epochs / run.fit.epochs * run.fit.batch_size * self._factors(model, known)
 
     def _factors(self, model: Propensity, known: Known) -> float:
         """Seconds for an example, of training the product."""

@@ -36,7 +36,7 @@ from merit.propensity.negatives import NegativesConfig, Sampler, make_sampler
 from merit.propensity.states import Known
 from merit.seeds import stream
 from merit.stages.labels import load_vectors
-from merit.stages.states import WORDS, read_states
+from merit.stages.states import WORDS, read_purchases, read_states
 from merit.types import Floats, Ints
 
 GRID = 1 << 22  # numbers of the hidden layer at a time
@@ -118,6 +118,7 @@ def train_propensity(
     """Train on train users, calibrate on validation users, check on test users."""
     known, vectors = space.load(labels.path), load_vectors(labels)
     people, kept = read_states(states, "train")
+    bought, buyers = read_purchases(states)
     live = known.live_mask()
     sampler = _sampler(people, mined, live, config)
     words = json.loads(states.file(WORDS).read_text(encoding="utf-8"))
@@ -125,9 +126,8 @@ def train_propensity(
     verticals = known.table["vertical"].fill_null("unknown")
     parents = {"states": states, "mined": mined, "labels": labels}
     with artifacts.writing(out, "propensity", config=config, seed=seed, parents=parents) as draft:
-        seen = kept.first(config.model.labels)
-        first = fit_factors(model, seen, sampler.gold, np.flatnonzero(live), vectors, config.factors, seed)
-        losses = fit(model, seen, sampler, vectors, config.fit, seed)
+        first = fit_factors(model, buyers, bought, np.flatnonzero(live), vectors, config.factors, seed)
+        losses = fit(model, kept.first(config.model.labels), sampler, vectors, config.fit, seed)
         scorer = _scorer(model, config, vectors, live, None)
         curve = _calibrated(scorer, states, config)
         found = _checked(scorer, curve, states, verticals, config)

@@ -3,6 +3,7 @@
 The artifact: for train, validation, test and now (every user as they stand at the end of the data) the states, and
 SPLIT.parquet with a row per user beside them: user_id, gold, what was bought later, the labels of the history, the
 words of its titles (words.json has them all), and the week of asking: a row of trends.npy, how popular labels were.
+purchases.parquet is such a table without states: what the product of the propensity model learns from.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from pydantic import Field
 from merit import artifacts
 from merit.artifacts import Artifact
 from merit.config import Frozen
-from merit.data.examples import DAY, current_histories
-from merit.data.labelled import Labelled, joined, label_histories
+from merit.data.examples import DAY, current_histories, hindsight_window, history_window, training_examples
+from merit.data.labelled import Labelled, joined, label_examples, label_histories
 from merit.data.patches import windows_of
 from merit.data.ragged import Ragged, column_lists, list_column
 from merit.engine.config import EngineConfig
@@ -41,6 +42,7 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 NOW = "now"
 WORDS = "words.json"
 TRENDS = "trends.npy"
+PURCHASES = "purchases"
 
 
 class StatesConfig(Frozen):
@@ -48,6 +50,11 @@ class StatesConfig(Frozen):
     """States of so many labels are kept; a propensity model may use fewer. END is suppressed, so all are there."""
     words: int = Field(4_000, ge=0)
     """So many words of titles are known to the propensity model; 0 for none: the paper."""
+    purchases: int = Field(8, ge=0)
+    """The product of the propensity model learns from so many purchases of each training user, with what came before
+    and, once more, with what came after (docs/decisions/0013-hindsight.md). 0: from the examples, as all else does."""
+    enough: int = Field(50_000, ge=0)
+    """Purchases: a shop of few users gives more of each until there are so many."""
 
 
 def write_states(
@@ -76,7 +83,7 @@ def write_states(
         first = write_trends(examples, speaker.shop.item_labels, speaker.labels, draft.path / TRENDS)
         (draft.path / WORDS).write_text(json.dumps(words.known, ensure_ascii=False), encoding="utf-8")
         gap = DAY * PrepareRun.model_validate(examples.manifest.config).prepare.gap_days
-        for split, each in found.items():
+        for split, each in (found | _purchases(examples, speaker.shop, config, seed)).items():
             weeks = pl.Series("week", week_of(each.when - gap, first), dtype=pl.UInt32)
             table = _table(each, words.in_histories(each.items), items=split == NOW).with_columns(weeks)
             table.write_parquet(draft.path / f"{split}.parquet")
@@ -103,11 +110,22 @@ def read_states(artifact: Artifact, split: str) -> tuple[pl.DataFrame, Known]:
     table, found = pl.read_parquet(artifact.file(f"{split}.parquet")), states.read(artifact.path, split)
     if len(table) != len(found):
         raise DataError(f"{artifact.path} has {len(table)} users but {len(found)} states in {split}. Make it again.")
+    return table, _known(artifact, table, found)
+
+
+def read_purchases(artifact: Artifact) -> tuple[Ragged, Known]:
+    """What the product learns from: labels bought, and what is known beside states of who bought them."""
+    name = f"{PURCHASES}.parquet" if f"{PURCHASES}.parquet" in artifact.manifest.files else "train.parquet"
+    table = pl.read_parquet(artifact.file(name))
+    return column_lists(table["gold"]), _known(artifact, table, states.without(len(table)))
+
+
+def _known(artifact: Artifact, table: pl.DataFrame, found: States) -> Known:
     trends = np.load(artifact.file(TRENDS), mmap_mode="r", allow_pickle=False)
     lists = {name: column_lists(table[name]) for name in ("history", "counts", "words", "word_counts")}
     words = Bag(lists["words"], lists["word_counts"].values)
     lately = Lately(table["week"].to_numpy().astype(np.int64), trends)
-    return table, Known(found, lists["history"], lists["counts"].values, words, lately)
+    return Known(found, lists["history"], lists["counts"].values, words, lately)
 
 
 def _splits(examples: Artifact, shop: Shop) -> Iterator[tuple[str, Labelled]]:
@@ -129,6 +147,25 @@ def _present(examples: Artifact, shop: Shop) -> Labelled:
         )
         for part in shards(examples)
     )
+
+
+def _purchases(examples: Artifact, shop: Shop, config: StatesConfig, seed: int) -> dict[str, Labelled]:
+    """Purchases of training users, with what came before and with what came after, under the name of their file."""
+    if not config.purchases:
+        return {}
+    how, tagged = PrepareRun.model_validate(examples.manifest.config).prepare, shop.item_labels.lengths() > 0
+    users = sum(int((part.users["split"] == SPLITS[0]).sum()) for part in shards(examples))
+    most = max(config.purchases, -(-config.enough // users))
+    parts = (
+        (part, training_examples(part.events, part.users, tagged, how, seed, window, most))
+        for part in shards(examples)
+        for window in (history_window, hindsight_window)
+    )
+    return {
+        PURCHASES: joined(
+            label_examples(part.users, part.events, found, SPLITS[0], shop.item_labels) for part, found in parts
+        )
+    }
 
 
 def known_words(examples: Artifact, most: int) -> Words:
