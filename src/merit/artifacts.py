@@ -35,11 +35,15 @@ SEAL = "seal"
 
 
 class FileRecord(Frozen):
+    """What `load` holds a file against: its size always, its content where it is asked to verify."""
+
     sha256: str
     bytes: int
 
 
 class Parent(Frozen):
+    """An artifact that another was made from. `path` leads there from the folder that the other lies in."""
+
     kind: str
     hash: str
     path: str
@@ -97,6 +101,7 @@ class Artifact:
     manifest: Manifest
 
     def file(self, name: str) -> Path:
+        """Where a file of that name belongs in the folder; whether it is there is not looked at."""
         return self.path / name
 
 

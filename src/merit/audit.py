@@ -32,6 +32,8 @@ Event = Literal["export", "override", "erasure", "key created", "key revoked", "
 
 
 class Entry(Frozen):
+    """One line of the log: numbered from 1, with its time in UTC to the second."""
+
     number: int
     at: str
     event: Event
@@ -43,11 +45,15 @@ class Entry(Frozen):
 
 
 class Head(Frozen):
+    """What the file beside the log knows of the last line. It is written anew after every entry."""
+
     number: int = Field(ge=1)
     hash: str
 
 
 class Verdict(Frozen):
+    """How far a log is what was written, and what is wrong behind that."""
+
     entries: int
     """That are as they were written, from the first on."""
     head: str

@@ -47,6 +47,7 @@ class JsonLines(logging.Formatter):
     """One JSON object a line; whatever was passed as `extra={"fields": {...}}` becomes keys of it."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Times are in UTC with milliseconds; what JSON has no type for is written as text."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         told = {"time": at, "level": record.levelname.lower(), "message": record.getMessage()}
         return json.dumps(told | getattr(record, "fields", {}), ensure_ascii=False, default=str)
@@ -78,6 +79,7 @@ def tell(message: str, **fields: Any) -> None:
 
 
 def warn(message: str, **fields: Any) -> None:
+    """As `tell`, of what may be wrong: it is shown with `--quiet` too."""
     log.warning(message, extra={"fields": fields})
 
 
@@ -120,10 +122,12 @@ def spinner(description: str) -> Iterator[None]:
 
 
 def show_json(value: Any) -> None:
+    """A result for machines, on stdout; what JSON has no type for is written as text."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n")
 
 
 def show_table(title: str, columns: list[str], rows: Iterable[Iterable[Any]]) -> None:
+    """A result for people, on stdout: whole numbers with thousands set apart, texts with rich's markup in effect."""
     table = Table(*columns, title=title, title_justify="left", header_style="bold", title_style="bold")
     for row in rows:
         table.add_row(*(_cell(cell) for cell in row))

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def flushed() -> Iterator[None]:
+    """Around a training; the setting is off afterwards, also when the training fails."""
     import torch
 
     torch.set_flush_denormal(True)

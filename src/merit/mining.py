@@ -19,6 +19,8 @@ from merit.types import Floats, Ints
 
 
 class MiningConfig(Frozen):
+    """How often the generator is asked, and which of its answers count as mistakes."""
+
     examples: int | None = Field(None, ge=1)
     """Training examples that are asked about, drawn by lot. By default `merit run` asks about as many as stage 2 will
     read: the mistakes on all others would cost time, and nobody would see them."""
@@ -37,6 +39,8 @@ class MiningConfig(Frozen):
 
 @dataclass(frozen=True)
 class Mined:
+    """By example that was asked about: its mistakes. The report goes into the artifact's summary."""
+
     labels: Ragged
     counts: NDArray[np.int32]
     """Beside labels.values: how many samples said it."""

@@ -27,6 +27,8 @@ class Visible(NamedTuple):
 
 @dataclass(frozen=True)
 class People:
+    """Users as a table, and what is asked of it again and again in faster forms."""
+
     table: pl.DataFrame
     """user_id, history, counts, items: a row for each."""
     names: Names
@@ -37,6 +39,7 @@ class People:
 
     @staticmethod
     def of(table: pl.DataFrame) -> People:
+        """From a model's users.parquet, or from some rows of it."""
         had, times = (column_lists(table[name]) for name in ("history", "counts"))
         return People(table, Names.of(table["user_id"]), had, times.values)
 

@@ -26,7 +26,9 @@ class LabelEncoder(Protocol):
         ...
 
     @property
-    def dimension(self) -> int: ...
+    def dimension(self) -> int:
+        """How many numbers each vector has."""
+        ...
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """One row of length one per text, in the order given."""

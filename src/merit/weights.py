@@ -42,6 +42,7 @@ class Weights:
 
     @property
     def packed(self) -> bool:
+        """Whether the file is GGUF, which is unpacked once before training can read it."""
         return self.file.endswith(".gguf")
 
     @property

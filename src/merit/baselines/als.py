@@ -22,6 +22,8 @@ from merit.types import Floats
 
 
 class AlsConfig(Frozen):
+    """Given to `implicit` under the same names; validation users choose among CANDIDATES."""
+
     factors: int = Field(64, ge=1)
     regularization: float = Field(0.05, ge=0)
     alpha: float = Field(10.0, gt=0)

@@ -22,6 +22,8 @@ from merit.types import Floats, Ints
 
 
 class BoostedConfig(Frozen):
+    """The same for each of the models; the most frequent labels get them, `models` at most."""
+
     models: int = Field(20, ge=1)
     features: int = Field(100, ge=1)
     """Labels whose counts and purchases are read: boosting looks at every feature in every split."""

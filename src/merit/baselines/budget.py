@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 
 def clock_of_work() -> float:
+    """Processor seconds of this process, for each thread of torch; only differences of it mean something."""
     import torch
 
     return time.process_time() / torch.get_num_threads()

@@ -39,6 +39,8 @@ Chances = Callable[[Tensor], Tensor]  # scores (B, C) → how much each label be
 
 
 class DexmlConfig(Frozen):
+    """Of both losses; `places` counts for SoftTop-k only."""
+
     max_labels: int = Field(4096, ge=2)
     """Labels encoded in a step."""
     places: int = Field(5, ge=1)

@@ -27,6 +27,8 @@ Loss = Callable[[Ints, int], Tensor]  # rows of training examples, epoch → wha
 
 
 class FitConfig(Frozen):
+    """AdamW and its schedule; `warmup` is a part of the way, by steps or by time, whichever is further."""
+
     steps: int = Field(20_000, ge=1)
     """At most; nearly always the time is over before."""
     batch_size: int = Field(64, ge=1)

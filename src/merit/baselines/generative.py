@@ -36,6 +36,7 @@ class Speaker:
     trie: Trie
 
     def say(self, prompts: Ragged, config: DecodeConfig, seed: int = 0) -> Decoded:
+        """Every sample or beam of each prompt, within the trie; the seed counts only where labels are drawn."""
         rows = [prompts[row] for row in range(len(prompts))]
         sep, end = self.words.sep, self.words.end
         return decode(self.model, rows, self.trie, sep, end, config, seed, windows=windows_of(prompts))
@@ -47,6 +48,7 @@ class Speaker:
 
 
 def text_of(world: World) -> Text:
+    """The world in tokens, or a ConfigError where it was made without them."""
     if world.text is None:
         raise ConfigError("This method reads and writes tokens, but the world was made without its text.")
     return world.text

@@ -30,6 +30,8 @@ Beams = list[list[int]]  # the labels of each beam of a user, best beam first
 
 
 class GroovConfig(Frozen):
+    """Training and beam search; a beam ends at `max_labels` in the trie, at `max_tokens` without it."""
+
     beams: int = Field(5, ge=1)
     max_labels: int = Field(12, ge=1)
     """Of a beam."""

@@ -31,6 +31,8 @@ BUDGETS = (5, 10, 20)  # settings are chosen by the mean recall at these
 
 
 class LinearConfig(Frozen):
+    """Every strength is tried with every pull, the strongest first, until the time is over."""
+
     strengths: tuple[float, ...] = (3, 10, 30, 100, 300, 1000)
     """Of the regularisation. Histories are rows of length one, so the same range fits every data set."""
     pulls: tuple[float, ...] = (0.0, 0.1, 0.3)

@@ -31,6 +31,8 @@ IN_ORDER = Objective(sets=False)  # the labels are read in the order they were w
 
 
 class OcdConfig(Frozen):
+    """How the model draws labels of its own in each step, and how it is trained on them."""
+
     max_labels: int = Field(8, ge=1)
     """Of a sampled sequence: an untrained model would not stop by itself."""
     temperature: float = Field(1.0, gt=0)
@@ -38,6 +40,7 @@ class OcdConfig(Frozen):
 
 
 def ocd(world: World, seed: int, config: OcdConfig | None = None) -> Answer:
+    """Greedy lists of the model that learned on its own prefixes; a world without text is refused."""
     config = config or OcdConfig()
     budget = Budget(world.seconds)
     pupil, corpus, prompts = speaker(world, seed), label_corpus(world), text_of(world)

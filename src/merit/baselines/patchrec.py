@@ -36,6 +36,8 @@ IN_ORDER = OBJECTIVES["teacher-forcing"]
 
 
 class PatchrecConfig(Frozen):
+    """Of both kinds of patches; `session` counts for session patches only."""
+
     recent: int = Field(5, ge=0)
     """Items in words."""
     session: int = Field(5, ge=1)

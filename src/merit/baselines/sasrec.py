@@ -30,6 +30,8 @@ BLOCK = 512  # users scored at a time
 
 
 class SasrecConfig(Frozen):
+    """The size of the transformer and its training; `width` must be a multiple of `heads`."""
+
     width: int = Field(50, ge=2)
     blocks: int = Field(2, ge=1)
     heads: int = Field(1, ge=1)
@@ -40,6 +42,8 @@ class SasrecConfig(Frozen):
 
 
 class Sasrec(nn.Module):
+    """States of a sequence of events; the embeddings that labels enter by are also what states are scored against."""
+
     def __init__(self, n_labels: int, config: SasrecConfig) -> None:
         super().__init__()
         self.labels = nn.Embedding(n_labels, config.width)

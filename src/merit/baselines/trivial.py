@@ -53,6 +53,7 @@ BASELINES: dict[str, Callable[[Truth, Ints], Predictions]] = {
 
 
 def most_popular(popularity: Ints, number: int) -> NDArray[np.int32]:
+    """At most `number` labels, most events first, of equal ones the lower id; those without an event are left out."""
     order = np.lexsort((np.arange(len(popularity)), -popularity))[:number]
     return order[popularity[order] > 0].astype(np.int32)
 

@@ -29,6 +29,8 @@ FREE = LENGTH  # labels at free length of a method that does not stop by itself
 
 @dataclass(frozen=True)
 class World:
+    """Users, labels, tokens and time, the same for every method."""
+
     train: Labelled
     validation: Labelled
     test: Labelled
@@ -58,6 +60,8 @@ class Text:
 
 @dataclass(frozen=True)
 class Answer:
+    """What a method says of the test users, a row for each, in the order of the world."""
+
     ranked: Ragged
     """At least BUDGET labels of each test user, best first (all live ones, where there are fewer)."""
     free: Ragged | None = None
@@ -68,6 +72,7 @@ class Answer:
     """Parameters, training and inference seconds, and whatever else is worth a line in the table of costs."""
 
     def predictions(self, method: str, seed: int) -> Predictions:
+        """Lists for the evaluator: at the length the method chose, else the first FREE, and ranked."""
         return Predictions(method, seed, head(self.ranked, FREE) if self.free is None else self.free, self.ranked)
 
 

@@ -42,6 +42,8 @@ IN_ORDER = OBJECTIVES["teacher-forcing"]
 
 
 class XlgenConfig(Frozen):
+    """Of both variants; there are never more clusters than live labels, whatever is asked for."""
+
     clusters: int = Field(30, ge=2)
     head_weight: float = Field(1.0, ge=0)
     """λ of BCL."""

@@ -33,6 +33,8 @@ BYTES = 8  # of a weight on disk: its place and its value
 
 
 class XmcConfig(Frozen):
+    """What a tree is grown with, and how the time for the next one is reckoned."""
+
     costs: tuple[float, ...] = Field((1.0, 0.1, 10.0), min_length=1)
     """LIBLINEAR's C; validation users choose. The library's own default of 10 is meant for texts; histories are
     noisier, so a smaller one comes first."""

@@ -43,6 +43,8 @@ class Asked:
 
 
 class Worker(NamedTuple):
+    """Made once in every process: the question, and the model that answers it."""
+
     asked: Asked
     model: Model
 

@@ -46,6 +46,7 @@ class Worker:
             topk.require_count(asked.regions, "regions")
 
     def lists(self, users: pl.DataFrame) -> pl.DataFrame:
+        """The k most likely interests of each of these users, in their order."""
         return self.model.some(users).ranked(users["user_id"], self.asked.k, self.asked.regions)
 
 
@@ -79,6 +80,7 @@ def set_up(asked: Asked) -> Worker:
 
 
 def tell(worker: Worker, rows: pl.DataFrame) -> pl.DataFrame:
+    """The work on one shard: a function of the module, so that other processes find it by its name."""
     return worker.lists(rows)
 
 

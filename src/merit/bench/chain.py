@@ -44,6 +44,8 @@ STEP = "train/loss"  # what a training logs at every step
 
 @dataclass(frozen=True)
 class Chain:
+    """One data set and seed in a folder of its own; nothing is made before a cell asks for it."""
+
     config: BenchConfig
     ground: Ground
     folder: Path
@@ -82,9 +84,11 @@ class Chain:
         return self._asked(generator, name, "predictions", self.config.predict, predict)
 
     def states(self) -> Artifact:
+        """What the propensity model reads of all users, from MERIT's generator."""
         return self._asked(self.corrected(), "states", "states", self.config.states, write_states)
 
     def propensity(self) -> Artifact:
+        """Trained on those states; its negatives are the mistakes of the same generator."""
         states, mined, labels = self.states(), self.mined(self.corrected()), self.ground.labels
         return self._made(
             "propensity",

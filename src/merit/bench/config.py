@@ -32,6 +32,8 @@ TEMPERED = re.compile(r"(?P<objective>.+) \(β = (?P<beta>[0-9.]+)\)")
 
 
 class Dataset(Frozen):
+    """Where the tables come from, and how examples and prompts are made of them."""
+
     source: sources.Source
     prepare: PrepareConfig = PrepareConfig()
     text: TextConfig = TextConfig()
@@ -146,12 +148,15 @@ class BenchConfig(Frozen):
 
 
 class Cell(NamedTuple):
+    """One method on one data set with one seed."""
+
     dataset: str
     method: str
     seed: int
 
     @property
     def name(self) -> str:
+        """As progress and the list of failures call it."""
         return f"{self.dataset}/{self.method}/seed {self.seed}"
 
 
@@ -192,6 +197,7 @@ def objective_of(method: str) -> tuple[str, float | None] | None:
 
 
 def tempered(objective: str, beta: float) -> str:
+    """The name of a method that `objective_of` reads back."""
     return f"{objective} (β = {beta:g})"
 
 

@@ -37,6 +37,8 @@ class Reading(Frozen):
 
 
 class Arm(Frozen):
+    """What was seen in one arm, without covariates or prior; the mean is in units of the outcome."""
+
     name: str
     users: int
     mean: float
@@ -51,6 +53,8 @@ class View(Frozen):
 
 
 class Segment(Frozen):
+    """Users of treatment and control with one value of the design's segment column."""
+
     name: str
     users: int
     own: Reading | None
@@ -73,6 +77,8 @@ class Group(Frozen):
 
 
 class Analysis(Frozen):
+    """Kept as lift.json, which pages and pooling read; lifts are fractions, 0.01 is one percent."""
+
     design: ExperimentDesign
     until: date | None
     verdict: Verdict

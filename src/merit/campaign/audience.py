@@ -78,6 +78,8 @@ class Figures(Frozen):
 
 @dataclass(frozen=True)
 class Audience:
+    """What `compose` gives: figures, and the people behind them."""
+
     figures: Figures
     rows: Rows
     """Where its members are among the users that were given, ascending."""

@@ -43,6 +43,8 @@ class Circumstances:
 
 
 class Finding(Frozen):
+    """Something a reader must know; a single one of the level "block" keeps any decision from being made."""
+
     level: Level
     what: str
     told: str

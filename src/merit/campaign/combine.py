@@ -19,6 +19,8 @@ How = Literal["any", "all", "weighted"]
 
 
 class Combined(NamedTuple):
+    """The score of each user and its bounds, which are the score itself for one interest and for weighted ones."""
+
     score: Reals  # (users,)
     low: Reals
     high: Reals

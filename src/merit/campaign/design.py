@@ -126,6 +126,7 @@ class ExperimentDesign(Frozen):
 
     @property
     def rule(self) -> Rule:
+        """Shares, threshold, power and prior of the comparison, as `merit.campaign.power` wants them."""
         return Rule(
             treatment=self.arms[self.treatment],
             control=self.arms[self.control],

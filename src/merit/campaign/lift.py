@@ -56,6 +56,7 @@ class Lift:
         return float(ndtr((self.mean - log1p(bar)) / self.sd))
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Holds the lift with the probability `level`, as much on either side; longer above the median than below."""
         reach = float(ndtri((1 + level) / 2)) * self.sd
         return expm1(self.mean - reach), expm1(self.mean + reach)
 
@@ -87,6 +88,7 @@ class Difference:
     sd: float
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Holds the difference with the probability `level`; symmetric, in units of the outcome."""
         reach = float(ndtri((1 + level) / 2)) * self.sd
         return self.value - reach, self.value + reach
 
@@ -109,7 +111,13 @@ class Comparison:
 
 
 def published(value: float, low: float, high: float, level: float = 0.95) -> Lift:
-    """A lift from a table that gives only its interval."""
+    """A lift from a table that gives only its interval.
+
+    The first campaign of the paper, +0.23 % (−0.12 %, +0.57 %), which it calls 90 % likely to help:
+
+    >>> print(f"{published(0.0023, -0.0012, 0.0057).above(0.0):.2f}")
+    0.90
+    """
     if not -1 < low < high or not low < value < high:
         raise DataError(
             f"A lift of {value:g} with the interval ({low:g}, {high:g}) cannot be: the lower end must be above −1 "

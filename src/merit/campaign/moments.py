@@ -36,6 +36,7 @@ class Moments:
 
     @property
     def covariance(self) -> Reals:
+        """(1 + covariates, 1 + covariates): the scatter over users − 1, and over 1 for a single user."""
         return self.scatter / max(self.users - 1, 1)
 
 

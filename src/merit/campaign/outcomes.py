@@ -55,6 +55,8 @@ class Flow:
 
 @dataclass(frozen=True)
 class Outcomes:
+    """What an analysis is made from, whether a table of users or a file of statistics was given."""
+
     names: tuple[str, ...]
     """Of the columns of the moments: outcome, covariates, and "… is missing" where some are."""
     cells: tuple[Cell, ...]

@@ -14,6 +14,8 @@ TREATED = "treatment"
 
 
 class Overlap(Frozen):
+    """Two audiences in exact counts of users; people see them through `lines`, which hides small parts."""
+
     first: str
     second: str
     first_users: int

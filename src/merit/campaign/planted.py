@@ -21,6 +21,8 @@ BLOCK = 1 << 21  # outcomes drawn at a time
 
 
 class PlantedCampaign(Frozen):
+    """What users are drawn from; refused where somebody would convert with a probability above one."""
+
     users: int = Field(4_000, ge=8)
     """Of both arms together."""
     treated: float = Field(0.5, gt=0, lt=1)

@@ -42,12 +42,15 @@ class Mixture:
 
     @property
     def value(self) -> float:
+        """That of the one Gaussian, which is near the median and needs no search for it."""
         return self.lift.value
 
     def above(self, bar: float = 0.0) -> float:
+        """The probability that the lift is greater than `bar`: the Gaussians' own, by weight."""
         return float(self.weights @ ndtr((self.means - log1p(bar)) / self.sds))
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Between quantiles of the mixture itself, not of the one Gaussian, as lifts."""
         low, high = (self._quantile(share) for share in ((1 - level) / 2, (1 + level) / 2))
         return expm1(low), expm1(high)
 
@@ -61,6 +64,8 @@ class Mixture:
 
 @dataclass(frozen=True, eq=False)
 class Pooled:
+    """Both readings of the same campaigns; spread and scale are of log(1 + lift)."""
+
     fixed: Lift
     """If there is one lift for all."""
     common: Mixture

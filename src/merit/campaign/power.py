@@ -85,7 +85,13 @@ def detectable(sd: float, rule: Rule) -> float:
 
 
 def users_needed(lift: float, outlook: Outlook, rule: Rule) -> int:
-    """Over all arms, for that lift to be found with the rule's power. More users always see smaller lifts: bisect."""
+    """Over all arms, for that lift to be found with the rule's power. More users always see smaller lifts: bisect.
+
+    Two percent more of five percent who convert:
+
+    >>> users_needed(0.02, Outlook(mean=0.05), Rule())
+    873653
+    """
     enough = 4
     while smallest_lift(outlook, rule, enough) > lift:
         enough *= 2

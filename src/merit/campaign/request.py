@@ -102,6 +102,8 @@ Size = Annotated[Count | Percentile | Probability | Budget | Value, Field(discri
 
 
 class Economics(Frozen):
+    """Money, all in one currency: needed for a size by budget or value, and for a forecast in money."""
+
     cost_per_contact: float = Field(ge=0, le=MOST_MONEY, allow_inf_nan=False)
     value_per_conversion: Money | None = None
     caused: float = Field(1.0, gt=0, le=1)
@@ -117,6 +119,8 @@ class Lot(Frozen):
 
 
 class AudienceRequest(Frozen):
+    """An audience before it is built; parts that contradict each other are refused before anybody is scored."""
+
     name: str = Field(min_length=1, max_length=200)
     interests: tuple[Wanted, ...] = Field((), max_length=MOST_INTERESTS)
     combine: Literal["any", "all", "weighted"] = "any"

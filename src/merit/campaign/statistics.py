@@ -23,6 +23,8 @@ from merit.errors import DataError
 
 
 class CellStatistics(Frozen):
+    """Users of one arm (and segment, and choice); mean and covariance are in the order of the columns."""
+
     arm: str
     segment: str | None = None
     chosen: str | None = None
@@ -32,6 +34,8 @@ class CellStatistics(Frozen):
 
 
 class Statistics(Frozen):
+    """The file as it is written, before anything is checked against a design."""
+
     columns: tuple[str, ...] = Field(min_length=1)
     """The outcome first, then the covariates."""
     cells: tuple[CellStatistics, ...]

@@ -34,12 +34,14 @@ def engine_words(engine: str | None, workers: int | None, threads: int | None, a
 
 
 def described(artifact: artifacts.Artifact) -> dict[str, Any]:
+    """An artifact for `--json`: its folder, kind and hash, and the summary of its manifest."""
     return {"folder": str(artifact.path), "kind": artifact.manifest.kind, "hash": artifact.manifest.hash} | {
         "summary": artifact.manifest.summary
     }
 
 
 def show_frame(title: str, frame: pl.DataFrame, lines: bool) -> None:
+    """A frame on stdout: as JSON lines with every digit, or as a table with four figures of a number."""
     if lines:
         sys.stdout.write(frame.write_ndjson())
     else:
@@ -58,4 +60,5 @@ def short(cell: Any) -> Any:
 
 
 def show(artifact: artifacts.Artifact) -> None:
+    """The manifest in lines for people, on stdout; `described` is the same for programs."""
     console.stdout.print(artifacts.describe(artifact))

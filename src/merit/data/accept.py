@@ -32,6 +32,8 @@ SINKS: dict[str, Callable[[pl.LazyFrame, Path], pl.LazyFrame]] = {
 
 
 class BadRow(Frozen):
+    """Where a row that cannot be used stands in its file, counted from 1, and why."""
+
     file: str
     row: int
     reason: str

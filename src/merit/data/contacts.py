@@ -31,6 +31,8 @@ KINDS = {
 
 
 class Place(Frozen):
+    """Where an item stands in its file, counted from 1."""
+
     file: str
     row: int
 
@@ -57,6 +59,7 @@ def found(items: pl.DataFrame) -> tuple[Contacts, ...]:
 
 
 def sentence(each: Contacts) -> str:
+    """The warning for people. Of the rows, those in the first file are named."""
     rows = ", ".join(str(place.row) for place in each.first if place.file == each.first[0].file)
     more = " and more" if each.items > len(each.first) else ""
     return (

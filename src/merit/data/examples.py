@@ -27,6 +27,8 @@ Target = Literal["purchase", "order", "window"]
 
 
 class ExamplesConfig(Frozen):
+    """Which purchases become examples, and how much of the time before them may be seen."""
+
     target: Target = "purchase"
     """What is predicted: the labels of one purchase (the paper), of its whole order, or of all that is bought
     within `window_days` from it."""

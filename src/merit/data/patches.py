@@ -43,10 +43,12 @@ class Patched(Ragged):
     windows: Windows
 
     def gather(self, rows: NDArray[np.integer]) -> Patched:
+        """These rows, in this order; a patch keeps its number."""
         chosen = super().gather(rows)
         return Patched(chosen.offsets, chosen.values, self.windows)
 
     def part(self, start: int, stop: int) -> Patched:
+        """Rows from start to stop, without copying; a patch keeps its number."""
         chosen = super().part(start, stop)
         return Patched(chosen.offsets, chosen.values, self.windows)
 
@@ -57,6 +59,7 @@ class Patched(Ragged):
 
 
 def windows_of(prompts: Ragged) -> Windows | None:
+    """What the patches in these prompts stand for; None for prompts in plain tokens."""
     return prompts.windows if isinstance(prompts, Patched) else None
 
 

@@ -75,6 +75,8 @@ class PlantedConfig(Frozen):
 
 @dataclass(frozen=True)
 class Shop:
+    """What was sold, and the truth behind it, which no model is shown."""
+
     interactions: pl.DataFrame
     """user_id, item_id, timestamp, event, order_id (purchases only); by user, then time."""
     items: pl.DataFrame

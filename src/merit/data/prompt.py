@@ -28,6 +28,8 @@ from merit.types import Ints
 
 
 class PromptConfig(Frozen):
+    """How much of a history a prompt holds, counted in the generator's own tokens."""
+
     budget: int = Field(96, ge=16)
     """Tokens in all. Whole labels and whole titles are left out to keep it; nothing is cut in the middle."""
     profile_labels: int = Field(15, ge=0)
@@ -58,7 +60,9 @@ class PatchingConfig(Frozen):
 class TextEncoder(Protocol):
     """Texts → token ids, with any control token written out in a text treated as ordinary characters."""
 
-    def __call__(self, texts: Sequence[str]) -> list[list[int]]: ...
+    def __call__(self, texts: Sequence[str]) -> list[list[int]]:
+        """A list for each text, in the order given; `Vocabulary.encode` is one."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,7 @@ class Controls:
     answer: int
 
     def ids(self) -> set[int]:
+        """Four, unless two of them are the same, which `tokenise` refuses."""
         return {self.profile, self.recent, self.next, self.answer}
 
 
@@ -97,6 +102,7 @@ class Texts:
 def tokenise(
     titles: Sequence[str], labels: Sequence[str], encode: TextEncoder, controls: Controls, config: PromptConfig
 ) -> Texts:
+    """Titles are cut to `title_tokens`, labels never. Control tokens that share an id are refused."""
     forbidden = controls.ids()
     if len(forbidden) < 4:
         raise ConfigError(f"The four control tokens of a prompt need four different ids, not {sorted(forbidden)}.")

@@ -52,6 +52,7 @@ class Key:
 
     @property
     def number(self) -> str:
+        """Eight hexadecimal digits. They tell keys apart, and give nothing of the secret away."""
         return blake2b(key=self.secret, digest_size=4, person=b"merit key").hexdigest()
 
     def of(self, ids: Iterable[str], kind: bytes = PERSON) -> list[str]:
@@ -134,6 +135,7 @@ def use(place: Path | None) -> None:
 
 
 def in_use() -> Key:
+    """The key that `use` was given last; where there is none, an error that asks for `--key`."""
     if not _in_use:
         raise ConfigError("This needs the key of the pseudonyms. Give it: `merit --key FILE …`.")
     return _in_use[0]

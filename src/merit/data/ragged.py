@@ -16,6 +16,8 @@ from merit.types import Ints
 
 @dataclass(frozen=True)
 class Ragged:
+    """Rows of whole numbers. One row, or a part of them, is a view of the same memory."""
+
     offsets: Ints
     values: NDArray[np.int32]
 
@@ -26,6 +28,7 @@ class Ragged:
         return self.values[self.offsets[row] : self.offsets[row + 1]]
 
     def lengths(self) -> Ints:
+        """(rows,): how many values each row has."""
         return np.diff(self.offsets)
 
     def take(self, rows: NDArray[np.integer]) -> tuple[NDArray[np.int32], Ints]:
@@ -44,6 +47,7 @@ class Ragged:
 
     @staticmethod
     def of(rows: Sequence[Sequence[int]]) -> Ragged:
+        """From lists in Python. For a column with millions of rows there is `column_lists`."""
         sizes = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
         flat = np.fromiter((value for row in rows for value in row), dtype=np.int32, count=int(sizes.sum()))
         return Ragged(offsets_of(sizes), flat)

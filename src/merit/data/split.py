@@ -15,6 +15,8 @@ SALT = "merit.user"  # fixed: shards must agree between runs, configurations and
 
 
 class SplitConfig(Frozen):
+    """Shares of the users that are held out; all others are trained on."""
+
     validation: float = Field(0.1, ge=0, lt=1)
     test: float = Field(0.2, ge=0, lt=1)
     """Larger than usual: intervals over test users are the product here, and public shops are small."""

@@ -16,6 +16,8 @@ _BEFORE, _AFTER = UNKNOWN_EVENT.split("{}")
 
 
 class UnknownEvents(Frozen):
+    """What is told of such words, by `merit data check` and by the error that ends a run."""
+
     words: dict[str, int] = {}
     """With the rows that have them, the most frequent first; at most SHOWN."""
     more: int = 0
@@ -34,6 +36,7 @@ def count(judged: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def told(counted: pl.DataFrame) -> UnknownEvents:
+    """From the table that `count` describes; among equally frequent words, by the alphabet."""
     first = counted.sort("rows", "word", descending=[True, False]).head(SHOWN)
     return UnknownEvents(words=dict(first.rows()), more=len(counted) - len(first))
 

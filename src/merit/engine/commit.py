@@ -20,6 +20,7 @@ def commit(address: str, data: bytes) -> None:
 
 
 def record_of(data: bytes) -> FileRecord:
+    """Length and SHA-256 of a part, by which a later look tells that it is whole."""
     return FileRecord(sha256=sha256(data).hexdigest(), bytes=len(data))
 
 

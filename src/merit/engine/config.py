@@ -16,6 +16,8 @@ Device = Literal["cpu", "cuda"]
 
 
 class EngineConfig(Frozen):
+    """The section [engine] of a run; commands about all users have the same settings as options."""
+
     runner: Runner = "here"
     """here: in this process. local: in several processes of this machine. ray: on a cluster."""
     workers: int | None = Field(None, ge=1)

@@ -21,6 +21,8 @@ from merit.errors import DataError, EngineError, MeritError
 
 @dataclass(frozen=True)
 class Job:
+    """All that a worker is told before its first shard."""
+
     name: str
     """What it is called in messages."""
     set_up: Callable[[Any], Any]
@@ -45,10 +47,14 @@ class Task(NamedTuple):
 
 
 class Ready(NamedTuple):
+    """The worker is set up and waits for its first shard."""
+
     worker: int
 
 
 class Done(NamedTuple):
+    """The shard is committed; the worker may have the next one."""
+
     worker: int
 
 

@@ -23,6 +23,8 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class Local:
+    """A pool of spawned processes, each at the other end of a pipe."""
+
     def __init__(self, job: Job, config: EngineConfig) -> None:
         self._gpus = gpus() if job.device == "cuda" else []
         room = config.of_workers(cores())
@@ -34,6 +36,7 @@ class Local:
         self._sees: dict[int, str] = {}
 
     def start(self) -> int:
+        """A process that sees, of several GPUs, the one with the fewest workers."""
         number, self._begun = self._begun, self._begun + 1
         ours, theirs = FRESH.Pipe()
         if self._gpus:
@@ -46,17 +49,21 @@ class Local:
         return number
 
     def give(self, worker: int, task: Task) -> None:
+        """Sent down the pipe; of a worker that is gone, the next `wait` tells."""
         with suppress(BrokenPipeError, ConnectionResetError):  # the next look finds that it is gone
             self._wires[worker].send(task)
 
     def end(self, worker: int) -> None:
+        """Killed at once; its closed pipe is then heard as `Lost`."""
         self._processes[worker].kill()
 
     def wait(self, seconds: float) -> list[Event]:
+        """One event of each worker that has something to tell, or whose pipe was closed."""
         numbers = {id(wire): number for number, wire in self._wires.items()}
         return [self._heard(numbers[id(wire)]) for wire in wait(list(self._wires.values()), seconds)]
 
     def close(self) -> None:
+        """Who has nothing to do goes alone; all others are killed after two seconds."""
         for wire in self._wires.values():
             wire.close()  # who has nothing to do, goes
         stop = time.monotonic() + GRACE

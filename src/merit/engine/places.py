@@ -116,6 +116,7 @@ def sweep(address: str) -> None:
 
 
 def within(address: str, name: str) -> str:
+    """The address of a file in a folder, on disk or in a store; a slash at its end does not matter."""
     return f"{address.rstrip('/')}/{name}"
 
 

@@ -22,6 +22,8 @@ PATIENCE = 300.0  # seconds that nobody may be at work: a cluster that scales by
 
 
 class Cluster:
+    """A pool of actors on any nodes; where no cluster answers, an error says how to start one."""
+
     def __init__(self, job: Job, config: EngineConfig) -> None:
         self._ray, self._ours = _join(config.address)
         threads, there = config.of_threads(), self._ray.cluster_resources()
@@ -37,18 +39,22 @@ class Cluster:
         self._heard = time.monotonic()
 
     def start(self) -> int:
+        """The number is known at once, the actor begins when the cluster has room for it."""
         number, self._begun = self._begun, self._begun + 1
         self._actors[number] = self._actor.remote(number, __version__, str(Path.cwd()))
         self._awaited[self._actors[number].arrive.remote()] = number
         return number
 
     def give(self, worker: int, task: Task) -> None:
+        """The rows travel to the actor's node; what came of them is heard in `wait`."""
         self._awaited[self._actors[worker].do.remote(task)] = worker
 
     def end(self, worker: int) -> None:
+        """Killed at once; Ray's error about it is then heard as `Lost`."""
         self._ray.kill(self._actors[worker])
 
     def wait(self, seconds: float) -> list[Event]:
+        """What happened; an error once the cluster has had no room for any worker for five minutes."""
         if not self._awaited:
             time.sleep(seconds)
             return []
@@ -63,6 +69,7 @@ class Cluster:
         return [event for each in done if (event := self._event(each))]
 
     def close(self) -> None:
+        """End all actors, and leave the cluster if it was joined for this job."""
         for actor in self._actors.values():
             self._ray.kill(actor)
         if self._ours:

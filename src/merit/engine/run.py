@@ -39,6 +39,8 @@ HERE = EngineConfig()
 
 
 class Workplace(NamedTuple):
+    """Where one job puts its parts, held against all others while it works."""
+
     folder: str
     """Of the parts."""
     out: str

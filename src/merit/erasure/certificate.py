@@ -7,6 +7,8 @@ from merit.config import Frozen
 
 
 class FileChange(Frozen):
+    """A file that was written again; `rows` are those of all files that were written together with it."""
+
     name: str
     rows: int
     before: str
@@ -55,12 +57,16 @@ class Trained(Frozen):
 
 
 class Finding(Frozen):
+    """How often something of the users is in a file; `how` tells an id from a hash, and never whose."""
+
     file: str
     how: str
     times: int
 
 
 class Search(Frozen):
+    """What looking through every file after the purge found, and how much was looked through."""
+
     files: int
     bytes: int
     held: tuple[Finding, ...] = ()
@@ -70,6 +76,8 @@ class Search(Frozen):
 
 
 class Certificate(Frozen):
+    """Counts, hashes and places of one erasure; the ids of the users are not in it."""
+
     number: str
     """Drawn by lot."""
     began: str
@@ -88,6 +96,7 @@ class Certificate(Frozen):
 
     @property
     def clean(self) -> bool:
+        """Whether nothing is held any more; bytes that are only like an id do not count."""
         return not self.search.held
 
 

@@ -44,6 +44,7 @@ class Purged:
         self._seen: Seen | None = None  # looked at when it is asked first: it may change while the artifact is opened
 
     def since(self) -> bool:
+        """Costs one look at the manifest's time, unless it changed; False while the manifest cannot be read."""
         if (seen := look(self._file)) == self._seen:
             return False
         try:
@@ -78,6 +79,7 @@ def unhide(folders: Iterable[Path]) -> None:
 
 
 def read(file: Path) -> frozenset[str]:
+    """The users of a list; nobody where there is no list."""
     try:
         return frozenset(json.loads(file.read_text(encoding="utf-8"))["users"])
     except FileNotFoundError:

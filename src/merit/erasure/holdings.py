@@ -60,6 +60,7 @@ class Held:
 
     @property
     def rows(self) -> int:
+        """Of these users in all files; rows that the files of one holding share are counted once."""
         return sum(each.rows for each in self.files)
 
 

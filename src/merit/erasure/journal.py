@@ -45,14 +45,17 @@ def read(home: Path) -> Journal | None:
 
 
 def write(home: Path, journal: Journal) -> None:
+    """In one step: a killed process leaves the journal before or the one after, never half of one."""
     files.write(home / FILE, journal.model_dump_json())
 
 
 def remove(home: Path) -> None:
+    """At the very end, when nobody has to go on; one that is gone already is no error."""
     (home / FILE).unlink(missing_ok=True)
 
 
 def with_record(journal: Journal, record: Record) -> Journal:
+    """A new journal with this record, in place of an earlier one about the same artifact."""
     others = tuple(each for each in journal.records if each.path != record.path)
     return journal.model_copy(update={"records": (*others, record)})
 

@@ -15,10 +15,12 @@ from merit.errors import DamagedArtifact
 
 
 def draft_of(place: Path, number: str) -> Path:
+    """Beside the artifact, under a hidden name by which `journal.mend` knows it after a kill."""
     return place.with_name(f".{place.name}.erased-{number}")
 
 
 def changes(held: Held) -> list[Holding]:
+    """What must be written again: files with rows of these users, and those written whoever is erased."""
     return [each for each in held.files if each.rows or each.always]
 
 

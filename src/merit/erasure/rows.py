@@ -55,10 +55,12 @@ def csv_records(file: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def drop_from_csv(file: Path, out: Path, column: str, values: frozenset[str]) -> None:
+    """Without the records that have one of the values in the column; the header stays."""
     _write(out, (record for record, value in _csv_values(file, column) if value not in values))
 
 
 def drop_from_json_lines(file: Path, out: Path, column: str, values: frozenset[str]) -> None:
+    """Without the lines that have one of the values under the key `column`; numbers are compared as text."""
     _write(out, (line for line, value in _line_values(file, column) if value not in values))
 
 
@@ -68,6 +70,7 @@ def found_in_csv(file: Path, column: str, values: frozenset[str]) -> list[str]:
 
 
 def found_in_json_lines(file: Path, column: str, values: frozenset[str]) -> list[str]:
+    """Those of the values that are there, as text, once for each line that has one."""
     return [value for _, value in _line_values(file, column) if value in values]
 
 

@@ -34,6 +34,8 @@ ID, HASH = "an id", "a hash of an id"
 
 
 class Patterns(NamedTuple):
+    """Everything that is looked for, in bytes and in numbers, for all users together."""
+
     words: tuple[bytes, ...]
     """Ids as they are written: plain, and as JSON and HTML escape them."""
     telling: frozenset[bytes]
@@ -44,6 +46,7 @@ class Patterns(NamedTuple):
 
     @property
     def longest(self) -> int:
+        """In bytes: by so much and one more the blocks of a file overlap."""
         return max(map(len, (*self.words, *self.hashes)))
 
 

@@ -18,6 +18,7 @@ COUNTS, QUARANTINE = "item_counts.parquet", "quarantine.parquet"
 
 
 def files_of(number: int) -> tuple[str, ...]:
+    """The users, events and examples of a shard, in this order."""
     return tuple(f"{name}-{number:05}.parquet" for name in NAMES)
 
 

@@ -17,6 +17,7 @@ LEFT = re.compile(r"\..+\.(parts-\w+|checkpoints)")  # of stages that go on wher
 
 
 def require(roots: Sequence[Path]) -> None:
+    """A MissingArtifact for the first of these that is no folder."""
     for root in roots:
         if not root.is_dir():
             raise MissingArtifact(f"There is no folder {root}. Name the folders of runs and services with --folder.")

@@ -28,6 +28,8 @@ CURVE = tuple(round(0.5 + 0.05 * step, 2) for step in range(11))
 
 
 class EvaluationConfig(Frozen):
+    """What figures are computed for; budgets are in labels per example."""
+
     thresholds: tuple[Annotated[float, Field(ge=FLOOR, le=1)], ...] = Field((0.7, 0.8, 0.9), min_length=1)
     """The paper's; the first is the headline."""
     budgets: tuple[int, ...] = (5, 10, 20)
@@ -72,6 +74,7 @@ def measure(predictions: Predictions, truth: Truth, config: EvaluationConfig | N
 
 
 def named(threshold: Threshold) -> str:
+    """As keys have it: 0.7 is "0.7", without further digits, and "exact" stays."""
     return threshold if threshold == "exact" else f"{threshold:g}"
 
 

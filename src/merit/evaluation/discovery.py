@@ -20,6 +20,7 @@ BUDGETS = (5, 10, 20)
 
 
 def found_new(budget: int) -> Key:
+    """The key that `measure` puts this recall under, and tables look for."""
     return Key("recall", "exact", budget, "discovery")
 
 

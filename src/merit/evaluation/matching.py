@@ -46,6 +46,8 @@ class Edges:
 
 @dataclass(frozen=True)
 class Hits:
+    """What is right and what is found, at one threshold, budget and rule."""
+
     predictions: Flags  # beside the flat predictions
     golds: Flags  # beside the flat golds
 
@@ -102,7 +104,15 @@ def _labels(lists: Ragged, places: Ints) -> NDArray[np.int32]:
 
 
 def match(edges: Edges, threshold: Threshold, rule: Rule = "one_to_one", budget: int | None = None) -> Hits:
-    """Right predictions and found golds, counting only the first `budget` predictions of each example."""
+    """Right predictions and found golds, counting only the first `budget` predictions of each example.
+
+    Labels 0 and 1 mean nearly the same; both were said, and 0 and 2 were right:
+
+    >>> vectors = np.array([[1, 0, 0], [0.8, 0.6, 0], [0, 0, 1]], np.float32)
+    >>> edges = edges_of(Ragged.of([[0, 1]]), Ragged.of([[0, 2]]), vectors)
+    >>> match(edges, 0.7).predictions.tolist(), match(edges, 0.7, "any").predictions.tolist()
+    ([True, False], [True, True])
+    """
     kept = edges.same if threshold == "exact" else edges.similarity >= np.float32(threshold)
     if budget is not None:
         kept = kept & (edges.rank < budget)

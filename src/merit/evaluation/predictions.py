@@ -75,10 +75,12 @@ class Truth:
 
     @property
     def users(self) -> int:
+        """How many: one more than the highest number, and none without examples."""
         return int(self.user.max()) + 1 if len(self.user) else 0
 
     @property
     def labels(self) -> int:
+        """How many there are in the space, whether or not one is ever gold."""
         return len(self.vectors)
 
     @cached_property

@@ -69,6 +69,7 @@ def recall_at_share(places: Ints, positives: Positives, share: float, users: int
 
 
 def budget(share: float, users: int) -> int:
+    """Users in that share of all: a whole number, rounded down, and at least one."""
     return max(1, math.floor(share * users + 1e-9))  # 0.05 · 20 is 1, whatever the last bit says
 
 

@@ -26,6 +26,7 @@ class Bins:
 
     @staticmethod
     def empty(groups: int) -> Bins:
+        """All sums zero, to be added to; `groups` is how many there will be."""
         return Bins(*(np.zeros((groups, len(EDGES) - 1)) for _ in range(4)))
 
     def add(self, probability: Reals, truth: NDArray[np.bool_], group: NDArray[np.integer]) -> None:
@@ -56,6 +57,8 @@ class Bins:
 
 @dataclass(frozen=True)
 class Reliability:
+    """How well a table's probabilities keep their word; all figures are zero where it has no pairs."""
+
     ece: float
     """Expected calibration error: the mean distance of promise and truth over bins, by pairs."""
     ece_likely: float
@@ -83,6 +86,7 @@ def summary(table: pl.DataFrame) -> Reliability:
 
 
 def by_bin(table: pl.DataFrame) -> pl.DataFrame:
+    """The sums of all verticals together, a row for each bin that has pairs, the least likely first."""
     sums = pl.col("pairs", "promised", "true", "squares").sum()
     return table.group_by("low", "high").agg(sums).sort("low")
 

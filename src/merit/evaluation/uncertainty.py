@@ -50,6 +50,7 @@ class Metric:
 
     @property
     def value(self) -> float:
+        """Over all users, each of them once; not a number where `form` has nothing to divide by."""
         return float(self.form(self.columns.sum(axis=0)))
 
     @property
@@ -69,6 +70,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class Estimate:
+    """A figure with its interval, as tables show it; `low` and `high` are not numbers where no draw is."""
+
     value: float
     low: float
     high: float

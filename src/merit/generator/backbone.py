@@ -26,6 +26,8 @@ TINY = "tiny"
 
 
 class BackboneConfig(Frozen):
+    """Which language model is trained, how much of it, and for `tiny` its shape."""
+
     name: str = TINY
     """`tiny`; `smollm2` once it is installed (`merit weights install smollm2`); or the folder of a causal LM in the
     Hugging Face format. All but tiny come with a shape and a tokenizer of their own."""

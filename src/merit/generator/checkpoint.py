@@ -52,6 +52,7 @@ def write_tensors(file: Path, tensors: dict[str, Tensor], header: dict[str, Any]
 
 
 def read_header(file: Path) -> dict[str, Any]:
+    """What was written beside the tensors, none of which is read; a file without it is refused as damaged."""
     try:
         with safe_open(file, framework="pt") as opened:
             header: dict[str, Any] = json.loads((opened.metadata() or {})["merit"])

@@ -30,6 +30,8 @@ END, SEP, EDGES = 0, 1, 2  # columns
 
 @dataclass(frozen=True)
 class Constraint:
+    """What all lanes share, on the model's device. It stays as it is while they walk."""
+
     table: Tensor  # (nodes, 3)  the first edge of a node, the number of its edges, and its label, -1 = none
     tokens: Tensor  # (edges,)
     below: Tensor  # (nodes,)  labels that end at the node or under it
@@ -61,6 +63,7 @@ class Walk:
     done: Tensor  # (L,)
 
     def take(self, lanes: Tensor) -> Walk:
+        """A copy of these lanes, by number or by a mask; a lane may be taken more than once."""
         return Walk(**{field.name: getattr(self, field.name)[lanes] for field in fields(self)})
 
 
@@ -120,6 +123,7 @@ def _below(trie: Trie) -> tuple[Ints, int]:
 
 
 def begin(constraint: Constraint, lanes: int, states: int) -> Walk:
+    """Lanes at the root that have written nothing. `states` is how many labels of each keep theirs."""
     weight, most, depth = constraint.head.weight, constraint.most, constraint.depth
     whole = partial(torch.full, device=weight.device)
     return Walk(
@@ -167,6 +171,7 @@ def inner_choices(constraint: Constraint, walk: Walk, lanes: Tensor, states: Ten
 
 
 def root_logits(constraint: Constraint, states: Tensor) -> Tensor:
+    """(n, 2 + first tokens), in float32: of all columns, also those that a lane may not take."""
     return linear(states, *constraint.root).float()
 
 

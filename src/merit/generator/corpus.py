@@ -49,6 +49,8 @@ class TextConfig(Frozen):
 
 @dataclass(frozen=True)
 class Shop:
+    """Labels and items in tokens, as `encode_shop` makes them."""
+
     vocabulary: Vocabulary
     paths: Paths
     texts: Texts

@@ -47,6 +47,8 @@ DROP = 0.25  # finished rows leave the batch when they are such a share: often e
 
 
 class DecodeConfig(Frozen):
+    """How labels are chosen, how many, and of how many prompts at a time."""
+
     mode: Literal["greedy", "sample", "beam"] = "greedy"
     temperature: float = Field(1.0, gt=0)
     """Of `sample`."""
@@ -65,10 +67,12 @@ class DecodeConfig(Frozen):
 
     @property
     def lanes(self) -> int:
+        """Continuations of each prompt, decoded side by side."""
         return {"greedy": 1, "sample": self.samples, "beam": self.beams}[self.mode]
 
     @property
     def least(self) -> int:
+        """Labels before END may come; with a fixed budget one more than there can be."""
         return self.max_labels + 1 if self.fixed_budget else self.min_labels
 
 

@@ -27,10 +27,13 @@ BENT_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 
 
 class Head(NamedTuple):
+    """The last layer of a language model, from states to logits."""
+
     weight: Tensor  # (vocabulary, width)
     bias: Tensor | None
 
     def rows(self, tokens: Tensor | slice) -> Head:
+        """The head of these tokens alone: one product with it gives their logits and no others."""
         return Head(self.weight[tokens], None if self.bias is None else self.bias[tokens])
 
 

@@ -38,6 +38,8 @@ PARTS = ("loss", "classification", "completion", "history", "padding")  # of a s
 
 
 class TrainConfig(BatchConfig):
+    """How a training goes. A checkpoint made with other settings is not continued."""
+
     learning_rate: float = Field(2e-3, gt=0)
     warmup: float = Field(0.05, ge=0, le=1)
     final_rate: float = Field(0.05, ge=0, le=1)
@@ -54,7 +56,9 @@ class TrainConfig(BatchConfig):
 class Log(Protocol):
     """Where figures go: TensorBoard's SummaryWriter fits."""
 
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any: ...
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any:
+        """One figure of one step, under a name such as `train/loss`."""
+        ...
 
 
 @dataclass
@@ -144,6 +148,7 @@ class Reader(torch.nn.Module):
         self._no_split_modules = getattr(model, "_no_split_modules", None)  # the layers, for FSDP
 
     def forward(self, batch: Batch, beta: float) -> tuple[Tensor, Tensor]:
+        """As `loss_of`, through whatever wraps the model for several processes."""
         return loss_of(self.model, batch, beta)
 
 

@@ -37,6 +37,7 @@ class Vocabulary:
         return [found.ids for found in self.tokenizer.encode_batch(list(texts), add_special_tokens=False)]
 
     def special_ids(self) -> set[int]:
+        """All that are ours. No label may contain one, and training changes their rows in any case."""
         return {self.pad, self.sep, self.end} | self.controls.ids()
 
 
@@ -87,6 +88,7 @@ def pretrained(folder: Path) -> Vocabulary:
 
 
 def load(file: Path) -> Vocabulary:
+    """The vocabulary in a tokenizer.json, such as a generator's own; a file that is none is refused."""
     return of(_read(file))
 
 

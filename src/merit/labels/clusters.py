@@ -31,6 +31,8 @@ SAMPLE = 4_096  # points that decide the direction of a large node's split; all 
 
 @dataclass(frozen=True)
 class Quality:
+    """How tight clusters are, against chance, and how even."""
+
     clusters: int
     largest: int
     largest_ratio: float  # largest / mean size

@@ -68,9 +68,11 @@ class SentenceEncoder:
 
     @cached_property
     def dimension(self) -> int:
+        """Numbers of a vector. To ask for it loads the model."""
         return int(self._model.get_embedding_dimension())
 
     def encode(self, texts: Sequence[str]) -> Floats:
+        """(texts, dimension), rows of length one. Batches are of like length, whatever the order of the texts."""
         keys = self.same(texts)
         text_of = dict(zip(keys, texts, strict=True))  # texts the model cannot tell apart are encoded once
         by_length = sorted(text_of, key=lambda key: (key.count(" "), key))
@@ -126,12 +128,15 @@ class HashedNgrams:
 
     @property
     def fingerprint(self) -> str:
+        """The version of the hashing, and the dimension: there are no weights that could differ."""
         return f"hashed:1:{self.dimension}"
 
     def same(self, texts: Sequence[str]) -> list[str]:
+        """In small letters, with single spaces: nothing else of a text is hashed."""
         return [" ".join(text.casefold().split()) for text in texts]
 
     def encode(self, texts: Sequence[str]) -> Floats:
+        """(texts, dimension), rows of length one, that of an empty text too."""
         keys = self.same(texts)
         parts = [self._encode(keys[at : at + self.rows]) for at in range(0, len(keys), self.rows)]
         return np.concatenate(parts) if parts else np.empty((0, self.dimension), np.float32)
@@ -200,16 +205,20 @@ class Cached:
 
     @property
     def fingerprint(self) -> str:
+        """The encoder's own: a remembered vector is the one it would give."""
         return self.encoder.fingerprint
 
     @property
     def dimension(self) -> int:
+        """The encoder's own, which may have to load its model to tell."""
         return self.encoder.dimension
 
     def same(self, texts: Sequence[str]) -> list[str]:
+        """The encoder's own; only vectors are remembered."""
         return self.encoder.same(texts)
 
     def encode(self, texts: Sequence[str]) -> Floats:
+        """(texts, dimension). The encoder is given only texts that no segment holds, each once."""
         row = {text: at for at, text in enumerate(dict.fromkeys(texts))}
         distinct = list(row)
         keys = _keys(distinct, self.fingerprint)

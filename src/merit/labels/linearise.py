@@ -31,7 +31,9 @@ BATCH = 20_000  # texts handed to the tokenizer at once: bounds its Python lists
 class Tokenize(Protocol):
     """A batch of texts → the token ids of each, without special tokens."""
 
-    def __call__(self, texts: Sequence[str], /) -> Sequence[Sequence[int]]: ...
+    def __call__(self, texts: Sequence[str], /) -> Sequence[Sequence[int]]:
+        """In the order of the texts; an empty text gives no tokens."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Paths:
         return tuple(self.tokens[self.offsets[label] : self.offsets[label + 1]].tolist())
 
     def trie(self) -> trie.Trie:
+        """Of all labels that own a path, blocked ones too: `restrict` it before anything is decoded."""
         kept = self.kept
         rows = Ragged(self.offsets, self.tokens).gather(kept)
         return trie.build(rows.offsets, rows.values, kept)

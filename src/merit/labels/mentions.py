@@ -40,6 +40,7 @@ class Mentions:
 
     @staticmethod
     def of(titles: pl.Series) -> Mentions:
+        """The place of a title is the number of its item."""
         found = words_of(titles).unique().sort("word", "row")
         words = found.group_by("word", maintain_order=True).len()
         places = found["row"].to_numpy().astype(np.int32)
@@ -50,6 +51,7 @@ class Mentions:
         )
 
     def of_text(self, text: str) -> Mentioned:
+        """The products that name a phrase. Words that no title has are the rarest, and weigh against all of them."""
         words = list(dict.fromkeys(words_of(pl.Series([text]))["word"]))
         having: list[NDArray[Any]] = [
             self.items[self.words[word]] if word in self.words else np.zeros(0, np.int32) for word in words

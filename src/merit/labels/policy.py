@@ -48,6 +48,8 @@ class Override(Frozen):
 
 
 class Policy(Frozen):
+    """What a policy file says, as sensitive.toml does."""
+
     category: dict[str, Category]
     allow: list[str] = []
     """Harmless phrases for all categories at once: the ordinary shelves of a shop."""
@@ -113,6 +115,7 @@ def by_words(texts: Sequence[str], policy: Policy) -> list[Verdict | None]:
 
 
 def words_of(text: str) -> tuple[str, ...]:
+    """In order, small and in the singular; what is neither letter nor digit only divides them."""
     return tuple(_singular(word) for word in _WORD.findall(normalise(text)))
 
 
@@ -161,6 +164,7 @@ class Anchors:
 
 
 def anchor(policy: Policy, encoder: LabelEncoder) -> Anchors:
+    """Encode the phrases of a policy, once for any number of calls of `judge`."""
     seeds = [(name, phrase) for name, each in policy.category.items() for phrase in each.phrases]
     limits = np.array([policy.category[name].threshold for name, _ in seeds], dtype=np.float32)
     harmless = [*policy.allow, *(phrase for each in policy.category.values() for phrase in each.allow)]

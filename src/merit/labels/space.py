@@ -72,9 +72,11 @@ class LabelSpace:
 
     @property
     def texts(self) -> list[str]:
+        """By id, as people see them; those of retired and blocked labels too."""
         return self.table["text"].to_list()
 
     def live_mask(self) -> NDArray[np.bool_]:
+        """By id: whether the label may be used, being neither retired nor blocked."""
         return (self.table["status"] == "live").to_numpy()
 
     def find(self, texts: Sequence[str]) -> Ints:
@@ -223,6 +225,7 @@ def item_labels(
 
 
 def save(space: LabelSpace, folder: Path) -> None:
+    """Write three files into a folder that exists, such as an artifact's draft."""
     space.table.write_parquet(folder / TABLE)
     space.aliases.write_parquet(folder / ALIASES)
     log = {"version": space.version, "changes": [change.model_dump() for change in space.changes]}
@@ -230,6 +233,7 @@ def save(space: LabelSpace, folder: Path) -> None:
 
 
 def load(folder: Path) -> LabelSpace:
+    """What `save` wrote. Files that are missing, or not what it writes, are refused as damaged."""
     try:
         log = json.loads((folder / CHANGES).read_text(encoding="utf-8"))
         changes = tuple(Change.model_validate(change) for change in log["changes"])

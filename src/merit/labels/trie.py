@@ -23,12 +23,15 @@ Whole = NDArray[Any]  # integers of any width
 
 @dataclass(frozen=True)
 class Trie:
+    """All that may be decoded: a label is a path from the root to the node it ends at."""
+
     offsets: Ids  # (nodes + 1,)  the edges of node v are offsets[v] : offsets[v + 1]
     tokens: Ids  # (nodes - 1,)  ascending within a node
     label: Ids  # (nodes,)      the label that ends here, -1 = none
 
     @property
     def nodes(self) -> int:
+        """The root too, so that there is one edge fewer."""
         return len(self.label)
 
     @property

@@ -45,6 +45,8 @@ OBJECTIVES = {
 
 
 class CollateConfig(Frozen):
+    """How long a target may be, and what is learnt beside the gold labels."""
+
     max_target: int = Field(96, ge=4)
     """Tokens. Whole mined labels are left out first, then whole gold ones; END is then never right."""
     mined_per_example: int = Field(8, ge=0)

@@ -32,6 +32,8 @@ class Expected(Frozen):
 
 
 class PlanConfig(Frozen):
+    """The section [plan]: what is planned for, and the shares of a device's figures that are reached."""
+
     device: str = HERE
     """`here` measures this machine; any other name is looked up among the devices we know (docs/planning.md). How many
     of them, and whether they share a model out, say `devices.processes` and `devices.sharded`."""

@@ -63,4 +63,5 @@ def decoding_memory(shape: Shape, precision: Precision, work: Decoding) -> float
 
 
 def checkpoint_bytes(shape: Shape) -> float:
+    """Of the trained weights and their moments in fp32; frozen weights are not counted."""
     return (1 + MOMENTS) * SINGLE * shape.trained

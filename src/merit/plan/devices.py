@@ -10,12 +10,15 @@ from merit.plan.config import Precision
 
 
 class Device(NamedTuple):
+    """One accelerator, at its peak: what is reached of it is for the plan to assume."""
+
     half: float  # FLOP/s in fp16 and bf16, with fp32 sums
     single: float  # FLOP/s in fp32
     memory: float  # bytes
     bandwidth: float  # bytes/s
 
     def peak(self, precision: Precision) -> float:
+        """FLOP/s; fp16 and bf16 are equally fast."""
         return self.single if precision == "fp32" else self.half
 
 

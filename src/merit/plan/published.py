@@ -38,9 +38,11 @@ class Published:
     """Examples of a micro-batch, over all devices."""
 
     def seconds(self, work: Work) -> float:
+        """For all of the work, by the rule that SECONDS has for its kind."""
         return SECONDS[type(work)](self, work)
 
     def memory(self, work: Work) -> float:
+        """Bytes at the peak, on each device; 0 for kinds of work that MEMORY does not know."""
         return MEMORY[type(work)](self, work) if type(work) in MEMORY else 0.0
 
     @property
@@ -49,9 +51,11 @@ class Published:
         return self.device.peak(self.plan.precision) * self.plan.training_share
 
     def training(self, work: Training) -> float:
+        """Seconds of all steps, if devices share the operations without loss."""
         return costs.training(self.shape, work) / (self.devices.processes * self.computes)
 
     def training_memory(self, work: Training) -> float:
+        """Bytes on one device, which reads its part of a micro-batch."""
         rows = costs.rows_of_device(self.batch, self.devices.processes)
         return sum(costs.training_memory(self.shape, self.plan.precision, self.devices, rows, work.tokens).values())
 

@@ -10,6 +10,8 @@ from merit.config import Frozen
 
 
 class Row(Frozen):
+    """What one stage is planned to take."""
+
     stage: str
     tokens: float
     """Positions a language model reads or writes."""
@@ -31,6 +33,8 @@ class Measured(Frozen):
 
 
 class Plan(Frozen):
+    """Stages in the order of the run; with --json, `merit plan` prints these fields."""
+
     rows: tuple[Row, ...]
     facts: dict[str, str]
     """What is planned for, in words: the model, its memory, the sizes of the data."""
@@ -51,6 +55,7 @@ class Plan(Frozen):
 
 
 def show(plan: Plan, title: str) -> None:
+    """Print facts, stages with their total, and below them what is assumed."""
     console.show_table(title, ["what", ""], plan.facts.items())
     columns = ["stage", "tokens", "time", "peak memory", "disk", "by"]
     console.show_table("", columns, [_cells(row) for row in (*plan.rows, plan.total)])
@@ -71,6 +76,7 @@ def compare(plan: Plan, measured: Mapping[str, Measured]) -> list[dict[str, Any]
 
 
 def show_comparison(compared: Sequence[Mapping[str, Any]]) -> None:
+    """Print the rows of `compare`; a ratio above 1 means that more was planned than was taken."""
     columns = ["stage", "planned", "measured", "ratio", "ratio of memory", "of disk"]
     rows = [
         [row["stage"], *(duration(row["seconds"][name]) for name in ("planned", "measured"))]
@@ -94,6 +100,7 @@ def _cells(row: Row) -> list[str]:
 
 
 def duration(seconds: float) -> str:
+    """Seconds up to two minutes, minutes up to two hours, then hours."""
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -20,6 +20,7 @@ class Training:
 
     @property
     def total(self) -> float:
+        """Positions read in all steps."""
         return self.steps * self.rows * self.tokens
 
 
@@ -40,6 +41,7 @@ class Decoding:
 
     @property
     def total(self) -> float:
+        """Positions read and written for all prompts."""
         return self.prompts * (self.tokens + self.written)
 
 
@@ -94,7 +96,9 @@ Work = Training | Decoding | Loading | Fitting | Scoring | Encoding | Passing | 
 class Pace(Protocol):
     """How long work takes: measured on this machine, or from a device's figures."""
 
-    def seconds(self, work: Work) -> float: ...
+    def seconds(self, work: Work) -> float:
+        """For all of the work, with every device that takes part in it."""
+        ...
 
     def memory(self, work: Work) -> float:
         """Bytes at the peak, on each device."""
@@ -102,4 +106,5 @@ class Pace(Protocol):
 
 
 def tokens_of(work: Work) -> float:
+    """Positions that a language model reads or writes; 0 for work without one."""
     return work.total if isinstance(work, Training | Decoding) else 0.0

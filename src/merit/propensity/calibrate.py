@@ -29,9 +29,11 @@ class Tally:
 
     @staticmethod
     def empty() -> Tally:
+        """To be filled by `add`, with a place for every bin."""
         return Tally(np.zeros(len(CENTRES)), np.zeros(len(CENTRES)))
 
     def add(self, scores: Floats, truth: NDArray[np.bool_]) -> None:
+        """Count pairs by their scores in log-odds, those beyond ±20 in the last bins; what is no number is refused."""
         if not np.isfinite(scores).all():
             raise DataError("Some scores are not numbers; the propensity model cannot be calibrated. Train it again.")
         bins = np.clip(np.searchsorted(EDGES, scores, side="right") - 1, 0, len(CENTRES) - 1)
@@ -47,6 +49,7 @@ class Calibration:
     log_odds: tuple[float, ...]
 
     def probability(self, scores: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Of scores in any shape. Beyond its ends the curve goes on as steeply as the scores do."""
         raw = np.asarray(scores, dtype=np.float64)
         inside = np.interp(raw, self.scores, self.log_odds)
         beyond = np.minimum(raw - self.scores[0], 0) + np.maximum(raw - self.scores[-1], 0)

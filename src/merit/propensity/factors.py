@@ -31,6 +31,8 @@ STEPS = 50
 
 
 class FactorsConfig(Frozen):
+    """How the product is trained, before all else of the model."""
+
     epochs: int = Field(4, ge=1)
     batch_size: int = Field(256, ge=1)
     """At most: an epoch has 50 steps where there are users for it."""

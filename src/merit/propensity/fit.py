@@ -24,6 +24,8 @@ FASTER = 20
 
 
 class FitConfig(Frozen):
+    """How the rest of the model is trained, once the product stands."""
+
     epochs: int = Field(1, ge=1)
     batch_size: int = Field(64, ge=1)
     learning_rate: float = Field(1e-3, gt=0)

@@ -22,6 +22,8 @@ Reals = NDArray[np.float64]
 
 
 class LengthConfig(Frozen):
+    """What counts for more where a list ends: that it is right, or that nothing is missing."""
+
     recall_weight: float = Field(1.0, gt=0)
     """β of the F-score: 1 weighs precision and recall alike, 2 makes longer lists."""
 

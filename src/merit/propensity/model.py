@@ -23,6 +23,8 @@ from merit.config import Frozen
 
 
 class PropensityConfig(Frozen):
+    """Sizes that are chosen. Those that come with the data are given to `Propensity` beside them."""
+
     labels: int = Field(5, ge=1)
     """k_g: states of so many generated labels make the user (the paper: 5)."""
     width: int = Field(128, ge=8)

@@ -24,6 +24,8 @@ MISSING = -1
 
 
 class NegativesConfig(Frozen):
+    """How many negatives of each kind an example gets, drawn afresh for every batch."""
+
     mined: int = Field(8, ge=0)
     """Of an example's mined labels, drawn in proportion to how often each was said."""
     popular: int = Field(32, ge=0)

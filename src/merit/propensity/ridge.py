@@ -22,6 +22,8 @@ from merit.types import Floats
 
 
 class RidgeConfig(Frozen):
+    """How the regression is solved, and how much of it the product starts with."""
+
     weight: float = Field(5.0, ge=0)
     """Log-odds for a probability of one. 0 starts the product at random numbers."""
     strength: float = Field(100.0, gt=0)

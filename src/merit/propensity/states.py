@@ -23,6 +23,8 @@ from merit.types import Ints
 
 @dataclass(frozen=True)
 class States:
+    """States of users in half precision, a row for each."""
+
     values: NDArray[np.float16]  # (users, labels, width), memory-mapped when read from a file
     counts: NDArray[np.int32]  # (users,) labels that are there
 
@@ -55,6 +57,7 @@ class Known:
         return len(self.states)
 
     def first(self, k: int) -> Known:
+        """For a model of the first k labels. Histories stay whole."""
         return replace(self, states=self.states.first(k))
 
     def part(self, start: int, stop: int) -> Known:
@@ -98,6 +101,7 @@ class Known:
         return Had(found, (seen / total[:, None]).astype(np.float32))
 
     def take(self, rows: NDArray[np.int64]) -> Inputs:
+        """What the model computes with of these users, in this order; only their states are read from the file."""
         values, counts = self.states.take(rows)
         labels, sizes = self.history.take(rows)
         times, _ = Ragged(self.history.offsets, self.times).take(rows)
@@ -132,6 +136,7 @@ class Said(NamedTuple):
 
     @staticmethod
     def of(bag: Bag) -> Said:
+        """From counts: the tenth time says less than the first."""
         sizes = bag.things.lengths()
         weights = unit(np.log1p(bag.times.astype(np.float32)), np.repeat(np.arange(len(sizes)), sizes))
         return Said(bag.things.values.astype(np.int64), bag.things.offsets, weights)

@@ -28,9 +28,11 @@ class Lately:
     trends: NDArray[np.float16]  # (weeks, labels)
 
     def part(self, start: int, stop: int) -> Lately:
+        """Users from start to stop. The trends are those of all, and not copied."""
         return Lately(self.weeks[start:stop], self.trends)
 
     def gather(self, rows: NDArray[np.int64]) -> Lately:
+        """These users, in this order. The trends are those of all, and not copied."""
         return Lately(self.weeks[rows], self.trends)
 
     def of(self, labels: Ints) -> Floats:

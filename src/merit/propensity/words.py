@@ -25,9 +25,11 @@ class Bag:
     times: NDArray[np.int32]  # beside things.values
 
     def part(self, start: int, stop: int) -> Bag:
+        """Users from start to stop, without copying."""
         return Bag(self.things.part(start, stop), self.times)
 
     def gather(self, rows: NDArray[np.int64]) -> Bag:
+        """These users, in this order."""
         return Bag(self.things.gather(rows), Ragged(self.things.offsets, self.times).take(rows)[0])
 
 
@@ -40,6 +42,7 @@ class Words:
 
     @staticmethod
     def of(known: Sequence[str], titles: pl.Series) -> Words:
+        """A word's number is its place among the known ones; all other words of the titles are left out."""
         numbers = pl.DataFrame({"word": pl.Series(known, dtype=pl.String), "number": np.arange(len(known))})
         found = words_of(titles).unique().join(numbers, on="word").sort("row", "number")
         sizes = np.bincount(found["row"].to_numpy(), minlength=len(titles)).astype(np.int64)

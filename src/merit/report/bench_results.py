@@ -41,6 +41,8 @@ class Cost(Frozen):
 
 
 class Results(Frozen):
+    """One data set; fields are written in this order."""
+
     dataset: str
     commit: str
     config: str
@@ -99,6 +101,7 @@ def figure_rows(figures: pl.DataFrame) -> list[list[Any]]:
 
 
 def write(results: Results, file: Path) -> None:
+    """The folder is made where it is missing; older results are overwritten."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(dumped(results), encoding="utf-8")
 
@@ -116,6 +119,7 @@ def dumped(results: Results) -> str:
 
 
 def read(file: Path) -> Results:
+    """The results in a file; one that is missing or holds something else is an error that says what to do."""
     try:
         return Results.model_validate_json(file.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -43,6 +43,7 @@ class Part:
     """Column → the method that leads it."""
 
     def markdown(self) -> str:
+        """The title, the table with the leaders in bold, and the note below it."""
         return f"**{self.title}**\n\n{tables.markdown(self.frame, self.bold)}\n{self.note}\n"
 
 
@@ -178,6 +179,7 @@ NEEDED: dict[str, Sequence[str]] = {"objectives": OBJECTIVES, "variants": VARIED
 
 
 def table_named(name: str) -> str:
+    """The name itself, or an error that lists all tables."""
     if name not in TABLES:
         raise ConfigError(f"There is no table '{name}'. Tables: {', '.join(TABLES)}.")
     return name

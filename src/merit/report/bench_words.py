@@ -41,9 +41,11 @@ class Duel(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
+        """By the interval alone: a large lead whose interval includes zero is level."""
         return "ahead" if self.low > 0 else "behind" if self.high < 0 else "level"
 
     def points(self) -> str:
+        """The lead in points of a hundred with its interval, such as +1.2 [+0.4, +2.0]."""
         return _points(self.lead, self.low, self.high)
 
 

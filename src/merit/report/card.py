@@ -17,6 +17,8 @@ WEAK = 2.0  # a vertical whose calibration error is so many times the overall on
 
 @dataclass(frozen=True)
 class Facts:
+    """What the card says of data, label space and policy; `live` labels are those that may be named."""
+
     first: date
     last: date
     users: int

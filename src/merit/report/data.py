@@ -34,6 +34,7 @@ __all__ = ["DataFacts", "Prompt", "data_page", "gather", "merge", "summarise", "
 
 
 def data_page(facts: DataFacts, provenance: Provenance | None = None) -> Page:
+    """Six sections below the key figures; of fewer than 50 users, a page that shows no figure."""
     title, subtitle = "Data report", "What the model learns from: events, examples, labels, and how hard they are."
     if facts.users < SMALLEST_CELL:
         told = f"This data is about fewer than {SMALLEST_CELL} users. No figure is shown."

@@ -29,6 +29,8 @@ class Prompt:
 
 @dataclass(frozen=True)
 class DataFacts:
+    """All that the data report shows; the columns of each table stand beside it."""
+
     users: int
     items: int
     labels: int

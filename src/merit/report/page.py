@@ -62,6 +62,8 @@ class Chart:
 
 @dataclass(frozen=True)
 class Section:
+    """What stands under one heading, in the order of these fields."""
+
     title: str
     text: Sequence[str] = ()
     """Paragraphs."""
@@ -83,6 +85,8 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Page:
+    """What `render` prints; without provenance, the footer names no artifact."""
+
     title: str
     subtitle: str
     sections: Sequence[Section]

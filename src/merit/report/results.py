@@ -111,6 +111,7 @@ def _budget_section(figures: pl.DataFrame) -> Section:
 
 
 def budget_chart(figures: pl.DataFrame, match: str, part: str, title: str) -> Svg:
+    """Recall of the five best methods over the budgets that there are; `part` is all or novel."""
     budgets = figures.filter(pl.col("metric") == "recall")["budget"].drop_nulls().unique().sort().to_list()
     points = [tables.pick(figures, Key("recall", match, budget, part)) for budget in budgets]
     return _bands(_best(pl.concat(points) if points else figures.clear()), "budget", title, "labels per user")
@@ -272,6 +273,7 @@ def _letters(lists: Sequence[Sequence[int]]) -> dict[int, str]:
 
 
 def picture_section(drawn: Sequence[Picture]) -> Section:
+    """One chart for each example, with the lists of both methods side by side."""
     return Section(
         "Cascades in pictures",
         (

@@ -26,6 +26,8 @@ SHOWN = 8  # last items of a history that may be shown
 
 @dataclass(frozen=True)
 class Tally:
+    """Counts of one shard, or of several that were merged; users and items are numbers here."""
+
     span: tuple[datetime, datetime] | None
     users: pl.DataFrame  # user, events
     examples: pl.DataFrame  # user, split, history, gold, repeated

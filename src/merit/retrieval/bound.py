@@ -43,6 +43,7 @@ class Bound:
 
     @staticmethod
     def of(mlp: Mlp) -> Bound:
+        """In float64. The norm of W2 is its largest singular value."""
         W2, d2, w3 = (np.abs(array.astype(np.float64)) for array in (mlp.W2, mlp.d2, mlp.w3))
         return Bound(
             width=len(mlp.d1),

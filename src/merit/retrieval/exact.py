@@ -62,6 +62,8 @@ class Layer:
 
 @dataclass(frozen=True)
 class Exact:
+    """The weights in float64, and the rows of the tile that every product has."""
+
     users: Layer
     labels: Layer
     W2: Doubles  # (H, S)
@@ -72,6 +74,7 @@ class Exact:
 
     @staticmethod
     def of(mlp: Mlp) -> Exact:
+        """In tiles of TILE rows, or of one on a machine that does not add alike in all rows of a tile."""
         made = _with_tile(mlp, TILE)
         return made if _rows_alike(made) else _with_tile(mlp, 1)  # one row is always alike
 

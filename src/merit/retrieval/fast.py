@@ -36,6 +36,8 @@ class Fixed(NamedTuple):
 
 
 class Buffers(NamedTuple):
+    """What one thread works in, made once for all its blocks."""
+
     first: Floats  # (block, H + R)
     second: Floats  # (block, S)
 
@@ -51,10 +53,12 @@ def fix(mlp: Mlp, halves: Floats) -> list[Fixed]:
 
 
 def block_rows(mlp: Mlp) -> int:
+    """So many that their halves in float32 fill CACHED, and TALL at the least."""
     return max(TALL, CACHED // (4 * mlp.half))
 
 
 def buffers(mlp: Mlp, block: int) -> Buffers:
+    """For one thread, which may use them for blocks of up to so many rows."""
     return Buffers(np.empty((block, mlp.half), np.float32), np.empty((block, len(mlp.d2)), np.float32))
 
 

@@ -70,6 +70,7 @@ class Writer:
             npy.write_array_header_1_0(self._file, {"descr": dtype, "fortran_order": False, "shape": shape})
 
     def add(self, block: NDArray[Any]) -> None:
+        """The next rows. That they have the type and shape announced is for the caller to see to."""
         with storage_errors(self._path):
             self._file.write(np.ascontiguousarray(block).data)
 

@@ -23,6 +23,8 @@ from merit.types import Floats
 
 @dataclass(frozen=True)
 class Mlp:
+    """The weights in float32. Made by `load`, they are known to fit each other."""
+
     W_u: Floats  # (H, user)   H = width of the first layer
     W_e: Floats  # (H, label)
     d1: Floats  # (H,)

@@ -19,6 +19,8 @@ from merit.types import Ints
 
 @dataclass(frozen=True)
 class Names:
+    """Ids, none of them twice, in the order of their hashes."""
+
     ids: pl.Series
     hashes: NDArray[np.uint64]  # ascending
     rows: Ints  # beside them

@@ -27,6 +27,8 @@ class OverIndexed:
 
 @dataclass(frozen=True)
 class Histories:
+    """What all users had, out of so many labels: the measure for any group of them."""
+
     had: Ragged
     """By user: the labels of the history."""
     labels: int

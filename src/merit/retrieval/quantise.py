@@ -36,11 +36,14 @@ def encode(rows: Floats, form: Form) -> tuple[Codes, Floats | None]:
 
 
 def decode(codes: Codes, scales: Floats | None) -> Floats:
+    """(n, D) in float32: always a copy, which the caller may change."""
     wide = codes.astype(np.float32)
     return wide if scales is None else wide * scales[:, None]
 
 
 class Loss(NamedTuple):
+    """Of all questions together: what became of their answers."""
+
     kept: float  # of the rows that the full vectors rank among the best, the share that is still there
     difference: float  # the largest change of a score, over the rows in both
 

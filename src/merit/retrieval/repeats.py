@@ -30,6 +30,8 @@ class Among:
 
 @dataclass(frozen=True)
 class Repeats:
+    """What all users had, and how much it counts for having it again."""
+
     had: Ragged
     """By user: the labels of the history."""
     times: NDArray[Any]  # beside had.values
@@ -42,6 +44,7 @@ class Repeats:
 
     @staticmethod
     def of(had: Ragged, times: NDArray[Any], weights: tuple[float, float, float], of_label: Doubles) -> Repeats:
+        """Totals are added up from `times`; that of an empty history is one, as shares are of it."""
         owner = np.repeat(np.arange(len(had)), had.lengths())
         totals = np.bincount(owner, weights=times, minlength=len(had)).astype(np.float64)
         return Repeats(had, times, np.maximum(totals, 1), weights, of_label)

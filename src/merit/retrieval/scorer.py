@@ -44,6 +44,8 @@ class Lists(NamedTuple):
 
 
 class Scorer:
+    """Users and labels, and the weights between them. Threads and block change its speed, and no ranking."""
+
     def __init__(
         self, mlp: Mlp, users: Side, labels: Side, threads: int | None = None, block: int | None = None
     ) -> None:
@@ -233,6 +235,7 @@ class Scorer:
 
 
 def require_numbers(rough: Floats, rows: Ints | None, side: Side) -> None:
+    """Refuse rough scores, (n,) or (F, n), that are not finite, by the row of the side that gave them."""
     if not (good := np.isfinite(np.atleast_2d(rough)).all(axis=0)).all():
         place = int(np.argmin(good))
         raise DamagedArtifact(

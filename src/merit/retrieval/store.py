@@ -74,16 +74,20 @@ class Rows:
         return Rows(self.codes[rows], None if self.scales is None else self.scales[rows])
 
     def check(self) -> None:
+        """That the file is as long as it must be; rows in memory have none."""
         if self.file:
             self.file.check()
 
     def release(self, rows: range) -> None:
+        """Let go of the memory that these rows of a file took. Rows held in memory stay."""
         if self.file:
             self.file.release(rows)
 
 
 @dataclass(frozen=True)
 class Side:
+    """All users, or all labels. No half is longer than `norm`, or further from the exact one than `error`."""
+
     name: str  # for messages
     vectors: Rows
     halves: Rows
@@ -99,6 +103,7 @@ class Side:
         return Side(self.name, self.vectors.some(rows), self.halves.some(rows), self.norm, self.error)
 
     def check(self) -> None:
+        """That neither of its files was cut short since it was opened."""
         self.vectors.check()
         self.halves.check()
 

@@ -27,6 +27,7 @@ class Ranked(NamedTuple):
 
 
 def require_count(count: int, of_what: str) -> None:
+    """Refuse counts below one; `of_what` tells in the message what was to be ranked."""
     if count < 1:
         raise DataError(f"{count} {of_what} cannot be ranked. Ask for 1 or more.")
 

@@ -58,6 +58,7 @@ def offset_of(cursor: str | None, most: int, *about: object) -> int:
 
 
 def require_user(served: Served, user: str) -> None:
+    """A 404 unless the model may tell of this user; routes ask it before anything is computed."""
     if not served.knows(user):
         raise unknown_user()
 

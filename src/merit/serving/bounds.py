@@ -15,10 +15,13 @@ from merit.serving.problems import Refusal
 
 
 class Bounds:
+    """Between the gate and the routes: answers 413, 408 and 503 itself, and 422 to a body that is no plain JSON."""
+
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self.app, self.limits = app, limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read the whole body and look through it before a route sees any of it; what is no HTTP passes untouched."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

@@ -9,6 +9,8 @@ from time import monotonic
 
 
 class Buckets:
+    """One bucket for each name, full when the name first comes; `rate` is in tokens a second."""
+
     def __init__(self, rate: float, burst: int, clock: Callable[[], float] = monotonic) -> None:
         self.rate, self.burst, self._clock = rate, burst, clock
         self._lock = Lock()

@@ -18,6 +18,8 @@ NAME = "vega.js"  # its address
 
 
 class Bundle:
+    """The script in its folder, under vl-convert's version: after an upgrade another one is made."""
+
     def __init__(self, folder: Path) -> None:
         self._file = folder / f"vega-{version('vl-convert-python')}.js"
         self._lock = Lock()

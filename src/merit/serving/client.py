@@ -51,6 +51,8 @@ class ServiceError(MeritError):
 
 
 class Client:
+    """A method for each route: a refusal is a `ServiceError`, a service that does not answer a `DataError`."""
+
     def __init__(self, url: str, key: str, timeout: float = 60.0) -> None:
         if not url.startswith(("http://", "https://")):
             raise DataError(f"'{url}' is no address of a service. Write it as http://127.0.0.1:8000.")
@@ -96,15 +98,19 @@ class Client:
         return self._get("/v1/key", shapes.KeyFacts)
 
     def card(self) -> str:
+        """The model card as Markdown: what the model was made from, how good it is, what not to use it for."""
         return self._get("/v1/model/card", shapes.Card).markdown
 
     def model(self) -> shapes.ModelFacts:
+        """What is being served: its version, when it was made, how many users and labels it has."""
         return self._get("/v1/model", shapes.ModelFacts)
 
     def results(self) -> shapes.Results:
+        """The figures of the run's evaluation, both ways; an error where they are not beside the model."""
         return self._get("/v1/model/results", shapes.Results)
 
     def calibration(self) -> shapes.Calibration:
+        """What was promised to test users and what came true, overall and by vertical."""
         return self._get("/v1/model/calibration", shapes.Calibration)
 
     def label_map(self) -> shapes.LabelMap:
@@ -141,6 +147,7 @@ class Client:
         return self._post("/v1/audience/jobs", _plain(request), shapes.JobTold, headers)
 
     def job(self, number: str) -> shapes.JobTold:
+        """How a job stands, by its id; one of another key is not there, unless this key is an admin's."""
         return self._get(f"/v1/audience/jobs/{quote(number, safe='')}", shapes.JobTold)
 
     def jobs(self, limit: int = 100) -> list[shapes.JobTold]:
@@ -149,6 +156,7 @@ class Client:
         return [job for page in pages for job in page.items]
 
     def cancel(self, number: str) -> shapes.JobTold:
+        """Give up a job that waits or runs; one that ended by itself is an error."""
         return self._post(f"/v1/audience/jobs/{quote(number, safe='')}/cancel", None, shapes.JobTold)
 
     def wait(self, job: shapes.JobTold, seconds: float = 600.0, every: float = 0.2) -> shapes.JobTold:
@@ -204,9 +212,11 @@ class Client:
         return self._post("/v1/erasures", {"users": list(users), "reason": reason}, shapes.ErasureTold, headers)
 
     def erasure(self, number: str) -> shapes.ErasureTold:
+        """How an erasure stands, and its certificate once it is done."""
         return self._get(f"/v1/erasures/{quote(number, safe='')}", shapes.ErasureTold)
 
     def reload(self) -> shapes.Reloaded:
+        """Serve what the model's folder now holds; if that is no good, it is an error and the old model stays."""
         return self._post("/v1/admin/reload", None, shapes.Reloaded)
 
     def health(self) -> shapes.Health:

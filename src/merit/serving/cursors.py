@@ -13,6 +13,7 @@ WRONG = "This cursor does not belong to this list, or the list has changed. Begi
 
 
 def write(place: int | str, *about: object) -> str:
+    """The word for a place in a list; `about` tells which list, of which model, and `read` must be given the same."""
     told = json.dumps([place, _mark(about)]).encode()
     return base64.urlsafe_b64encode(told).decode().rstrip("=")
 

@@ -31,6 +31,7 @@ def design(asked: ExperimentDesign) -> shapes.DesignTold:
 
 
 def told(asked: ExperimentDesign) -> shapes.DesignTold:
+    """What `design` answers once it knows that no number gets too large; frozen on today's date, in UTC."""
     file = asked.model_dump_json(indent=1) + "\n"
     lifts = power.by_lift(asked.minimum_effect, asked.outlook, asked.rule)
     weeks = power.by_week(asked.outlook, asked.rule)

@@ -37,10 +37,13 @@ log = logging.getLogger("merit.access")
 
 
 class Envelope:
+    """The outermost layer: what the gate refuses is numbered, counted and logged as well."""
+
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self.app, self.metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The caller's X-Request-Id is kept if it is a short plain word; otherwise one is drawn."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

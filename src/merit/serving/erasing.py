@@ -32,10 +32,14 @@ Between = Callable[[Callable[[], None]], None]
 
 
 class Erasure(Progress):
+    """One erasure as it is written down: `users` is how many were asked for, and nothing tells who."""
+
     users: int
 
 
 class Erasures:
+    """Those of one state folder, one at work at a time: until it is done, the next is refused with 409."""
+
     def __init__(
         self, state: Path, folders: Callable[[], Sequence[Path]], between: Between, told: Callable[[MeritError], str]
     ) -> None:
@@ -76,12 +80,14 @@ class Erasures:
         self._held.close()
 
     def get(self, number: str, owner: str | None) -> Erasure:
+        """An erasure of this owner, or with None of anyone; others' are not there at all."""
         found = self._known.get(number)
         if found is None or (owner is not None and found.owner != owner):
             raise MissingArtifact(f"There is no erasure '{number[:60]}'. Ask for one that this key began.")
         return found
 
     def certificate(self, number: str) -> Certificate | None:
+        """What was erased and what is left; None as long as the purge has not ended."""
         place = self.folder / number
         return stage.certificate_of(artifacts.load(place)) if (place / artifacts.MANIFEST).exists() else None
 

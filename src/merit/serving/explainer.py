@@ -21,6 +21,8 @@ from merit.serving.problems import Refusal
 
 
 class Explainer:
+    """The child of one served model; it refuses to answer once the folder holds another than the hash `model`."""
+
     def __init__(self, folder: Path, labels: Path | None, model: str, seconds: float) -> None:
         self._words = [str(folder), str(labels or ""), model]
         self._seconds = seconds

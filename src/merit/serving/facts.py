@@ -69,6 +69,7 @@ def reload(service: TheService) -> shapes.Reloaded:
 
 
 def reloaded(service: Service) -> shapes.Reloaded:
+    """The same for the route and for SIGHUP, counted as done or failed; after a failure the old model stays."""
     before = service.store.current.version
     try:
         now = service.store.reload().version

@@ -19,6 +19,8 @@ STRANGERS = "strangers"  # share one bucket: guessing keys is slow for all of th
 
 
 class Gate:
+    """Asks for key, rate, method, address and scope, in this order, and leaves the key for the routes and the log."""
+
     def __init__(
         self,
         app: ASGIApp,
@@ -32,6 +34,7 @@ class Gate:
         self.keys, self.buckets = keys, buckets
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Whoever may not pass is answered here with a problem; web sockets are not answered at all."""
         if scope["type"] == "http":
             try:
                 self._admit(scope)

@@ -61,6 +61,8 @@ class TooMany(MeritError):
 
 
 class Jobs:
+    """All jobs of a folder, built one after the other by one thread; those that were left waiting go first."""
+
     def __init__(self, folder: Path, build: Build, told: Callable[[MeritError], str], waiting: int) -> None:
         self.folder, self._build, self._told, self._waiting = folder, build, told, waiting
         self._lock = Lock()
@@ -119,6 +121,7 @@ class Jobs:
         self._pool.submit(work)
 
     def counts(self) -> dict[str, int]:
+        """How many jobs of all keys are in each state, zeros included: the metrics ask for it."""
         states = [job.state for job in self._jobs.copy().values()]
         return {state: states.count(state) for state in ("PENDING", "RUNNING", "DONE", "FAILED")}
 
@@ -195,4 +198,5 @@ def _after_a_kill(job: Job, place: Path) -> Job:
 
 
 def now() -> str:
+    """In UTC and ISO 8601, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")

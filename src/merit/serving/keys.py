@@ -31,6 +31,8 @@ PREFIX = "merit"  # lets scanners for leaked secrets recognise one
 
 
 class Key(Frozen):
+    """What the file keeps of a key: a salted hash and never the secret; a revoked one stays, with the time of it."""
+
     id: str
     name: str = Field(min_length=1, max_length=200)
     scopes: tuple[Scope, ...] = Field(min_length=1)

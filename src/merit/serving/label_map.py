@@ -31,6 +31,7 @@ def label_map(served: TheModel) -> shapes.LabelMap:
 
 
 def drawn(model: Model, version: str) -> shapes.LabelMap:
+    """Only the MOST_CLUSTERS largest clusters get a place; labels without a cluster are not counted."""
     live = model.labels.table.filter(pl.col("status") == "live", pl.col("cluster") >= 0)
     everything = clusters(live)
     shown = everything.head(MOST_CLUSTERS)

@@ -22,6 +22,8 @@ LONGEST_ID = 200  # characters of a user id, a name or a key of idempotency
 
 
 class Limits(Frozen):
+    """What `merit serve --set rate=500` may change; a value out of bounds keeps the service from starting."""
+
     body: int = Field(10 * 2**20, ge=1_024)
     """Bytes of a request."""
     seconds: float = Field(30.0, gt=0)

@@ -14,6 +14,8 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
 class Metrics:
+    """In a registry of its own, so that two services in a process count apart; `jobs` is asked at each reading."""
+
     def __init__(self, jobs: Callable[[], dict[str, int]]) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
@@ -27,6 +29,7 @@ class Metrics:
         self.reloads = Counter("merit_reloads", "Reloads of the model", ["result"], registry=self._registry)
 
     def text(self) -> bytes:
+        """In Prometheus' text format, with CPU, memory and open files of the process."""
         return generate_latest(self._registry)
 
 

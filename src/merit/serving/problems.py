@@ -61,6 +61,7 @@ def refusal(error: MeritError, told: str) -> Refusal:
 
 
 def response(refused: Refusal, request_id: str) -> Response:
+    """The refusal as application/problem+json, with its status and headers; `errors` only where there are some."""
     problem = Problem(
         title=refused.title,
         status=refused.status,

@@ -19,12 +19,15 @@ MOST = 128 * 2**20  # bytes: 16 interests of a million users
 
 
 class Recent:
+    """Kept by the text of the interest, up to `most` bytes; the one unused for longest goes first."""
+
     def __init__(self, everybody: Callable[[Interest], Doubles], most: int = MOST) -> None:
         self._everybody, self._most = everybody, most
         self._kept: OrderedDict[str, Doubles] = OrderedDict()
         self._looking, self._passing = Lock(), Lock()
 
     def __call__(self, interest: Interest) -> Doubles:
+        """(users,), hidden ones included; it cannot be written to, as all who ask share one array."""
         if (known := self._known(interest.text)) is not None:
             return known
         with self._passing:

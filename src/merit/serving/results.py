@@ -33,6 +33,7 @@ def calibration(served: TheModel) -> shapes.Calibration:
 
 
 def calibration_of(served: Served) -> shapes.Calibration:
+    """From the model's own table of test users; bins and verticals of fewer than 50 pairs are left out."""
     table = pl.read_parquet(served.model.artifact.file("propensity") / "reliability.parquet")
     overall = reliability.summary(table)
     return shapes.Calibration(

@@ -29,6 +29,8 @@ Public = Literal["public"]
 
 @dataclass(frozen=True)
 class Route:
+    """A line of the table; the scope `public` needs no key, and `status` is that of a good answer."""
+
     method: Literal["GET", "POST"]
     path: str
     scope: Scope | Public

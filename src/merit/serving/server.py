@@ -58,6 +58,7 @@ def serve(
 
 
 def warn_if_overheard(host: str, tls_in_front: bool) -> None:
+    """Warns and does not refuse: a network may be safe for reasons that cannot be seen from here."""
     if not (tls_in_front or is_local(host)):
         console.warn(
             f"{host} can be reached from elsewhere, and keys would travel in the clear. Put a proxy with TLS in front "
@@ -66,6 +67,7 @@ def warn_if_overheard(host: str, tls_in_front: bool) -> None:
 
 
 def is_local(host: str) -> bool:
+    """Whether only this machine can reach it; a name other than localhost counts as reachable from elsewhere."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -31,6 +31,8 @@ EXPLAINED = 0.8  # of the time of a request: then its child is ended and the cal
 
 @dataclass(frozen=True)
 class Service:
+    """One for each process: `opened` makes it and puts it away, and routes get it as `TheService`."""
+
     store: Store
     state: Path
     tables: Path | None

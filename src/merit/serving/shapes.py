@@ -30,6 +30,8 @@ class Asked(BaseModel):
 
 
 class Told(BaseModel):
+    """An answer: the client passes over keys it does not know, so that a newer service may tell more."""
+
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
@@ -37,6 +39,8 @@ class Told(BaseModel):
 
 
 class InterestRow(Told):
+    """An interest and how likely it is, from 0 to 1; rank 1 is the best, and a label may have no vertical."""
+
     rank: int
     interest: str
     probability: float
@@ -44,6 +48,8 @@ class InterestRow(Told):
 
 
 class InterestPage(Told):
+    """Interests of a user, best first; over all pages there are at most 1,000."""
+
     user_id: str
     model: str
     """The version that answered."""
@@ -65,6 +71,8 @@ class Region(Told):
 
 
 class Regions(Told):
+    """The regions of a user's most likely interests, the one with the most expected interests first."""
+
     user_id: str
     model: str
     effective: float
@@ -73,6 +81,8 @@ class Regions(Told):
 
 
 class HistoryRow(Told):
+    """One event of a user; an item that comes three times has three rows."""
+
     item_id: str
     title: str | None
     interests: list[str]
@@ -83,6 +93,8 @@ class HistoryRow(Told):
 
 
 class HistoryPage(Told):
+    """Events of a user, the newest first; `total` is how many the model has read, over all pages."""
+
     user_id: str
     model: str
     total: int
@@ -91,43 +103,59 @@ class HistoryPage(Told):
 
 
 class VerticalRow(Told):
+    """A vertical and the user's probabilities added up, each by the share of the label that is of this vertical."""
+
     vertical: str
     expected: float
     """Interests of this vertical that the user is expected to have."""
 
 
 class Verticals(Told):
+    """Every vertical of the model for one user, the one with the most expected interests first."""
+
     user_id: str
     model: str
     items: list[VerticalRow]
 
 
 class ScoreAsked(Asked):
+    """Each user is scored for each interest, a label or any phrase: at most 10,000 pairs together."""
+
     users: list[UserId] = Field(min_length=1, max_length=MOST_PAIRS)
     interests: list[Text] = Field(min_length=1, max_length=MOST_INTERESTS)
 
 
 class Pair(Asked):
+    """A user, with the id as in the interactions, and an interest: a label or any phrase."""
+
     user_id: UserId
     interest: Text
 
 
 class PairsAsked(Asked):
+    """Pairs to be scored; at most 100 different interests among them."""
+
     pairs: list[Pair] = Field(min_length=1, max_length=MOST_PAIRS)
 
 
 class ScoreRow(Told):
+    """A user, an interest, and the probability of the pair, from 0 to 1."""
+
     user_id: str
     interest: str
     probability: float
 
 
 class Scores(Told):
+    """A row for each pair, in the order asked for; of users and interests, all interests of the first user first."""
+
     model: str
     items: list[ScoreRow]
 
 
 class InterestAsked(Asked):
+    """A label or any phrase; blocked interests, and paraphrases of them, are refused with 403."""
+
     text: Text
 
 
@@ -147,12 +175,16 @@ class Meaning(Told):
 
 
 class ExplainAsked(Asked):
+    """A user and an interest, a label or any phrase; `k` is how many items of the history are told."""
+
     user_id: UserId
     interest: Text
     k: int = Field(10, ge=1, le=MOST_K)
 
 
 class EvidenceRow(Told):
+    """An item of the user's history; all `times` that it is there are left out together."""
+
     item_id: str
     title: str | None
     times: int
@@ -163,6 +195,8 @@ class EvidenceRow(Told):
 
 
 class Explanation(Told):
+    """The items that add most to the probability, the strongest first; a negative effect speaks against it."""
+
     user_id: str
     interest: str
     model: str
@@ -173,6 +207,8 @@ class Explanation(Told):
 
 
 class LabelRow(Told):
+    """A label of the space; of a blocked one, neither text nor vertical nor cluster is told."""
+
     number: int
     text: str | None
     """Null for a blocked label: it is not named."""
@@ -184,12 +220,16 @@ class LabelRow(Told):
 
 
 class LabelPage(Told):
+    """Labels that were searched for; `total` counts them over all pages."""
+
     total: int
     items: list[LabelRow]
     next: str | None
 
 
 class ClusterPlace(Told):
+    """A cluster of labels and where it lies on the map, whose wider side reaches from -1 to 1."""
+
     cluster: int
     labels: int
     """Live ones."""
@@ -212,6 +252,8 @@ class LabelMap(Told):
 
 
 class ModelFacts(Told):
+    """The model being served: `merit` is the version that made it, `opened` when the service opened it."""
+
     name: str
     version: str
     hash: str
@@ -225,16 +267,22 @@ class ModelFacts(Told):
 
 
 class KeyFacts(Told):
+    """The key of this request; its secret is never told again."""
+
     id: str
     name: str
     scopes: list[Scope]
 
 
 class Card(Told):
+    """The model card as one text for people."""
+
     markdown: str
 
 
 class Figure(Told):
+    """One figure of one method with a 95 % interval, and its gain over the method that all are compared with."""
+
     method: str
     metric: str
     match: str | None
@@ -254,6 +302,8 @@ class Figure(Told):
 
 
 class Bin(Told):
+    """Pairs of a user and an interest that were given a probability between `low` and `high`."""
+
     low: float
     high: float
     pairs: int
@@ -264,6 +314,8 @@ class Bin(Told):
 
 
 class VerticalCalibration(Told):
+    """The figures of Calibration for one vertical of at least 50 pairs."""
+
     vertical: str
     error: float
     error_likely: float
@@ -300,11 +352,15 @@ class Results(Told):
 
 
 class Health(Told):
+    """The status is always "ok"; `merit` is the version of the service."""
+
     status: str
     merit: str
 
 
 class Ready(Told):
+    """The model that is open: `name` is that of its folder, and the status is always "ready"."""
+
     status: str
     name: str
     version: str
@@ -312,6 +368,8 @@ class Ready(Told):
 
 
 class Reloaded(Told):
+    """The versions of the model before and now; they are the same where the folder held nothing new."""
+
     changed: bool
     before: str
     now: str
@@ -321,6 +379,8 @@ class Reloaded(Told):
 
 
 class WaterfallRow(Told):
+    """A step from all users to the audience; rules that take fewer than 50 users are told with their neighbours."""
+
     step: str
     removed: str
     """A count as text: "<50" where it is too small to be told."""
@@ -328,6 +388,8 @@ class WaterfallRow(Told):
 
 
 class ForecastTold(Told):
+    """Conversions of the contacted, with or without the contact: 95 of 100 times from `low` to `high`."""
+
     users: int | None = None
     """Contacted; null where that is too few to be told."""
     conversions: float
@@ -343,12 +405,16 @@ class ForecastTold(Told):
 
 
 class Bar(Told):
+    """Users by probability, from `low` to `high`; bins are joined until each holds 50 users."""
+
     low: float
     high: float
     users: int
 
 
 class OverIndexed(Told):
+    """An interest that at least 50 members had more often than everybody: `index` is `share` over `base`."""
+
     interest: str
     share: float
     base: float
@@ -378,11 +444,15 @@ class Preview(Told):
 
 
 class MemberInterest(Told):
+    """An interest of the request, and how likely it is for this member."""
+
     interest: str
     probability: float
 
 
 class MemberRow(Told):
+    """A member of the audience, rank 1 the best; a lookalike asks for no interests, so that it tells none."""
+
     user_id: str
     rank: int
     score: float
@@ -398,18 +468,24 @@ class Sample(Told):
 
 
 class TableRow(Told):
+    """A table of the service that can be read: its columns are told, and never a row."""
+
     name: str
     """As a rule names it."""
     columns: list[str]
 
 
 class Tables(Told):
+    """The tables that rules and analyses may name, at most 200 of them."""
+
     offered: bool
     """Whether the service has a folder of tables at all."""
     items: list[TableRow]
 
 
 class ProgressTold(Told):
+    """Of anything that goes on after its answer was sent; times are in UTC."""
+
     id: str
     state: State
     reason: str | None
@@ -420,12 +496,16 @@ class ProgressTold(Told):
 
 
 class JobTold(ProgressTold):
+    """A job and what it was asked for; `members` and `hash` of the audience are null until it is DONE."""
+
     request: AudienceRequest
     members: int | None
     hash: str | None
 
 
 class JobPage(Told):
+    """Jobs of the key, or of all keys for an admin, the newest first."""
+
     items: list[JobTold]
     next: str | None
 
@@ -434,12 +514,16 @@ class JobPage(Told):
 
 
 class ErasureAsked(Asked):
+    """Users to be forgotten, with ids as in the interactions: at most 1,000 at once."""
+
     users: list[UserId] = Field(min_length=1, max_length=MOST_ERASED)
     reason: str = Field("", max_length=500)
     """Kept in the certificate: name nobody."""
 
 
 class ErasureTold(ProgressTold):
+    """How an erasure stands; its certificate is null until it is DONE."""
+
     users: int
     """That were asked for."""
     certificate: Certificate | None
@@ -449,12 +533,16 @@ class ErasureTold(ProgressTold):
 
 
 class PowerByLift(Told):
+    """Users over all arms, and days, that a lift takes to be found; no days without users a day in the outlook."""
+
     lift: float
     users: int
     days: int | None
 
 
 class PowerByWeek(Told):
+    """The smallest lift that is found after so many whole weeks, and the users, over all arms, there are by then."""
+
     weeks: int
     users: int
     lift: float | None
@@ -474,6 +562,8 @@ class Expected(Told):
 
 
 class DesignTold(Told):
+    """The file of a design, the users it needs and what it can see; the service keeps nothing of it."""
+
     file: str
     """design.json, as `merit experiment design` writes it: keep it, an analysis asks for it."""
     sha256: str
@@ -497,10 +587,14 @@ class _Analysed(Asked):
 
 
 class AnalysisAsked(_Analysed):
+    """The agreed design and sufficient statistics of the outcomes: no user is sent."""
+
     statistics: Statistics
 
 
 class NamedAnalysisAsked(_Analysed):
+    """The agreed design and a table of the service; refused with 403 where a compared arm has fewer than 50 users."""
+
     table: Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
     """As /v1/tables names it: a row per assigned user."""
 
@@ -509,11 +603,15 @@ class NamedAnalysisAsked(_Analysed):
 
 
 class Fault(Told):
+    """A value that does not fit: where it is, such as `body.k`, and what is wrong, without the value itself."""
+
     where: str
     what: str
 
 
 class Problem(Told):
+    """An error as in RFC 9457: what is wrong, what mends it, and the id by which the log knows the request."""
+
     type: str = "about:blank"
     title: str
     status: int

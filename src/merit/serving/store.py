@@ -28,6 +28,8 @@ from merit.serving.recent import Recent
 
 @dataclass(frozen=True)
 class Served:
+    """An open model and what lives as long as it is served; whoever began with it keeps it to the end."""
+
     model: Model
     name: str
     opened: str
@@ -61,10 +63,12 @@ class Served:
                 yield self.model
 
     def interest(self, text: str) -> Interest:
+        """What a text means to the model; one thread at a time for a phrase that is no label."""
         with self.reading([text]) as model:
             return model.interest(text)
 
     def knows(self, user: str) -> bool:
+        """Whether the model may tell of this user: not of one who was erased."""
         return self.model.knows(user)
 
     def items(self, user: str) -> pl.Series | None:
@@ -82,6 +86,8 @@ class Served:
 
 
 class Store:
+    """Opens the model when it is made, so that a folder without a good one keeps the service from starting."""
+
     def __init__(self, folder: Path, labels: Path | None, verify: bool, seconds_to_explain: float) -> None:
         self.folder, self.labels, self._verify = folder, labels, verify
         self._seconds = seconds_to_explain

@@ -49,6 +49,7 @@ class Asked:
     device: Device = "cpu"
 
     def essence(self) -> dict[str, object]:
+        """What parts are known by, as JSON: work with other threads or on another device is another job."""
         hashes = [each.manifest.hash for each in (self.generator, self.examples, self.labels)]
         return {
             "parents": hashes,
@@ -68,10 +69,12 @@ class Speaker:
 
     @property
     def shop(self) -> Shop:
+        """Items, labels and vocabulary, read at the first look and without the weights."""
         return self._known[0]
 
     @property
     def settings(self) -> GeneratorConfig:
+        """Those that the generator was trained with; the stage's own are in `asked`."""
         return self._known[2]
 
     @property
@@ -81,6 +84,7 @@ class Speaker:
 
     @cached_property
     def trained(self) -> Generator:
+        """With its weights on the device asked for, loaded at the first look."""
         shop, labels, settings = self._known
         check(self.asked.device)
         trained = load_model(self.asked.generator, shop, labels, settings, self.asked.together)
@@ -89,9 +93,11 @@ class Speaker:
 
     @cached_property
     def vectors(self) -> Floats:
+        """(labels, d): the text vectors of the whole space."""
         return load_vectors(self.asked.labels)
 
     def prompts(self, rows: pl.DataFrame) -> Ragged:
+        """The tokens of each row, with patches where the generator was trained with them."""
         return write_inputs(column_lists(rows["items"]), self.shop, self.settings.text)
 
     def said(self, rows: pl.DataFrame, prompts: Ragged, how: DecodeConfig) -> Ragged:

@@ -59,11 +59,17 @@ class Model(Protocol):
     artifact: Artifact
     labels: LabelSpace
 
-    def visible(self) -> Any: ...
+    def visible(self) -> Any:
+        """The users who may be told of now, and their rows among the stored ones."""
+        ...
 
-    def interest(self, text: str) -> Any: ...
+    def interest(self, text: str) -> Any:
+        """What a text means; blocked ones are refused."""
+        ...
 
-    def everybody(self, interest: Any, exact: bool = False) -> Reals: ...
+    def everybody(self, interest: Any, exact: bool = False) -> Reals:
+        """(stored users,): probabilities, those who are hidden included."""
+        ...
 
 
 Scores = Callable[[Any], Reals]  # an interest → the probability of all users, those who are hidden included
@@ -122,6 +128,7 @@ def opened(folder: Path) -> Artifact:
 
 
 def figures_of(audience: Artifact) -> Figures:
+    """As they were when the audience was built; users erased since then still count."""
     return Figures.model_validate_json(audience.file("audience.json").read_text(encoding="utf-8"))
 
 
@@ -171,6 +178,8 @@ def _members(audience: Artifact, model: Model | None = None) -> pl.LazyFrame:
 
 
 class ExportConfig(Frozen):
+    """What the manifest of an export says of how it was asked for."""
+
     form: Form
     arm: str
 

@@ -72,6 +72,8 @@ class OwnConfig(Frozen):
 
 
 class MeritConfig(OwnConfig):
+    """The same, with the rule by which lists at free length end."""
+
     length: LengthConfig = LengthConfig()
 
 
@@ -100,6 +102,7 @@ class Ground:
 
     @cached_property
     def truth(self) -> Truth:
+        """Gold and history of the test examples, over the whole label space."""
         return truth_of_test_users(self.examples, space.load(self.labels.path), load_vectors(self.labels))
 
     @cached_property
@@ -109,14 +112,17 @@ class Ground:
 
     @cached_property
     def world(self) -> World:
+        """What methods of merit.methods are given; its test examples have no gold."""
         return make_world(self.examples, self.labels, self.backbone, self.text, self.seconds)
 
     @property
     def both(self) -> tuple[Artifact, Artifact]:
+        """Examples, then labels: the order in which stages take them."""
         return self.examples, self.labels
 
     @property
     def shop(self) -> dict[str, Artifact]:
+        """The same two, by the names that manifests have for parents."""
         return {"examples": self.examples, "labels": self.labels}
 
     def judged(self, score: Scores) -> Metrics:
@@ -124,6 +130,7 @@ class Ground:
         return audiences.measure(score, self.truth, self.shares) | discovery.measure(score, self.truth)
 
     def answer_config(self, method: str) -> AnswerConfig:
+        """The settings of a method's cell on this data set."""
         return AnswerConfig(method=method, seconds=self.seconds, backbone=self.backbone, text=self.text)
 
 
@@ -206,6 +213,7 @@ def write_merit(
 
 
 def costs_of(cell: Artifact) -> Costs:
+    """As the cell's manifest has them in its summary."""
     told = cell.manifest.summary
     return Costs(told["train_seconds"], told["predict_seconds"], told["parameters"], told["peak_gib"])
 
@@ -220,6 +228,7 @@ def write_hits(file: Path, found: Metrics) -> None:
 
 
 def read_hits(file: Path) -> Metrics:
+    """What `write_hits` kept, with the mean over verticals beside it again."""
     found: Metrics = {
         Key(*json.loads(name)): Metric(counts.astype(np.float64)) for name, counts in load_file(file).items()
     }
@@ -245,6 +254,7 @@ class Peak:
             self._known = False
 
     def gib(self) -> float | None:
+        """In units of 2³⁰ bytes; none where the system cannot be asked."""
         if not self._known:
             return None
         lines = Path("/proc/self/status").read_text().splitlines()

@@ -202,6 +202,7 @@ def _write(out: Path, made: Certificate) -> Artifact:
 
 
 def certificate_of(artifact: Artifact) -> Certificate:
+    """From certificate.json of a finished erasure, for the terminal and the service."""
     return Certificate.model_validate_json(artifact.file("certificate.json").read_text(encoding="utf-8"))
 
 

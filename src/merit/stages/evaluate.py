@@ -67,6 +67,7 @@ def evaluate(
 def measured(
     run: Predictions, truth: Truth, lost: Mapping[tuple[str, int], Metric], config: EvaluationConfig
 ) -> Metrics:
+    """All figures of one run; recall lost is among them only where `lost` knows its method and seed."""
     found = measure(run, truth, config) | cascades.exposure(run, truth, config)
     own = lost.get((run.method, run.seed))
     return found | ({cascades.LOST: own} if own else {})
@@ -108,6 +109,7 @@ TABLES: dict[str, tables.Columns] = {
 
 
 def read_predictions(artifact: Artifact) -> list[Predictions]:
+    """One for each way of reading the method, in the order of the files' names."""
     files = sorted(name for name in artifact.manifest.files if name.startswith("predictions-"))
     return [predictions.read(artifact.file(name)) for name in files]
 

@@ -167,6 +167,7 @@ def _assigned(assignment: Artifact, design: Artifact) -> int:
 
 
 def analysis_of(artifact: Artifact) -> Analysis:
+    """From lift.json, with the design that was agreed on."""
     return Analysis.model_validate_json(artifact.file("lift.json").read_text(encoding="utf-8"))
 
 
@@ -189,6 +190,8 @@ def headline(told: Analysis) -> list[tuple[str, str]]:
 
 
 class PoolConfig(Frozen):
+    """What is assumed of campaigns before they are looked at together."""
+
     spread: float | None = Field(None, gt=0)
     """Scale of the half-normal prior on the standard deviation between campaigns. None: from the campaigns."""
 

@@ -73,11 +73,14 @@ class ObjectiveConfig(TrainConfig):
         return self.objective if self.beta is None else f"{self.objective} (β = {self.beta:g})"
 
     def resolved(self) -> Objective:
+        """The objective by its name, with `beta` in place of its own where that is given."""
         chosen = OBJECTIVES[self.objective]
         return chosen if self.beta is None else chosen.model_copy(update={"beta": self.beta})
 
 
 class GeneratorConfig(Frozen):
+    """All that decides what this stage makes, apart from the seed and the artifacts it reads."""
+
     backbone: BackboneConfig = BackboneConfig()
     text: TextConfig = TextConfig()
     train: ObjectiveConfig = ObjectiveConfig()

@@ -42,6 +42,8 @@ NO_POLICY = "# No policy was applied; changes.json says why.\n[category]\n"
 
 
 class LabelsConfig(Frozen):
+    """How tags become labels; later versions of a space keep the settings of its first."""
+
     encoder: str = "minilm"
     """`minilm`, `hashed`, or the folder of a sentence-transformer."""
     clusters: int | None = Field(None, ge=1)
@@ -143,6 +145,7 @@ def labels_inputs(config: LabelsConfig) -> dict[str, Any]:
 
 
 def policy_text(config: LabelsConfig) -> str:
+    """TOML as the artifact keeps it; a file of one's own is checked before."""
     if config.policy == "none":
         return NO_POLICY
     if config.policy == "default":

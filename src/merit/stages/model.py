@@ -43,6 +43,8 @@ BLOCK = 8_192  # users encoded at a time
 
 
 class ModelConfig(Frozen):
+    """How the model's folder is laid out; no answer depends on it."""
+
     halves: Form = Field("float32")
     """How users' and labels' halves are stored: float32, float16 or int8. Answers do not change, only their speed."""
 
@@ -141,6 +143,7 @@ UNKNOWN = "unknown"
 
 
 def verticals_of(known: LabelSpace) -> list[str]:
+    """Names in order, the columns of `vertical_shares`; labels without one count as unknown."""
     return known.table["vertical"].fill_null(UNKNOWN).unique().sort().to_list()
 
 

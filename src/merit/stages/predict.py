@@ -27,6 +27,8 @@ from merit.stages.prefixes import after_prefixes
 
 
 class PredictConfig(Frozen):
+    """In which ways a generator is asked about the test users."""
+
     budget: int = Field(20, ge=1)
     """Labels at equal budgets, and at most at free length."""
     likelihood: bool = True

@@ -55,6 +55,8 @@ NOBODY: Ints = np.zeros(0, dtype=np.int64)
 
 
 class PrepareConfig(ExamplesConfig):
+    """What an example is, which users are tested, and in how many shards all is written."""
+
     split: SplitConfig = SplitConfig()
     shards: int | None = Field(None, ge=1, le=60_000)
     """A property of the job, not of the workers. By default one for every 4 million events."""
@@ -125,6 +127,7 @@ def shards(examples: Artifact) -> Iterator[Shard]:
 
 
 def set_up(building: Building) -> Building:
+    """Nothing has to be loaded: the settings are the worker."""
     return building
 
 

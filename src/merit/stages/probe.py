@@ -72,10 +72,12 @@ class Probe:
     """By kind of work: seconds for one unit of it, and bytes at the peak."""
 
     def seconds(self, work: Work) -> float:
+        """Units times the rate of one; the first of a kind is tried at once, which takes its time."""
         units, rate = self._measured(work)
         return units * rate[0]
 
     def memory(self, work: Work) -> float:
+        """Bytes that this process had at the peak while the kind of work was tried."""
         return self._measured(work)[1][1]
 
     def _measured(self, work: Work) -> tuple[float, tuple[float, float]]:
@@ -167,6 +169,7 @@ class Probe:
         return (time.perf_counter() - begin) / (len(users) * len(labels))
 
     def encode(self) -> float:
+        """Seconds for a label; one is encoded before, which pays for loading the encoder."""
         encoder = encoders.make(self.config.labels.encoder)
         texts = [f"an interest in number {number}" for number in range(TEXTS)]
         encoder.encode(texts[:1])

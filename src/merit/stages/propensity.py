@@ -96,6 +96,8 @@ class Scorer:
 
 @dataclass(frozen=True)
 class Users:
+    """Users encoded once, to be scored against any labels."""
+
     halves: torch.Tensor  # (B, hidden + factors)
     known: Known
 
@@ -103,6 +105,7 @@ class Users:
         return len(self.halves)
 
     def part(self, start: int, stop: int) -> Users:
+        """From start to stop, without copying."""
         return Users(self.halves[start:stop], self.known.part(start, stop))
 
     def had(self, start: int, stop: int, labels: Ints, n_labels: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -171,6 +174,7 @@ def load_scorer(propensity: Artifact, labels: Artifact) -> Scorer:
 def make_model(
     config: PropensityConfig, state_width: int, vector_width: int, trained: NDArray[np.bool_], seed: int, words: int
 ) -> Propensity:
+    """Untrained, its weights drawn by the seed; `trained` tells by label whether training sees it."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(stream(seed, "propensity-weights").integers(2**63)))
         return Propensity(config, state_width, vector_width, torch.from_numpy(trained), words)

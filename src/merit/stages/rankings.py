@@ -39,6 +39,8 @@ LIKELIHOOD = "likelihood"
 
 
 class RankingsConfig(Frozen):
+    """How long lists are, and from how many resamples of users intervals come."""
+
     budget: int = Field(20, ge=1)
     """Interests ranked for each user."""
     length: LengthConfig = LengthConfig()

@@ -121,6 +121,7 @@ class RunConfig(Frozen):
         return self.decode_batch, self.engine
 
     def generator(self, train: ObjectiveConfig) -> GeneratorConfig:
+        """The settings of a generator that is trained so; all else is the same in both stages."""
         return GeneratorConfig(backbone=self.backbone, text=self.text, train=train, label_vectors=self.label_vectors)
 
 

@@ -23,6 +23,8 @@ TITLE_TOKENS = 2.0  # of a label that is not a token of its own, before there is
 
 @dataclass(frozen=True)
 class Sizes:
+    """What a plan reckons with; `origin` tells in words where the numbers are from."""
+
     train: int
     validation: int
     test: int

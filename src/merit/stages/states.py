@@ -46,6 +46,8 @@ PURCHASES = "purchases"
 
 
 class StatesConfig(Frozen):
+    """What is kept of examples, users and purchases for the propensity model."""
+
     labels: int = Field(5, ge=1)
     """States of so many labels are kept; a propensity model may use fewer. END is suppressed, so all are there."""
     words: int = Field(4_000, ge=0)

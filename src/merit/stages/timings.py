@@ -24,6 +24,8 @@ FILE = "timings.jsonl"
 
 
 class Timing(Frozen):
+    """What it took to make one artifact."""
+
     hash: str
     """Of the artifact that was made: a record of an older one says nothing about this."""
     seconds: float
@@ -32,6 +34,8 @@ class Timing(Frozen):
 
 
 class Entry(Frozen):
+    """One line of the file."""
+
     stage: str
     timing: Timing
 

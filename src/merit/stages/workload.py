@@ -144,5 +144,6 @@ def _decoding(how: DecodeConfig, prompts: int, amounts: Sizes, labels: float | N
 
 
 def scorer_parameters(config: RunConfig, amounts: Sizes, shape: Shape) -> int:
+    """Of the propensity model, with those that labels and words have of their own."""
     wide = config.propensity.model
     return propensity_parameters(wide, shape.width, amounts.vector_width, amounts.labels, amounts.words)

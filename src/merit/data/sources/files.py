@@ -53,6 +53,7 @@ def fingerprint(files: Sequence[Path], place: Path) -> dict[str, list[int]]:
 
 
 def kind_of(file: Path) -> str:
+    """parquet, csv, tsv or json, by the suffix alone; any other, and Parquet inside .gz, is refused."""
     kind = FORMATS.get(_suffix(file))
     if kind is None or (kind == "parquet" and file.name.endswith(".gz")):
         raise DataError(f"{file}: its suffix does not tell the format. Rename it to end in {KNOWN}.")
@@ -151,6 +152,7 @@ def require_file(file: Path) -> None:
 
 
 def is_text(file: Path) -> bool:
+    """Whether the format has no types of its own, so that values come as text: all but Parquet."""
     return kind_of(file) != "parquet"
 
 
@@ -295,6 +297,7 @@ def _diagnose_parquet(file: Path) -> None:
 
 
 def decompressed(file: Path) -> IO[bytes]:
+    """The bytes of a file, unpacked as they are read where its name ends in .gz."""
     return gzip.open(file, "rb") if file.name.endswith(".gz") else file.open("rb")  # type: ignore[return-value]
 
 

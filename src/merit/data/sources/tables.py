@@ -114,4 +114,5 @@ def open_table(
 
 
 def columns_of(frame: pl.LazyFrame) -> list[str]:
+    """The columns of a scan, without the row number and the file name that were added to them."""
     return [name for name in frame.collect_schema() if name not in (ROW, FILE)]

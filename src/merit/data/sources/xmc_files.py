@@ -72,6 +72,7 @@ class Folder:
     filters: dict[Part, Path] = field(default_factory=dict)
 
     def files(self) -> list[Path]:
+        """All of them, each once and sorted, for the fingerprint of the source."""
         parts = [file for pair in self.documents.values() for file in pair if file]
         return sorted({self.labels, *parts, *self.filters.values()})
 
