@@ -232,10 +232,8 @@ def test_columns_are_those_of_the_evaluator(results: Results) -> None:
     assert bench_markdown.tables.SCHEMA.keys() - set(COLUMNS) == {"command", "commit"}
 
 
-def test_the_documents_of_the_project_are_what_its_results_say() -> None:
+@pytest.mark.parametrize(("page", "results"), [("results.md", "results"), ("results-peers.md", "results/peers")])
+def test_the_documents_of_the_project_are_what_its_results_say(page: str, results: str) -> None:
     settings = config.load(BenchConfig, ROOT / "configs/bench.toml")
-    file, folder = ROOT / "docs/results.md", ROOT / settings.results
-    if not file.exists() or not folder.exists():
-        pytest.skip("no results are kept yet")
-    text = file.read_text(encoding="utf-8")
+    folder, text = ROOT / results, (ROOT / "docs" / page).read_text(encoding="utf-8")
     assert inserted(document(read_all(folder, list(settings.datasets))), text) == text
