@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from merit.data import accept
@@ -62,6 +62,7 @@ def test_every_row_goes_on_or_is_set_aside(
     content=st.binary(max_size=120) | edited(EVENTS).map(lambda text: text.encode("utf-8", "surrogatepass")),
     suffix=st.sampled_from([".csv", ".jsonl", ".parquet", ".csv.gz"]),
 )
+@example(content=b'\x00{"user_id": "u1"}\n', suffix=".jsonl")  # looks like half of UTF-16 to json
 def test_any_file_is_read_or_refused_by_its_name(
     content: bytes, suffix: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

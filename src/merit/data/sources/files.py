@@ -269,7 +269,7 @@ def _decode(file: Path, row: int, line: bytes) -> None:
 
 def _parse_json(file: Path, row: int, line: bytes) -> None:
     try:
-        value = json.loads(line) if line.strip() else {}
+        value = json.loads(line.decode("utf-8-sig")) if line.strip() else {}  # of bytes, json would guess the encoding
     except (json.JSONDecodeError, RecursionError) as error:
         raise DataError(f"{file}, row {row} is not JSON: {_first_line(error)}. Mend or remove that line.") from None
     if not isinstance(value, dict):
