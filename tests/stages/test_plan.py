@@ -13,10 +13,12 @@ from merit import artifacts, cli, config
 from merit.errors import ConfigError, DataError, MeritError, MissingArtifact
 from merit.plan.config import Expected
 from merit.plan.table import Plan
+from merit.plan.work import Relating
 from merit.stages import plan as stage
 from merit.stages import timings, workload
 from merit.stages.generator import train_generator
 from merit.stages.run import RunConfig, Stage
+from merit.stages.states import read_purchases
 from tests.generator.phi import phi_folder
 from tests.small_run import SMALL
 
@@ -48,6 +50,27 @@ def test_tokens_are_those_that_training_then_reads(made: Path, planned: Plan) ->
     for name in ("stage-1", "stage-2"):
         real = artifacts.load(made / name, "generator").manifest.summary["tokens"]
         assert rows[name].tokens == pytest.approx(real, rel=0.2)
+
+
+def related(made: Path, *overrides: str) -> int:
+    """Examples of the product in an epoch, as planned."""
+    asked = settings(made, "propensity.factors.epochs=1", *overrides)
+    found = stage.work_of(asked, stage.sizes.counted(asked))["propensity"]
+    return sum(work.examples for work in found if isinstance(work, Relating))
+
+
+def test_examples_of_the_product_are_those_it_then_learns_from(made: Path) -> None:
+    gold, _ = read_purchases(artifacts.load(made / "states"))
+    assert 1 <= related(made) / len(gold) < 2  # every purchase is counted, and some have too little before or after
+
+
+def test_the_product_of_a_small_shop_is_planned_with_more_of_each_user(made: Path) -> None:
+    train, bought = (getattr(stage.sizes.counted(settings(made)), name) for name in ("train", "bought"))
+    assert related(made, "states.purchases=0") == train
+    assert related(made, "states.enough=0") == 2 * train
+    assert related(made, "states.purchases=1", f"states.enough={train + 1}") == 2 * (train + 1)
+    assert related(made, f"states.enough={5 * bought}") == pytest.approx(2 * 0.7 * bought, rel=0.01)
+    assert related(made, "propensity.model.own=0") == 0
 
 
 def test_disk_is_what_artifacts_then_take(made: Path, planned: Plan) -> None:

@@ -11,7 +11,18 @@ from merit.plan import costs
 from merit.plan.config import PlanConfig
 from merit.plan.devices import Device
 from merit.plan.shapes import Shape
-from merit.plan.work import Decoding, Encoding, Fitting, Loading, Passing, Scoring, Tabulating, Training, Work
+from merit.plan.work import (
+    Decoding,
+    Encoding,
+    Fitting,
+    Loading,
+    Passing,
+    Relating,
+    Scoring,
+    Tabulating,
+    Training,
+    Work,
+)
 
 EVENTS = (
     1e6  # a second in a pass over the interactions, on the machine that holds the devices: README, `benchmarks.data`
@@ -82,6 +93,7 @@ SECONDS: dict[type, Callable[[Published, Any], float]] = {
     Training: Published.training,
     Decoding: Published.decoding,
     Fitting: Published.fitting,
+    Relating: lambda pace, work: 6 * work.examples * work.labels * work.numbers / pace.computes,
     Scoring: lambda pace, work: 2 * work.pairs * pace.pair / pace.computes,
     Encoding: lambda pace, work: work.labels / LABELS,
     Loading: lambda pace, work: work.prompts / PROMPTS,

@@ -63,6 +63,15 @@ class Fitting:
 
 
 @dataclass(frozen=True)
+class Relating:
+    """Examples that the product of the propensity model learns from, in all its epochs together."""
+
+    examples: int
+    labels: int  # that each meets
+    numbers: int  # of a label
+
+
+@dataclass(frozen=True)
 class Scoring:
     """Pairs of user and label."""
 
@@ -90,7 +99,7 @@ class Tabulating:
     seconds: float
 
 
-Work = Training | Decoding | Loading | Fitting | Scoring | Encoding | Passing | Tabulating
+Work = Training | Decoding | Loading | Fitting | Relating | Scoring | Encoding | Passing | Tabulating
 
 
 class Pace(Protocol):

@@ -23,10 +23,20 @@ from merit.labels import encoders
 from merit.objective.collate import Corpus
 from merit.plan import costs
 from merit.plan.shapes import Shape
-from merit.plan.work import Decoding, Encoding, Fitting, Loading, Passing, Scoring, Tabulating, Training, Work
+from merit.plan.work import (
+    Decoding,
+    Encoding,
+    Fitting,
+    Loading,
+    Passing,
+    Relating,
+    Scoring,
+    Tabulating,
+    Training,
+    Work,
+)
 from merit.propensity import fit as fitting
 from merit.propensity.factors import Met, factors_loss
-from merit.propensity.model import Propensity
 from merit.propensity.negatives import make_sampler
 from merit.propensity.states import Known, States
 from merit.stages.generator import ObjectiveConfig
@@ -141,17 +151,15 @@ class Probe:
         fitting.fit(model, known.part(0, size), sampler, sample.vectors, once, seed=0)  # the first pays for starting
         begin = time.perf_counter()
         fitting.fit(model, known.part(0, BATCHES * size), sampler, sample.vectors, once, seed=0)
-        step = (time.perf_counter() - begin) / BATCHES * run.fit.batch_size / size
-        sides = 2 if self.config.states.purchases else 1  # about as many purchases have a later year as an earlier one
-        return step + sides * run.factors.epochs / run.fit.epochs * run.fit.batch_size * self._factors(model, known)
+        return (time.perf_counter() - begin) / BATCHES * run.fit.batch_size / size
 
-    def _factors(self, model: Propensity, known: Known) -> float:
+    def relate(self) -> float:
         """Seconds for an example, of training the product."""
         run, sample = self.config.propensity, self.sample
+        known = _known(sample, run.model.labels, self.shape.width)
+        model = make_model(run.model, self.shape.width, sample.vectors.shape[1], sample.live, seed=0, words=0)
         rows, labels = np.arange(min(run.factors.batch_size, len(known))), np.flatnonzero(sample.live)
         met = Met(labels[: run.factors.labels], np.ones(min(run.factors.labels, len(labels)), np.float32))
-        if not model.factors:
-            return 0.0
         begin = time.perf_counter()
         factors_loss(model, known, sample.corpus.gold, sample.vectors, rows, met).backward()  # type: ignore[no-untyped-call]
         return (time.perf_counter() - begin) / len(rows)
@@ -191,6 +199,7 @@ MEASURES: dict[type, Callable[[Probe, Any], tuple[Any, float, Callable[[], float
     Decoding: lambda probe, work: ((work.how, _whole(work)), work.prompts, partial(probe.decode, work)),
     Loading: lambda probe, work: (work, 1, lambda: probe.sample.once + work.prompts * probe.sample.each),
     Fitting: lambda probe, work: (Fitting, work.steps, probe.fit),
+    Relating: lambda probe, work: (Relating, work.examples, probe.relate if work.examples else lambda: 0.0),
     Scoring: lambda probe, work: (Scoring, work.pairs, probe.score),
     Encoding: lambda probe, work: (Encoding, work.labels, probe.encode),
     Passing: lambda probe, work: (Passing, work.passes, probe.read),

@@ -78,6 +78,7 @@ def real(examples: Artifact, labels: Artifact, config: RunConfig) -> tuple[Sampl
     sample = Sample(words, shop.trie(live), texts, inputs, all_.history.gather(rows), times, vectors, live, once, each)
     return sample, Sizes(
         **{name: told[name] for name in ("train", "validation", "test", "users", "events", "items")},
+        bought=told["events"] * int((part.events["event"] == "purchase").sum()) // len(part.events),
         labels=len(known),
         words=len(known_words(examples, config.states.words).known),
         golds=all_.gold.lengths(),

@@ -30,6 +30,7 @@ class Sizes:
     test: int
     users: int
     events: int
+    bought: int  # events that are purchases
     items: int
     labels: int
     words: int  # of titles, that the propensity model knows
@@ -68,6 +69,7 @@ def expected(told: Expected, config: RunConfig) -> Sizes:
         test=told.test,
         users=told.users,
         events=told.events,
+        bought=told.events,
         items=told.items,
         labels=told.labels,
         words=config.states.words,
@@ -92,6 +94,7 @@ def counted(config: RunConfig) -> Sizes:
         **{name: round(part * _examples(buyers, config.prepare, name)) for name, part in share.items()},
         users=len(people),
         events=int(people["events"].sum()),
+        bought=int(buyers.sum()),
         items=len(good.items),
         labels=good.items["tags"].explode().n_unique(),
         words=len(vocabulary(good.items["title"], np.ones(len(good.items), np.int64), config.states.words)),

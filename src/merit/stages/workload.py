@@ -7,7 +7,18 @@ from merit.mining import MiningConfig
 from merit.objective.collate import OBJECTIVES
 from merit.plan import costs
 from merit.plan.shapes import Shape, propensity_parameters
-from merit.plan.work import Decoding, Encoding, Fitting, Loading, Passing, Scoring, Tabulating, Training, Work
+from merit.plan.work import (
+    Decoding,
+    Encoding,
+    Fitting,
+    Loading,
+    Passing,
+    Relating,
+    Scoring,
+    Tabulating,
+    Training,
+    Work,
+)
 from merit.stages import prefixes
 from merit.stages.generator import CHECKED_BUDGET, CHECKED_USERS, ObjectiveConfig, sampling
 from merit.stages.labels import policy_text
@@ -33,7 +44,8 @@ def work_of(config: RunConfig, amounts: Sizes) -> dict[Stage, list[Work]]:
     asked = min(train, config.mining.of(config.stage_2.reads).examples or train)
     everybody = train + amounts.validation + test + amounts.users
     pairs = config.propensity.calibration_pairs
-    negatives, fit = config.propensity.negatives, config.propensity.fit
+    negatives, fit, factors = config.propensity.negatives, config.propensity.fit, config.propensity.factors
+    own = config.propensity.model.own
     met = round(amounts.golds.mean()) + negatives.mined + negatives.popular + negatives.random
     states = DecodeConfig(max_labels=config.states.labels, fixed_budget=True, batch_size=config.decode_batch)
     judged = test * JUDGED * config.evaluation.resamples / WHOLE
@@ -50,6 +62,7 @@ def work_of(config: RunConfig, amounts: Sizes) -> dict[Stage, list[Work]]:
         "states": [Loading(everybody), _decoding(states, everybody, amounts)],
         "propensity": [
             Fitting(fit.epochs * -(-train // fit.batch_size), fit.batch_size, 1 + config.propensity.model.labels, met),
+            Relating(factors.epochs * _related(config, amounts), min(factors.labels, amounts.labels), own),
             Scoring(sum(min(users * amounts.labels, pairs) for users in (amounts.validation, test))),
         ],
         "rankings": [Loading(0), Scoring(RANKED * test * amounts.labels), Tabulating(judged)],
@@ -93,6 +106,22 @@ def disk(config: RunConfig, amounts: Sizes, shape: Shape) -> dict[Stage, float]:
         + ITEM * amounts.items
         + HAD * amounts.events,
     }
+
+
+def _related(config: RunConfig, amounts: Sizes) -> int:
+    """Examples that the product sees in an epoch: purchases with the year before and with the year after.
+
+    About as many have the one as the other. A shop of few users gives more of each, as far as there are any.
+    """
+    asked, held_out = config.states, config.prepare.split
+    if not config.propensity.model.own:
+        return 0
+    if not asked.purchases:
+        return amounts.train
+    trained_on = 1 - held_out.validation - held_out.test
+    if asked.purchases * trained_on * amounts.users >= asked.enough:
+        return 2 * amounts.train
+    return 2 * max(amounts.train, min(asked.enough, round(trained_on * amounts.bought)))
 
 
 def _training(stage: str, config: ObjectiveConfig, amounts: Sizes) -> list[Work]:
