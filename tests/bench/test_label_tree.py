@@ -14,6 +14,7 @@ from merit.baselines import budget
 from merit.baselines.budget import Budget
 from merit.baselines.world import World
 from merit.baselines.xmc import XmcConfig, _ordered, _Tree, affordable, xmc
+from merit.seeds import stream
 from tests.baselines.small import make_small, ticking
 
 
@@ -23,7 +24,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def tree(size: int, seconds: float) -> _Tree:
-    return _Tree(None, Path(), 1.0, size, seconds, 0.5)
+    return _Tree(None, np.arange(2), Path(), 1.0, size, seconds, 0.5)
 
 
 def standing() -> Callable[[], float]:
@@ -47,6 +48,16 @@ def test_what_a_part_took_tells_what_fits(left: float, size: int, monkeypatch: p
 def test_without_time_only_the_part_is_grown(world: World) -> None:
     told = xmc(replace(world, seconds=0.0), 7, XmcConfig(tried=50)).told
     assert told["examples"] == 50 and told["cost"] == XmcConfig().costs[0]
+
+
+def test_a_label_without_examples_is_not_in_the_tree(world: World) -> None:
+    """With such labels the library read beyond its memory, and now and then the whole process ended."""
+    answer = xmc(replace(world, seconds=0.0), 7, XmcConfig(tried=10, prune=0.0))
+    assert answer.scores is not None
+    scores = answer.scores(np.arange(len(world.labels)))
+    known = world.train.gold.gather(stream(7, "label-tree").permutation(len(world.train))[:10]).values
+    assert len(np.unique(known)) < len(world.labels)
+    assert set(np.flatnonzero(scores.any(axis=0))) == set(known)
 
 
 def test_with_time_all_examples_are_read_and_the_best_cost_wins(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 The tree (labels split by balanced k-means, a linear classifier at every node) is that of PECOS' XR-Linear. `napkinXC`
 grows it here, because PECOS wants numpy 1. Its scores are probabilities, so users can be ranked by them too.
 
+A tree has only labels that its examples have: the library reads beyond its memory for one that has none.
+
 A tree that has begun to grow cannot be stopped. So a small part of the examples is tried first, and what it took tells
 how many of them fit into the time.
 """
@@ -26,7 +28,7 @@ from merit.config import Frozen
 from merit.data.ragged import matrix
 from merit.errors import MissingDependency
 from merit.seeds import stream
-from merit.types import Floats
+from merit.types import Floats, Ints
 
 BLOCK = 256  # users asked at a time: the library answers in Python tuples
 BYTES = 8  # of a weight on disk: its place and its value
@@ -50,6 +52,8 @@ class XmcConfig(Frozen):
 @dataclass(frozen=True)
 class _Tree:
     model: Any
+    labels: Ints
+    """That it knows, by their number in it."""
     folder: Path
     cost: float
     size: int
@@ -74,7 +78,7 @@ def xmc(world: World, seed: int, config: XmcConfig | None = None) -> Answer:
         trained = budget.used()
         best = max(trees, key=lambda tree: tree.recall)
         stored = sum(file.stat().st_size for file in best.folder.rglob("*weights*"))
-        scores = _probabilities(best.model, test, len(world.labels))
+        scores = _probabilities(best.model, best.labels, test, len(world.labels))
     told = {
         "parameters": stored / BYTES,
         "train_seconds": trained,
@@ -103,9 +107,11 @@ def _grower(
     def grow(size: int, cost: float) -> _Tree:
         begin, place = budget.used(), folder / f"{size}-{cost:g}"
         model, rows = _model(str(place), cost, config, seed), np.sort(lots[:size])
-        model.fit(train[rows], gold[rows])
-        recall = validation.recall_of_scores(_probabilities(model, held_out, len(world.labels)), world)
-        return _Tree(model, place, cost, size, budget.used() - begin, recall)
+        labels = np.unique(gold[rows].indices)
+        model.fit(train[rows], _ordered(gold[rows][:, labels]))
+        scores = _probabilities(model, labels, held_out, len(world.labels))
+        recall = validation.recall_of_scores(scores, world)
+        return _Tree(model, labels, place, cost, size, budget.used() - begin, recall)
 
     return grow, test
 
@@ -149,10 +155,10 @@ def _model(folder: str, cost: float, config: XmcConfig, seed: int) -> Any:
     )
 
 
-def _probabilities(model: Any, rows: Any, n_labels: int) -> Floats:
+def _probabilities(model: Any, labels: Ints, rows: Any, n_labels: int) -> Floats:
     scores: Floats = np.zeros((rows.shape[0], n_labels), dtype=np.float32)
     for at in range(0, rows.shape[0], BLOCK):
-        for row, found in enumerate(model.predict_proba(rows[at : at + BLOCK], top_k=n_labels)):
-            labels, values = zip(*found, strict=True) if found else ((), ())
-            scores[at + row, list(labels)] = values
+        for row, found in enumerate(model.predict_proba(rows[at : at + BLOCK], top_k=len(labels))):
+            places, values = zip(*found, strict=True) if found else ((), ())
+            scores[at + row, labels[list(places)]] = values
     return scores
