@@ -232,8 +232,7 @@ def test_columns_are_those_of_the_evaluator(results: Results) -> None:
     assert bench_markdown.tables.SCHEMA.keys() - set(COLUMNS) == {"command", "commit"}
 
 
-@pytest.mark.parametrize(("page", "results"), [("results.md", "results"), ("results-peers.md", "results/peers")])
-def test_the_documents_of_the_project_are_what_its_results_say(page: str, results: str) -> None:
+def test_the_document_of_the_project_is_what_its_results_say() -> None:
     settings = config.load(BenchConfig, ROOT / "configs/bench.toml")
-    folder, text = ROOT / results, (ROOT / "docs" / page).read_text(encoding="utf-8")
-    assert inserted(document(read_all(folder, list(settings.datasets))), text) == text
+    text = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    assert inserted(document(read_all(ROOT / "results", list(settings.datasets))), text) == text
