@@ -10,6 +10,7 @@ its place on the axis is the time of all that. Every cell is an artifact: a stop
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import altair as alt
@@ -28,6 +29,7 @@ from merit.stages.bench_cells import MERIT
 
 METHODS = (MERIT, "linear", "SASRec", "DEXML-DS", "ALS", "history frequency", "trivial")
 HEIGHT = 480  # the best are within a point of each other, and their names beside each other
+NAME = 14  # pixels between two names
 SHOWN = {f"@{k}": Key("recall", "exact", k) for k in (5, 10, 20)}
 TOY = [
     *("labels.encoder=hashed", "backbone.width=32", "backbone.layers=1", "states.labels=3", "propensity.fit.epochs=2"),
@@ -105,6 +107,7 @@ def drawn(found: pl.DataFrame) -> charts.Svg:
     kept = found.filter(pl.col("method") != "trivial")  # the same as history frequency, at ten labels
     kept = kept.select("method", pl.col("seconds").clip(1.0), pl.col("@10").alias("recall"))
     ends = kept.group_by("method", maintain_order=True).last().with_columns(seconds=pl.lit(last, dtype=pl.Float64))
+    places = apart(ends["recall"].to_list(), NAME / HEIGHT * (kept["recall"].max() - kept["recall"].min()))  # type: ignore[operator]
     told = "; ".join(f"{method} {100 * recall:.1f} at {seconds:.0f} s" for method, seconds, recall in kept.rows())
     color = alt.condition(f"datum.method == {MERIT!r}", alt.value(charts.PALETTE[1]), alt.value(charts.PALETTE[0]))
     axis = alt.Axis(format="~s", values=[1, 10, 100, 1_000])
@@ -112,10 +115,20 @@ def drawn(found: pl.DataFrame) -> charts.Svg:
     y = alt.Y("recall:Q", title="recall of 10 labels", scale=alt.Scale(zero=False), axis=alt.Axis(format=".0%"))
     lines = alt.Chart(pl.concat([kept, ends])).mark_line().encode(x=x, y=y, detail="method:N", color=color)
     dots = alt.Chart(kept).mark_point(size=36, opacity=1).encode(x=x, y=y, color=color)
-    names = alt.Chart(ends).mark_text(align="left", dx=6).encode(x=x, y=y, text="method:N", color=color)
+    named = alt.Chart(ends.with_columns(recall=pl.Series(places)))
+    names = named.mark_text(align="left", dx=6).encode(x=x, y=y, text="method:N", color=color)
     room = {"left": 5, "top": 5, "right": 40, "bottom": 5}  # names are wider in a browser than where they are measured
     whole = (lines + dots + names).properties(width=charts.WIDTH, height=HEIGHT, padding=room)
     return charts.svg(whole, f"Recall of 10 labels by training time: {told}.")
+
+
+def apart(heights: list[float], least: float) -> list[float]:
+    """Where names stand: at their heights, or as little below as keeps each so far from the one above it."""
+    places = list(heights)
+    above = math.inf
+    for row in sorted(range(len(heights)), key=lambda row: -heights[row]):
+        places[row] = above = min(heights[row], above - least)
+    return places
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.training_time import METHODS, drawn, in_points, points
+from benchmarks.training_time import METHODS, apart, drawn, in_points, points
 from merit.report.bench_results import Results, read
 from merit.stages.bench_cells import MERIT
 
@@ -39,3 +39,8 @@ def test_recall_is_told_in_points(results: Results) -> None:
 def test_the_picture_has_a_line_for_every_method(results: Results) -> None:
     picture = str(drawn(points(results)))
     assert all(f">{name}<" in picture for name in METHODS if name != "trivial")
+
+
+def test_names_are_apart_and_in_order() -> None:
+    assert apart([0.1, 0.5, 0.49, 0.3], 0.05) == pytest.approx([0.1, 0.5, 0.45, 0.3])
+    assert apart([0.2, 0.2, 0.2], 0.1) == pytest.approx([0.2, 0.1, 0.0])
