@@ -232,7 +232,8 @@ def test_columns_are_those_of_the_evaluator(results: Results) -> None:
     assert bench_markdown.tables.SCHEMA.keys() - set(COLUMNS) == {"command", "commit"}
 
 
-def test_the_document_of_the_project_is_what_its_results_say() -> None:
+@pytest.mark.parametrize(("page", "results"), [("results.md", "results"), ("results-several.md", "results/several")])
+def test_the_documents_of_the_project_are_what_its_results_say(page: str, results: str) -> None:
     settings = config.load(BenchConfig, ROOT / "configs/bench.toml")
-    text = (ROOT / "docs/results.md").read_text(encoding="utf-8")
-    assert inserted(document(read_all(ROOT / "results", list(settings.datasets))), text) == text
+    folder, text = ROOT / results, (ROOT / "docs" / page).read_text(encoding="utf-8")
+    assert inserted(document(read_all(folder, list(settings.datasets))), text) == text
