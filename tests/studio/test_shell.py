@@ -32,6 +32,24 @@ def test_a_key_is_asked_for_kept_in_the_tab_and_forgotten(page: Any, studio: Stu
     assert page.evaluate("() => sessionStorage.length") == 0
 
 
+def test_a_late_refusal_of_the_key_before_does_not_forget_the_one_in_use(page: Any, studio: Studio) -> None:
+    studio.expect(401)
+    held: list[Any] = []
+    page.route("**/v1/model", lambda route: route.continue_() if held else held.append(route))
+    page.goto(f"{studio.url}/")
+    page.get_by_label("API key").fill("merit_000000000000_wrong")
+    page.keyboard.press("Enter")
+    page.get_by_role("alert").wait_for()
+    page.get_by_label("API key").fill(studio.secret)
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Audience", exact=True).wait_for()
+    with page.expect_response(lambda response: response.status == 401):
+        held[0].continue_()
+    page.evaluate("() => new Promise(tell => setTimeout(tell, 200))")
+    assert page.get_by_role("heading", name="Audience", exact=True).is_visible()
+    assert page.evaluate("() => Object.values(sessionStorage)") == [studio.secret]
+
+
 def test_a_key_behind_the_hash_leaves_the_address_and_never_the_browser(page: Any, studio: Studio) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))

@@ -29,7 +29,8 @@ async function answer(method, path, { query, body, signal, headers } = {}) {
     if (value !== undefined && value !== null && value !== "") words.append(name, value);
   }
   const form = body instanceof FormData;
-  const sent = { Accept: "application/json, */*", Authorization: `Bearer ${key.get() ?? ""}`, ...headers };
+  const used = key.get();
+  const sent = { Accept: "application/json, */*", Authorization: `Bearer ${used ?? ""}`, ...headers };
   if (body !== undefined && !form) sent["Content-Type"] = "application/json";
   let response;
   try {
@@ -41,7 +42,8 @@ async function answer(method, path, { query, body, signal, headers } = {}) {
   }
   if (!response.ok) {
     const told = await response.json().catch(() => ({ ...SILENT, title: `Answer ${response.status}` }));
-    if (response.status === 401) document.dispatchEvent(new CustomEvent("merit:stranger", { detail: told }));
+    // A late refusal of a key that is no longer in use must not throw away the one that is.
+    if (response.status === 401 && used === key.get()) document.dispatchEvent(new CustomEvent("merit:stranger", { detail: told }));
     throw new Problem({ status: response.status, ...told });
   }
   return response;
