@@ -22,19 +22,19 @@ from numpy.typing import NDArray
 
 from benchmarks import harness
 from benchmarks.objectives import settings
-from merit import console, denormals
-from merit.artifacts import Artifact
 from merit.baselines.generative import corpus_of
+from merit.core import console, denormals
+from merit.core.artifacts import Artifact
+from merit.core.pipeline import RunConfig, run
+from merit.core.ragged import Ragged
 from merit.data import planted
-from merit.data.ragged import Ragged
 from merit.generator import backbone
 from merit.generator.batches import Bucketing, bucket_lengths, epoch_batches
-from merit.generator.corpus import write_prompts
-from merit.generator.loop import TrainConfig, loss_of, train
+from merit.generator.model import read_labelled, read_shop
+from merit.generator.texts import write_prompts
+from merit.generator.training import TrainConfig, loss_of, train
 from merit.labels import space
 from merit.objective.collate import OBJECTIVES, Corpus, collate
-from merit.stages.generator import read_labelled, read_shop
-from merit.stages.run import RunConfig, run
 
 OBJECTIVE = OBJECTIVES["cross-entropy-invariance"]  # sets and the uniform temper, as in stage 2, and needs no mining
 RANDOM = "none"

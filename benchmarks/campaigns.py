@@ -33,15 +33,15 @@ from scipy.stats import binomtest  # type: ignore[import-untyped]
 import merit
 from benchmarks import harness
 from benchmarks.objectives import settings
-from merit import console
-from merit.campaign.combine import Reals, combined
-from merit.campaign.sizing import ranking
+from merit.campaigns.audiences.combine import Reals, combined
+from merit.campaigns.audiences.sizing import ranking
+from merit.core import console
+from merit.core.errors import DataError
+from merit.core.pipeline import run
 from merit.data.sources.complete_journey import CompleteJourneySource, _folder, open_complete_journey
-from merit.errors import DataError
 from merit.evaluation import tables, uncertainty
 from merit.evaluation.uncertainty import Estimate, Metric
-from merit.model import Model
-from merit.stages.run import run
+from merit.retrieval.model import Model
 
 Mask = NDArray[np.bool_]
 RETAILER, MERIT, WINDOW, HISTORY, ACTIVITY = "retailer", "merit", "merit, window", "product history", "activity"

@@ -19,10 +19,10 @@ import pandas as pd
 import polars as pl
 
 from benchmarks import harness
-from merit import artifacts
+from merit.core import artifacts
+from merit.core.seeds import stream
+from merit.data import prepare
 from merit.data.sources import TablesSource
-from merit.seeds import stream
-from merit.stages import prepare
 
 SEED = 7
 EVENT_SHARES = {"view": 0.45, "click": 0.3, "cart": 0.1, "purchase": 0.15}

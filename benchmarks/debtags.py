@@ -26,8 +26,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from benchmarks import harness
-from merit.errors import DataError
-from merit.seeds import stable_hash, unit_interval
+from merit.core.errors import DataError
+from merit.core.seeds import stable_hash, unit_interval
 
 APT = Path("/var/lib/apt/lists")
 PACKAGES, TRANSLATION = re.compile(r"(^|_)Packages(\.\w+)?$"), re.compile(r"(^|_)Translation-en(\.\w+)?$")

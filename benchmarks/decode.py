@@ -23,11 +23,11 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks import harness
-from merit.errors import DataError
-from merit.generator import backbone, constraint, decode, tokenizer
-from merit.labels.linearise import Paths, linearise
+from merit.core.errors import DataError
+from merit.core.seeds import stable_hash, stream
+from merit.generator import backbone, constraint, decoding, tokenizer
+from merit.labels.token_paths import Paths, linearise
 from merit.labels.trie import Trie
-from merit.seeds import stable_hash, stream
 
 LABELS, QUICK_LABELS, BUDGET = 291_000, 50_000, 10
 VOCABULARY, TRAINED_ON = 8192, 50_000
@@ -86,9 +86,9 @@ def make_prompts(world: World, count: int, length: int) -> Prompts:
     return [rng.integers(special, world.model.config.vocab_size, size).astype(np.int32) for size in sizes]
 
 
-def ours(world: World, prompts: Prompts, **settings: Any) -> decode.Decoded:
-    config = decode.DecodeConfig(max_labels=BUDGET, fixed_budget=True, batch_size=len(prompts), **settings)
-    return decode.decode(world.model, prompts, world.trie, world.sep, world.end, config, world.seed)
+def ours(world: World, prompts: Prompts, **settings: Any) -> decoding.Decoded:
+    config = decoding.DecodeConfig(max_labels=BUDGET, fixed_budget=True, batch_size=len(prompts), **settings)
+    return decoding.decode(world.model, prompts, world.trie, world.sep, world.end, config, world.seed)
 
 
 def nested(world: World) -> Node:
@@ -207,9 +207,9 @@ def clocks(*places: tuple[Any, str]) -> Iterator[dict[str, float]]:
 
 def trie_share(world: World, prompts: Prompts) -> float:
     """Of the time between prefill and the last label: what is allowed, masks, moves; not the head's products."""
-    trie_work = [(decode, name) for name in ("root_choices", "inner_choices", "move", "settle")]
+    trie_work = [(decoding, name) for name in ("root_choices", "inner_choices", "move", "settle")]
     head_work = [(constraint, name) for name in ("root_logits", "inner_logits")]
-    before = [(decode, "prefill"), (decode, "constrain")]
+    before = [(decoding, "prefill"), (decoding, "constrain")]
     with clocks(*trie_work, *head_work, *before) as spent:
         _, whole = harness.timed(lambda: ours(world, prompts))
     steps = whole - sum(spent[name] for _, name in before)

@@ -29,22 +29,22 @@ import polars as pl
 import torch
 
 from benchmarks import engine_audiences, engine_memory, engine_sizing, harness
-from merit import artifacts, config, console
-from merit.artifacts import Artifact
-from merit.batch.everyone import write_everyone
+from merit.core import artifacts, config, console
+from merit.core.artifacts import Artifact
+from merit.core.pipeline import RunConfig, run
 from merit.data import planted
+from merit.data.prepare import PrepareRun, prepare
 from merit.engine import schedule, shards
 from merit.engine.config import EngineConfig
-from merit.engine.here import Here
+from merit.engine.inline import Here
 from merit.engine.job import Event, Job, Pool, Ready, Task
 from merit.engine.local import Local
-from merit.mining import MiningConfig
-from merit.stages.asking import Asked, Speaker, job_of, rows_of
-from merit.stages.generator import TOGETHER, read_labelled
-from merit.stages.mine import mine
-from merit.stages.prepare import PrepareRun, prepare
-from merit.stages.run import RunConfig, run
-from merit.stages.states import StatesConfig, look, write_states
+from merit.generator.mine import mine
+from merit.generator.mining import MiningConfig
+from merit.generator.model import TOGETHER, read_labelled
+from merit.generator.worker import Asked, Speaker, job_of, rows_of
+from merit.propensity.states import StatesConfig, look, write_states
+from merit.retrieval.all_interests import write_everyone
 
 SHARDS = 16
 ONE = EngineConfig(shards=SHARDS, threads=1)

@@ -17,19 +17,18 @@ import polars as pl
 from safetensors.numpy import load_file
 
 from benchmarks import harness
-from merit import artifacts, config
-from merit.artifacts import Artifact
-from merit.batch.audiences import write_audiences
-from merit.batch.everyone import write_everyone
+from merit.core import artifacts, config, timings
+from merit.core.artifacts import Artifact
+from merit.core.pipeline import RunConfig, run
+from merit.core.seeds import stream
 from merit.data import planted
 from merit.engine.config import EngineConfig
-from merit.model import Model, load
 from merit.retrieval import mlp, store
+from merit.retrieval.all_interests import write_everyone
+from merit.retrieval.audience_scores import write_audiences
 from merit.retrieval.exact import Exact
+from merit.retrieval.model import Model, load
 from merit.retrieval.threads import spans
-from merit.seeds import stream
-from merit.stages import timings
-from merit.stages.run import RunConfig, run
 
 BEST = 1_000  # users of each audience
 LIST = 10  # interests of each user

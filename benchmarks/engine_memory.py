@@ -12,14 +12,14 @@ import polars as pl
 
 from benchmarks import harness
 from benchmarks.engine_audiences import BEST, Watch, live, multiplied, trained
-from merit import artifacts, config
-from merit.batch.audiences import write_audiences
-from merit.batch.everyone import write_everyone
+from merit.core import artifacts, config
 from merit.data import planted
+from merit.data.prepare import PrepareRun, prepare
 from merit.engine.config import EngineConfig
-from merit.model import load
-from merit.stages.prepare import PrepareRun, prepare
-from merit.stages.states import StatesConfig, write_states
+from merit.propensity.states import StatesConfig, write_states
+from merit.retrieval.all_interests import write_everyone
+from merit.retrieval.audience_scores import write_audiences
+from merit.retrieval.model import load
 
 TIMES = 8
 ALLOWED = 0.1

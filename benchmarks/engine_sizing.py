@@ -17,16 +17,16 @@ import torch
 
 from benchmarks.engine_audiences import BEST, live, multiplied, trained
 from benchmarks.engine_memory import prepared, write_shop
-from merit import artifacts
-from merit.artifacts import Artifact
-from merit.batch.audiences import write_audiences
-from merit.batch.everyone import write_everyone
-from merit.console import show_table
+from merit.core import artifacts
+from merit.core.artifacts import Artifact
+from merit.core.console import show_table
 from merit.engine.config import EngineConfig
-from merit.mining import MiningConfig
-from merit.model import load
-from merit.stages.mine import mine
-from merit.stages.states import StatesConfig, write_states
+from merit.generator.mine import mine
+from merit.generator.mining import MiningConfig
+from merit.propensity.states import StatesConfig, write_states
+from merit.retrieval.all_interests import write_everyone
+from merit.retrieval.audience_scores import write_audiences
+from merit.retrieval.model import load
 
 T = TypeVar("T")
 AT = (10_000_000, 100_000_000, 500_000_000)

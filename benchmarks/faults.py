@@ -43,10 +43,10 @@ from benchmarks.faults_run import (
     said,
     undisturbed,
 )
-from merit import console
-from merit.artifacts import MANIFEST
-from merit.errors import StorageError
-from merit.seeds import stream
+from merit.core import console
+from merit.core.artifacts import MANIFEST
+from merit.core.errors import StorageError
+from merit.core.seeds import stream
 
 
 def strike(place: Place, out: Path, stage: str, how: str, seconds: float, toll: Toll) -> bool:

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.faults_run import Place, Right, finished, hashes
-from merit import artifacts
-from merit.artifacts import MANIFEST
+from merit.core import artifacts
+from merit.core.artifacts import MANIFEST
+from merit.core.errors import MeritError
 from merit.engine import commit
-from merit.errors import MeritError
 
 
 def corruption(out: Path, stages: Sequence[str], flips: int, rng: np.random.Generator) -> dict[str, list[int]]:

@@ -19,16 +19,16 @@ from typing import Any, get_args
 
 import polars as pl
 
-from merit import artifacts, config, console
-from merit.artifacts import MANIFEST
-from merit.batch.everyone import write_everyone
+from merit.campaigns.audiences import build
+from merit.core import artifacts, config, console
+from merit.core.artifacts import MANIFEST
+from merit.core.errors import MeritError
+from merit.core.pipeline import RunConfig, Stage, run
 from merit.data import planted
-from merit.engine import here
+from merit.engine import inline
 from merit.engine.config import EngineConfig
-from merit.errors import MeritError
-from merit.model import load
-from merit.stages import audience
-from merit.stages.run import RunConfig, Stage, run
+from merit.retrieval.all_interests import write_everyone
+from merit.retrieval.model import load
 
 USERS, SHARDS = 140, 6
 PATIENCE = 3_600
@@ -124,7 +124,7 @@ def go(place: Place, out: Path, limit: int | None = None, meek: bool = False) ->
     if limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     console.set_up_logging(quiet=True)
-    here.do = partial(_counted, out.with_suffix(".work"), here.do)  # type: ignore[attr-defined]
+    inline.do = partial(_counted, out.with_suffix(".work"), inline.do)  # type: ignore[attr-defined]
     try:
         settings = place.settings(out)
         run(settings, place.until)
@@ -138,7 +138,7 @@ def go(place: Place, out: Path, limit: int | None = None, meek: bool = False) ->
                 "interests": [model.labels.table["text"][0]],
                 "size": {"by": "count", "users": 100},
             }
-            audience.build(model, config.build(audience.AudienceRequest, asked), out / "audience")
+            build.build(model, config.build(build.AudienceRequest, asked), out / "audience")
     except MeritError as error:
         print(error, flush=True)
         sys.exit(error.exit_code)

@@ -14,9 +14,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, TypeVar
 
-from merit import provenance
-from merit.console import show_table
-from merit.errors import MeritError
+from merit.core import provenance
+from merit.core.console import show_table
+from merit.core.errors import MeritError
 
 T = TypeVar("T")
 

@@ -21,12 +21,12 @@ import polars as pl
 from tokenizers import Tokenizer
 
 from benchmarks import harness
-from merit import weights
-from merit.errors import DataError
+from merit.core import weights
+from merit.core.errors import DataError
+from merit.core.seeds import stream
 from merit.labels import clusters, encoders
-from merit.labels.linearise import Paths, linearise
+from merit.labels.token_paths import Paths, linearise
 from merit.labels.trie import Trie
-from merit.seeds import stream
 
 LABELS, CLUSTERS, ADDED, PREFIXES = 291_000, 30_000, 1_000, 512
 QUICK = 1_000  # labels that --quick encodes and clusters: 3 seconds on 2 idle cores

@@ -22,20 +22,20 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from merit import artifacts
-from merit.artifacts import Artifact
-from merit.data.ragged import Ragged, list_column
-from merit.errors import ConfigError
-from merit.evaluation.reliability import Bins
+from merit.core import artifacts
+from merit.core.artifacts import Artifact
+from merit.core.errors import ConfigError
+from merit.core.ragged import Ragged, list_column
+from merit.core.seeds import stream
+from merit.core.types import Floats, Ints
+from merit.evaluation.calibration import Bins
 from merit.labels import space
-from merit.propensity.calibrate import CENTRES, Calibration
+from merit.labels.build import LabelsConfig, build_labels, load_vectors
+from merit.propensity.calibration import CENTRES, Calibration
 from merit.retrieval import mlp, store
 from merit.retrieval.exact import Exact
 from merit.retrieval.mlp import Mlp
 from merit.retrieval.threads import spans
-from merit.seeds import stream
-from merit.stages.labels import LabelsConfig, build_labels, load_vectors
-from merit.types import Floats, Ints
 
 USER, OWN, FIRST, SECOND = 128, 64, 256, 64  # as a model has by default
 BLOCK = 50_000  # users made at a time

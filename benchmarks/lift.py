@@ -22,14 +22,14 @@ import polars as pl
 import statsmodels.api as sm
 
 from benchmarks import harness
-from merit.campaign.analysis import Analysis, analyse
-from merit.campaign.checks import Circumstances
-from merit.campaign.design import ExperimentDesign, Outcome
-from merit.campaign.lift import compare
-from merit.campaign.outcomes import tabulate
-from merit.campaign.planted import PlantedCampaign, campaigns
-from merit.campaign.power import Outlook
-from merit.seeds import stream
+from merit.campaigns.experiments.analysis import Analysis, analyse
+from merit.campaigns.experiments.checks import Circumstances
+from merit.campaigns.experiments.design import ExperimentDesign, Outcome
+from merit.campaigns.experiments.lift import compare
+from merit.campaigns.experiments.outcomes import tabulate
+from merit.campaigns.experiments.planted import PlantedCampaign, campaigns
+from merit.campaigns.experiments.power import Outlook
+from merit.core.seeds import stream
 
 FILES = 7
 CAMPAIGNS = 2_000

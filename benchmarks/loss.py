@@ -21,11 +21,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks import harness
-from merit.data.ragged import Ragged
+from merit.core.ragged import Ragged
+from merit.core.seeds import stream
 from merit.generator import backbone
 from merit.objective.collate import OBJECTIVES, Batch, CollateConfig, Corpus, collate
 from merit.objective.losses import linear_set_loss
-from merit.seeds import stream
 
 SEP, END = 1, 2
 PROMPT, GOLD, MINED = 200, 4, 8

@@ -18,21 +18,21 @@ import polars as pl
 from numpy.typing import NDArray
 
 from benchmarks import harness
-from merit import artifacts, config, console, provenance
-from merit.artifacts import Artifact
-from merit.baselines.trivial import BASELINES
-from merit.data.ragged import Ragged
+from merit.core import artifacts, config, console, provenance
+from merit.core.artifacts import Artifact
+from merit.core.pipeline import RunConfig, run
+from merit.core.ragged import Ragged
 from merit.evaluation import tables
-from merit.evaluation.cascades import LOST
 from merit.evaluation.classification import Key, Metrics, measure
+from merit.evaluation.evaluate import evaluate, read_predictions, show_results, training_popularity, truth_of_test_users
+from merit.evaluation.exposure_bias import LOST
 from merit.evaluation.predictions import Predictions
+from merit.evaluation.trivial import BASELINES
+from merit.generator.mine import mine
+from merit.generator.model import ObjectiveConfig, train_generator
+from merit.generator.predict import predict
 from merit.labels import space
-from merit.stages.evaluate import evaluate, read_predictions, show_results, training_popularity, truth_of_test_users
-from merit.stages.generator import ObjectiveConfig, train_generator
-from merit.stages.labels import load_vectors
-from merit.stages.mine import mine
-from merit.stages.predict import predict
-from merit.stages.run import RunConfig, run
+from merit.labels.build import load_vectors
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "self-correction-0": {"objective": "self-correction", "beta": 0.0},

@@ -24,24 +24,23 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from benchmarks import harness
 from benchmarks.objectives import kept, settings
-from merit import console
-from merit.artifacts import Artifact
 from merit.baselines.generative import COLLATE, corpus_of
+from merit.core import console
+from merit.core.artifacts import Artifact
+from merit.core.pipeline import RunConfig, run
+from merit.core.ragged import Ragged
+from merit.core.seeds import stream
+from merit.core.types import Ints
 from merit.data import planted
 from merit.data.patches import Patched, windows_of
 from merit.data.prompt import PatchingConfig
-from merit.data.ragged import Ragged
 from merit.evaluation import tables
 from merit.evaluation.classification import EvaluationConfig, Key, Metrics, measure
+from merit.evaluation.evaluate import read_predictions, truth_of_test_users
 from merit.evaluation.predictions import Predictions
-from merit.generator.corpus import TextConfig, write_patched, write_prompts
-from merit.generator.decode import DecodeConfig, decode
-from merit.generator.loop import loss_of
-from merit.labels import space
-from merit.objective.collate import Corpus, collate
-from merit.seeds import stream
-from merit.stages.evaluate import read_predictions, truth_of_test_users
-from merit.stages.generator import (
+from merit.generator.decoding import DecodeConfig, decode
+from merit.generator.mine import mine
+from merit.generator.model import (
     Generator,
     GeneratorConfig,
     load_generator,
@@ -49,11 +48,12 @@ from merit.stages.generator import (
     read_labelled,
     train_generator,
 )
-from merit.stages.labels import load_vectors
-from merit.stages.mine import mine
-from merit.stages.predict import PredictConfig, predict
-from merit.stages.run import RunConfig, run
-from merit.types import Ints
+from merit.generator.predict import PredictConfig, predict
+from merit.generator.texts import TextConfig, write_patched, write_prompts
+from merit.generator.training import loss_of
+from merit.labels import space
+from merit.labels.build import load_vectors
+from merit.objective.collate import Corpus, collate
 
 BUDGETS = (5, 10, 20)
 LIKELY = ", by likelihood"

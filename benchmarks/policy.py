@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import harness
-from merit.console import show_table
+from merit.core.console import show_table
+from merit.core.seeds import stable_hash
+from merit.core.types import LabelEncoder
 from merit.labels import encoders, policy
 from merit.labels.names import normalise
 from merit.labels.policy import Policy
-from merit.seeds import stable_hash
-from merit.types import LabelEncoder
 
 PROBE, AFTERWARDS = (Path(__file__).with_name(f"policy_{name}.toml") for name in ("probe", "fresh"))
 OPEN, HELD_OUT, FRESH = "open", "held out", "fresh"

@@ -26,34 +26,33 @@ from pydantic import BaseModel, Field
 
 from benchmarks import harness
 from benchmarks.objectives import settings
-from merit import artifacts, console
-from merit.artifacts import Artifact
-from merit.baselines.trivial import BASELINES
 from merit.bench.chain import step_seconds
-from merit.config import Frozen
+from merit.core import artifacts, console, timings
+from merit.core.artifacts import Artifact
+from merit.core.config import Frozen
+from merit.core.errors import ConfigError
+from merit.core.pipeline import RunConfig, run, unless_current
+from merit.core.seeds import stream
+from merit.core.types import Split
 from merit.data import planted
-from merit.errors import ConfigError
+from merit.data.prepare import PrepareRun, shards
 from merit.evaluation import tables
 from merit.evaluation.classification import EvaluationConfig, Key, measure
+from merit.evaluation.evaluate import read_predictions, training_popularity, truth_of_test_users
 from merit.evaluation.predictions import Predictions
+from merit.evaluation.trivial import BASELINES
 from merit.generator import backbone
 from merit.generator.backbone import TINY, BackboneConfig
+from merit.generator.mine import mine
+from merit.generator.model import ObjectiveConfig, train_generator
+from merit.generator.predict import PredictConfig, predict
 from merit.labels import space
+from merit.labels.build import load_vectors
 from merit.plan.config import PlanConfig
 from merit.plan.shapes import shape_of
-from merit.seeds import stream
-from merit.stages import timings
-from merit.stages.evaluate import read_predictions, training_popularity, truth_of_test_users
-from merit.stages.generator import ObjectiveConfig, train_generator
-from merit.stages.labels import load_vectors
-from merit.stages.mine import mine
-from merit.stages.predict import PredictConfig, predict
-from merit.stages.prepare import PrepareRun, shards
-from merit.stages.propensity import train_propensity
-from merit.stages.rankings import rank
-from merit.stages.run import RunConfig, run, unless_current
-from merit.stages.states import write_states
-from merit.types import Split
+from merit.propensity.states import write_states
+from merit.propensity.train import train_propensity
+from merit.retrieval.ranking import rank
 
 PROBE = 8  # steps that tell how many fit into the time
 STAGES = ("stage-1", "stage-2")

@@ -22,13 +22,13 @@ from benchmarks import harness
 from benchmarks.bucketing import OBJECTIVE, QUICK, case_of
 from benchmarks.objectives import settings
 from benchmarks.patching import usual
-from merit import console
-from merit.artifacts import Artifact
+from merit.core import console
+from merit.core.artifacts import Artifact
+from merit.core.pipeline import RunConfig, run
 from merit.data import planted
 from merit.generator import checkpoint
-from merit.generator.loop import train
 from merit.generator.processes import DevicesConfig, launch, number
-from merit.stages.run import RunConfig, run
+from merit.generator.training import train
 
 WARM = 5  # steps until caches are warm
 BEFORE, AFTER = "before.safetensors", "after.safetensors"

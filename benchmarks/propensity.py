@@ -21,37 +21,38 @@ import torch
 
 from benchmarks import harness
 from benchmarks.objectives import DUELS, Judged, duels, kept, settings
-from merit import console, provenance
-from merit.artifacts import Artifact
 from merit.baselines.als import als
+from merit.baselines.build_world import make_world
 from merit.baselines.linear import linear
-from merit.baselines.trivial import BASELINES
 from merit.baselines.world import Answer
-from merit.data.ragged import Ragged
-from merit.evaluation import reliability, tables
+from merit.core import console, provenance
+from merit.core.artifacts import Artifact
+from merit.core.pipeline import RunConfig, run
+from merit.core.ragged import Ragged
+from merit.core.seeds import stream
+from merit.core.types import Floats, Ints
+from merit.data.prepare import shards
+from merit.evaluation import calibration as reliability
+from merit.evaluation import tables
 from merit.evaluation.audiences import MEAN, SHARES, Scores, hit
 from merit.evaluation.classification import measure
+from merit.evaluation.evaluate import evaluate, read_predictions, show_results, training_popularity, truth_of_test_users
 from merit.evaluation.predictions import Predictions, Truth, owners
+from merit.evaluation.trivial import BASELINES
+from merit.generator.mine import mine
+from merit.generator.model import GeneratorConfig, load_generator, train_generator
+from merit.generator.predict import predict
 from merit.labels import space
+from merit.labels.build import change_labels, load_vectors
 from merit.labels.mentions import Mentions
 from merit.labels.space import LabelSpace
-from merit.propensity import unseen
-from merit.propensity.states import Known
-from merit.propensity.unseen import Catalogue
-from merit.seeds import stream
-from merit.stages.evaluate import evaluate, read_predictions, show_results, training_popularity, truth_of_test_users
-from merit.stages.generator import GeneratorConfig, load_generator, train_generator
-from merit.stages.labels import change_labels, load_vectors
-from merit.stages.mine import mine
-from merit.stages.model import vertical_shares
-from merit.stages.predict import predict
-from merit.stages.prepare import shards
-from merit.stages.propensity import PropensityRun, Scorer, Users, load_scorer, train_propensity
-from merit.stages.rankings import NAME, frequency_scores, judge, likelihood_scores, propensity_scores, rank
-from merit.stages.run import RunConfig, run
-from merit.stages.states import StatesConfig, read_states, write_states
-from merit.stages.world import make_world
-from merit.types import Floats, Ints
+from merit.propensity import unseen_labels
+from merit.propensity.features import Known
+from merit.propensity.states import StatesConfig, read_states, write_states
+from merit.propensity.train import PropensityRun, Scorer, Users, load_scorer, train_propensity
+from merit.propensity.unseen_labels import Catalogue
+from merit.retrieval.build import vertical_shares
+from merit.retrieval.ranking import NAME, frequency_scores, judge, likelihood_scores, propensity_scores, rank
 
 KGS = (1, 3, 5, 7, 10)
 WITHHELD = 0.1
@@ -202,9 +203,9 @@ def unseen_scores(
     def score(labels: Ints) -> Floats:
         named = [catalogue.naming(known.texts[label]) for label in labels.tolist()]
         found = [catalogue.labels_of(each) for each in named]
-        own = np.stack([unseen.own(weights, numbers[which]) for which, weights in found])
+        own = np.stack([unseen_labels.own(weights, numbers[which]) for which, weights in found])
         vectors = torch.from_numpy(np.concatenate([scorer.texts[labels], own], axis=1))
-        said = unseen.told(bought, named, len(items))
+        said = unseen_labels.told(bought, named, len(items))
         times = np.zeros((len(users), len(labels)), np.float32)
         times[said.users, said.labels] = said.times
         shares = (np.maximum(times, 1) / totals[:, None]).astype(np.float32)

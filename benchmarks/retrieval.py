@@ -27,13 +27,13 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from benchmarks import harness
+from merit.core.seeds import stream
+from merit.core.types import Floats, Ints
 from merit.retrieval import fast, mlp, quantise, store, topk
 from merit.retrieval.exact import Exact
 from merit.retrieval.mlp import Mlp
 from merit.retrieval.scorer import Scorer
 from merit.retrieval.threads import spans
-from merit.seeds import stream
-from merit.types import Floats, Ints
 
 USERS, LABELS, AUDIENCE, INTERESTS = 1_000_000, 291_000, 20_000, 100
 COUNTS = (10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000)

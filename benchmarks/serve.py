@@ -37,13 +37,13 @@ import polars as pl
 from safetensors.numpy import load_file
 
 from benchmarks import harness, large_model
-from merit.artifacts import MANIFEST
-from merit.errors import DataError
+from merit.core.artifacts import MANIFEST
+from merit.core.errors import DataError
+from merit.core.seeds import stream
 from merit.retrieval import mlp
 from merit.retrieval.scorer import Scorer
 from merit.retrieval.threads import cores
-from merit.seeds import stream
-from merit.serving import keys
+from merit.service import keys
 
 USERS, LABELS, AUDIENCE, INTERESTS = 1_000_000, 291_000, 10_000, 10
 AGAIN = 10_000  # users and labels that the mixed requests come back to, so that what they map is mapped after a tenth

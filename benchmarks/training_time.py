@@ -18,14 +18,14 @@ import polars as pl
 
 from benchmarks import harness
 from benchmarks.objectives import settings
-from merit import config, console, provenance
+from merit.bench.cells import MERIT
 from merit.bench.config import BenchConfig
 from merit.bench.grid import bench
+from merit.bench.results import Results
+from merit.core import config, console, provenance
 from merit.evaluation import tables
 from merit.evaluation.classification import Key
 from merit.report import charts
-from merit.report.bench_results import Results
-from merit.stages.bench_cells import MERIT
 
 METHODS = (MERIT, "linear", "SASRec", "DEXML-DS", "ALS", "history frequency", "trivial")
 HEIGHT = 480  # the best are within a point of each other, and their names beside each other

@@ -22,23 +22,23 @@ import polars as pl
 import torch
 
 from benchmarks import debtags, harness, xmc_peers
-from merit import console, provenance
-from merit.artifacts import Artifact
-from merit.baselines.trivial import popular
+from merit.bench.cells import Ground
 from merit.bench.chain import Chain
 from merit.bench.config import BenchConfig
+from merit.core import console, provenance
+from merit.core.artifacts import Artifact
+from merit.core.errors import MissingDependency
+from merit.core.pipeline import run
+from merit.core.ragged import Ragged
 from merit.data.labelled import Labelled
-from merit.data.ragged import Ragged
 from merit.data.sources import xmc_files
 from merit.data.sources.xmc import line_of
-from merit.errors import MissingDependency
 from merit.evaluation import propensity_scored, tables
+from merit.evaluation.evaluate import read_predictions
 from merit.evaluation.predictions import owners, select
+from merit.evaluation.trivial import popular
 from merit.evaluation.uncertainty import Metric, Reals, interval, sample, weights
 from merit.labels.space import LabelSpace
-from merit.stages.bench_cells import Ground
-from merit.stages.evaluate import read_predictions
-from merit.stages.run import run
 
 NAME = "documents"
 KS = (1, 3, 5)

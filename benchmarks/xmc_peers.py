@@ -20,10 +20,10 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from merit.baselines.dense import gold_matrix
-from merit.data.ragged import Ragged
-from merit.errors import MissingDependency
-from merit.seeds import stream
-from merit.types import Ints
+from merit.core.errors import MissingDependency
+from merit.core.ragged import Ragged
+from merit.core.seeds import stream
+from merit.core.types import Ints
 
 TRIED = 0.1
 SPARE = 1.5  # models take a little longer than in proportion to their documents

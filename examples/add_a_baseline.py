@@ -18,18 +18,18 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from quickstart import make_run
 
-from merit import artifacts
 from merit.baselines import dense
-from merit.baselines.trivial import BASELINES
+from merit.baselines.build_world import make_world
 from merit.baselines.world import Answer, World
+from merit.core import artifacts
 from merit.evaluation.classification import EvaluationConfig, Key, measure
+from merit.evaluation.evaluate import training_popularity, truth_of_test_users
 from merit.evaluation.tables import EXACT, compare, headline, leaders, pick, show
+from merit.evaluation.trivial import BASELINES
 from merit.generator.backbone import BackboneConfig
-from merit.generator.corpus import TextConfig
+from merit.generator.texts import TextConfig
 from merit.labels import space
-from merit.stages.evaluate import training_popularity, truth_of_test_users
-from merit.stages.labels import load_vectors
-from merit.stages.world import make_world
+from merit.labels.build import load_vectors
 
 
 def then_bought(world: World, seed: int) -> Answer:

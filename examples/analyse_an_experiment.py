@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from merit.campaign.analysis import Analysis
-from merit.campaign.design import ExperimentDesign, Outcome
-from merit.campaign.power import Outlook
-from merit.stages import experiment
+from merit.campaigns.experiments import steps
+from merit.campaigns.experiments.analysis import Analysis
+from merit.campaigns.experiments.design import ExperimentDesign, Outcome
+from merit.campaigns.experiments.power import Outlook
 
 LIFT = 0.08
 DESIGN = ExperimentDesign(
@@ -47,17 +47,17 @@ def campaign(arms: pl.DataFrame) -> pl.DataFrame:
 def main() -> Analysis:
     users = Path("users.parquet")
     pl.DataFrame({"user_id": [f"u{number}" for number in range(200_000)]}).write_parquet(users)
-    design = experiment.freeze(DESIGN, Path("runs/experiment/design"))  # before launch: it is not changed later
-    for title, columns, rows in experiment.power_tables(design):
+    design = steps.freeze(DESIGN, Path("runs/experiment/design"))  # before launch: it is not changed later
+    for title, columns, rows in steps.power_tables(design):
         print(title, columns, rows[:3])
-    assigned = experiment.assign_users(design, users, Path("runs/experiment/arms"))
+    assigned = steps.assign_users(design, users, Path("runs/experiment/arms"))
     campaign(pl.read_parquet(assigned.file("assignment.parquet"))).write_parquet("outcomes.parquet")
-    made = experiment.analyse_campaign(
+    made = steps.analyse_campaign(
         design, Path("runs/experiment/lift"), Path("outcomes.parquet"), assignment=assigned, until=DESIGN.end
     )
-    told = experiment.analysis_of(made)
+    told = steps.analysis_of(made)
     print(told.sentence)
-    for name, value in experiment.headline(told):
+    for name, value in steps.headline(told):
         print(f"{name}: {value}")
     return told
 

@@ -14,11 +14,10 @@ from pathlib import Path
 import polars as pl
 
 import merit
-from merit import artifacts, config
-from merit.campaign import request
+from merit.campaigns.audiences import build, request
+from merit.core import artifacts, config
+from merit.core.pipeline import RunConfig, run
 from merit.data import check, sources
-from merit.stages import audience
-from merit.stages.run import RunConfig, run
 
 HERE = Path(__file__).parent
 SOURCE = {
@@ -49,10 +48,10 @@ def main() -> Path:
     run(settings)
     asked = request.read(None, ["size.by=percentile", "size.percent=50"], ["trail running shoes"])
     model = merit.load(settings.out)
-    told = audience.preview(model, asked).figures
+    told = build.preview(model, asked).figures
     print(f"{told.members} of {told.eligible} users, {told.forecast.conversions:.0f} conversions expected")  # type: ignore[union-attr]
-    made = audience.build(model, asked, Path("runs/own-audience"))
-    sent = audience.export(made, model, "csv", Path("runs/own-send"))
+    made = build.build(model, asked, Path("runs/own-audience"))
+    sent = build.export(made, model, "csv", Path("runs/own-send"))
     file = sent.file("audience.csv")
     print(f"{file}: {artifacts.load(sent.path).manifest.summary['rows']} users")
     return file

@@ -11,9 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import merit
-from merit import config
+from merit.core import config
+from merit.core.pipeline import RunConfig, run
 from merit.data import planted
-from merit.stages.run import RunConfig, run
 
 SETTINGS = Path(__file__).parent / "small.toml"
 

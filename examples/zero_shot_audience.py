@@ -16,9 +16,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from quickstart import make_run
 
 import merit
-from merit import artifacts
-from merit.errors import PolicyError
-from merit.stages.labels import change_labels
+from merit.core import artifacts
+from merit.core.errors import PolicyError
+from merit.labels.build import change_labels
 
 PHRASE = "trekking poles for the winter"
 

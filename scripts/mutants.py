@@ -36,7 +36,7 @@ class Subject(NamedTuple):
 
 SUBJECTS = {
     "objective": Subject(("src/merit/objective/*",), ("tests/objective",)),
-    "campaign/lift": Subject(("src/merit/campaign/lift*.py",), ("tests/campaign",)),
+    "campaigns/lift": Subject(("src/merit/campaigns/experiments/lift*.py",), ("tests/campaigns",)),
     "evaluation": Subject(("src/merit/evaluation/*",), ("tests/evaluation",)),
 }
 

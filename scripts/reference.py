@@ -18,12 +18,12 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from merit import errors
 from merit.cli import app
-from merit.serving import schema
-from merit.serving.app import routed
-from merit.serving.service import Service
-from merit.stages.run import RunConfig
+from merit.core import errors
+from merit.core.pipeline import RunConfig
+from merit.service import openapi
+from merit.service.app import routed
+from merit.service.service import Service
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 NOTE = "<!-- Made by `make reference`. Edit the code instead. -->"
@@ -146,27 +146,27 @@ def _cell(text: str) -> str:
 # --- Python ----------------------------------------------------------------------------------------------------------
 
 PUBLIC: dict[str, tuple[str, ...]] = {
-    "Asking a model": ("merit.model.load", "merit.model.Model", "merit.meaning.Interest"),
+    "Asking a model": ("merit.retrieval.model.load", "merit.retrieval.model.Model", "merit.retrieval.query.Interest"),
     "A run from Python": (
-        "merit.config.build",
-        "merit.stages.run.run",
-        "merit.artifacts.load",
-        "merit.artifacts.Artifact",
+        "merit.core.config.build",
+        "merit.core.pipeline.run",
+        "merit.core.artifacts.load",
+        "merit.core.artifacts.Artifact",
     ),
     "Audiences": (
-        "merit.campaign.request.read",
-        "merit.stages.audience.preview",
-        "merit.stages.audience.build",
-        "merit.stages.audience.export",
-        "merit.batch.audiences.write_audiences",
+        "merit.campaigns.audiences.request.read",
+        "merit.campaigns.audiences.build.preview",
+        "merit.campaigns.audiences.build.build",
+        "merit.campaigns.audiences.build.export",
+        "merit.retrieval.audience_scores.write_audiences",
     ),
     "Experiments": (
-        "merit.stages.experiment.freeze",
-        "merit.stages.experiment.assign_users",
-        "merit.stages.experiment.analyse_campaign",
-        "merit.stages.experiment.pool_campaigns",
-        "merit.campaign.lift.compare",
-        "merit.campaign.lift.Lift",
+        "merit.campaigns.experiments.steps.freeze",
+        "merit.campaigns.experiments.steps.assign_users",
+        "merit.campaigns.experiments.steps.analyse_campaign",
+        "merit.campaigns.experiments.steps.pool_campaigns",
+        "merit.campaigns.experiments.lift.compare",
+        "merit.campaigns.experiments.lift.Lift",
     ),
     "Judging lists": (
         "merit.evaluation.predictions.Predictions",
@@ -175,14 +175,14 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "merit.evaluation.classification.measure",
         "merit.evaluation.tables.compare",
     ),
-    "Adding to it": ("merit.types.LabelEncoder", "merit.baselines.world.World", "merit.baselines.world.Answer"),
+    "Adding to it": ("merit.core.types.LabelEncoder", "merit.baselines.world.World", "merit.baselines.world.Answer"),
     "The objective": (
         "merit.objective.targets.target_sequence",
         "merit.objective.losses.set_loss",
         "merit.objective.losses.linear_set_loss",
         "merit.objective.collate.collate",
     ),
-    "Over HTTP": ("merit.serving.client.Client", "merit.serving.client.ServiceError"),
+    "Over HTTP": ("merit.service.client.Client", "merit.service.client.ServiceError"),
 }
 """What other programs may build on. All else is ours to move."""
 
@@ -191,8 +191,8 @@ def python() -> str:
     """What other programs may build on: a line for each name here, and on the site its whole docstring."""
     intro = (
         "What other programs may build on; modules that are not named here may move. `merit.load` and `merit.Model` "
-        "are those of `merit.model`. [Asking a model](../model.md) has examples, [settings](settings.md) the fields of "
-        "a run. The tables have the first sentence of each docstring; the site (`make docs`) shows them whole."
+        "are those of `merit.retrieval.model`. [Asking a model](../model.md) has examples, [settings](settings.md) "
+        "the fields of a run. The tables have the first sentence of each docstring; the site shows them whole."
     )
     return "\n\n".join([f"# Python\n\n{NOTE}\n\n{intro}", *(_group(*each) for each in PUBLIC.items())]) + "\n"
 
@@ -238,14 +238,14 @@ def first_sentence(found: Any) -> str:
 
 # --- REST ------------------------------------------------------------------------------------------------------------
 
-EXAMPLE = "<!-- not code: an example of the schema, which tests/serving/test_schema.py checks -->"
+EXAMPLE = "<!-- not code: an example of the schema, which tests/service/test_openapi.py checks -->"
 BOUNDS = {"minimum": "≥ {}", "maximum": "≤ {}", "exclusiveMinimum": "> {}", "exclusiveMaximum": "< {}"}
 SIZES = {"maxLength": "at most {} characters", "maxItems": "at most {}", "minItems": "at least {}"}
 
 
 def rest() -> str:
     """Every route with its parameters and an example, then every shape with its fields."""
-    document = openapi()
+    document = api_document()
     intro = (
         "What `/v1/docs` of a running service shows and `/v1/openapi.json` says, in one page. "
         "[The service](../service.md) tells how to start one, and what keys, jobs and limits are. Send "
@@ -260,9 +260,9 @@ def rest() -> str:
     return "\n\n".join([f"# REST\n\n{NOTE}\n\n{intro}", *routes, _problems(), "## Shapes", *shapes]) + "\n"
 
 
-def openapi() -> dict[str, Any]:
+def api_document() -> dict[str, Any]:
     """The document that a service gives. The routes are read, and nothing is asked of them: no model is needed."""
-    return schema.complete(routed(cast(Service, SimpleNamespace(bundle=None))).openapi())
+    return openapi.complete(routed(cast(Service, SimpleNamespace(bundle=None))).openapi())
 
 
 def _route(method: str, path: str, operation: dict[str, Any]) -> str:
@@ -293,7 +293,7 @@ def _example(value: Any) -> str:
 
 
 def _problems() -> str:
-    rows = [f"| {code} | {reason} |" for code, reason in schema.REASONS.items()]
+    rows = [f"| {code} | {reason} |" for code, reason in openapi.REASONS.items()]
     told = "Every error is `application/problem+json`, a [Problem](#problem): title, detail, remedy and request_id."
     return "\n\n".join(["## When it cannot be answered", told, "| | |\n|---|---|\n" + "\n".join(rows)])
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from merit import config
+from merit.core import config
+from merit.core.pipeline import RunConfig, run
 from merit.data import planted
-from merit.stages.run import RunConfig, run
 
 SMALL: dict[str, Any] = {
     "labels": {"encoder": "hashed"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from merit.model import Model, load
+    from merit.retrieval.model import Model, load
 
 __all__ = ["Model", "load"]
 __version__ = "0.2.0"
@@ -14,7 +14,7 @@ __version__ = "0.2.0"
 def __getattr__(name: str) -> Any:
     """`merit.load` and `merit.Model`, imported when they are first asked for: `import merit` stays free."""
     if name in __all__:
-        from merit import model
+        from merit.retrieval import model
 
         return getattr(model, name)
     raise AttributeError(f"module 'merit' has no attribute '{name}'")

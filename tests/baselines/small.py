@@ -6,15 +6,15 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
-from merit import config
+from merit.baselines.build_world import make_world
 from merit.baselines.world import World
+from merit.core import config
+from merit.core.pipeline import RunConfig, run
+from merit.core.ragged import Ragged
 from merit.data.planted import PlantedConfig, shop, write
-from merit.data.ragged import Ragged
+from merit.evaluation.evaluate import truth_of_test_users
 from merit.generator.backbone import BackboneConfig
-from merit.generator.corpus import TextConfig
-from merit.stages.evaluate import truth_of_test_users
-from merit.stages.run import RunConfig, run
-from merit.stages.world import make_world
+from merit.generator.texts import TextConfig
 
 SECONDS = 60.0
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from merit.baselines import budget, validation
-from merit.baselines.trivial import BUDGET
+from merit.baselines.methods import METHODS
 from merit.baselines.world import Answer, World
-from merit.data.ragged import Ragged
+from merit.core.ragged import Ragged
 from merit.evaluation.predictions import head
-from merit.methods import METHODS
+from merit.evaluation.trivial import BUDGET
 from tests.baselines.small import make_small, ticking
 
 Small = tuple[World, Ragged]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from merit.baselines.dexml import choose_labels
 from merit.baselines.dexml_losses import decoupled_softmax, log_soft_top_k, soft_top_k_loss
-from merit.data.ragged import Ragged
+from merit.core.ragged import Ragged
 
 SCORES = torch.tensor([[math.log(2.0), math.log(3.0), math.log(4.0), 0.0]], dtype=torch.float64)
 POSITIVE = torch.tensor([[True, True, False, False]])

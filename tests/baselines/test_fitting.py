@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from merit.baselines import budget
 from merit.baselines.budget import Budget
 from merit.baselines.fitting import FitConfig, fit, learning_rate
-from merit.errors import TrainingError
-from merit.types import Ints
+from merit.core.errors import TrainingError
+from merit.core.types import Ints
 from tests.baselines.small import ticking
 
 LENGTHS = np.arange(10)

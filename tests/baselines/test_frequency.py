@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from merit.baselines import frequency, trivial
+from merit.baselines import frequency
 from merit.baselines.world import World
-from merit.data.ragged import Ragged
+from merit.core.ragged import Ragged
+from merit.evaluation import trivial
 from merit.evaluation.predictions import Truth
 from tests.baselines.small import make_small
 

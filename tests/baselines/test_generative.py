@@ -16,7 +16,7 @@ from merit.baselines.ocd import OcdConfig, batch_of, sampled
 from merit.baselines.sasrec import Sasrec, SasrecConfig, _states, targets
 from merit.baselines.world import World
 from merit.baselines.xlgen import _Guide, _likely, _means, frequent_first, label_clusters
-from merit.data.ragged import Ragged
+from merit.core.ragged import Ragged
 from tests.baselines.small import make_small
 
 SEP, END = 98, 99

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merit.baselines.patchrec import PatchrecConfig, _ranks, item_groups, session_groups, write
+from merit.core.ragged import Ragged
 from merit.data.prompt import Controls, Texts
-from merit.data.ragged import Ragged
 
 PROFILE, RECENT, NEXT, ANSWER = 1, 2, 3, 4
 TITLES = [[10, 11], [12], [], [13, 14, 15], [16]]

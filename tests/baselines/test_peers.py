@@ -14,7 +14,7 @@ from merit.baselines.boosted import BoostedConfig, boosted
 from merit.baselines.linear import LinearConfig, linear
 from merit.baselines.world import World
 from merit.baselines.xmc import XmcConfig, xmc
-from merit.data.ragged import Ragged
+from merit.core.ragged import Ragged
 from tests.baselines.small import make_small
 
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import pytest
 
-from merit import artifacts
+from merit.bench.cells import Ground
 from merit.bench.config import BenchConfig
 from merit.bench.grid import Outcome, bench
-from merit.stages.bench_cells import Ground
+from merit.core import artifacts
 from tests.bench.small import settings
 
 VARIANTS = ("MERIT, one state", "MERIT on teacher forcing")

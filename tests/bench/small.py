@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from merit import config
 from merit.bench.config import BenchConfig
+from merit.core import config
 from tests.small_run import SMALL, shop
 
 OURS = ("labels", "backbone", "states", "propensity", "evaluation")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from merit import config
+from merit.baselines.methods import METHODS
 from merit.bench.config import BenchConfig, Cell, cells, chosen, chosen_datasets, objective_of, slug
-from merit.errors import ConfigError
-from merit.methods import METHODS
+from merit.core import config
+from merit.core.errors import ConfigError
 from merit.objective.collate import OBJECTIVES
 
 ROOT = Path(__file__).parents[2]

@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from merit import artifacts
+from merit.baselines.methods import METHODS
 from merit.baselines.world import Answer, World
 from merit.bench import chain, grid
+from merit.bench.cells import HITS, read_hits, write_hits
 from merit.bench.chain import LEDGER, Chain, step_seconds
 from merit.bench.config import slug
 from merit.bench.grid import Outcome, bench
-from merit.errors import TrainingError
+from merit.bench.results import read
+from merit.core import artifacts
+from merit.core.errors import TrainingError
 from merit.evaluation.audiences import MEAN, SHARES, hit
 from merit.evaluation.classification import Key
+from merit.evaluation.evaluate import read_predictions
 from merit.evaluation.tables import pick
-from merit.methods import METHODS
-from merit.report.bench_results import read
-from merit.stages.bench_cells import HITS, read_hits, write_hits
-from merit.stages.evaluate import read_predictions
 from tests.bench.conftest import VARIANTS, Small
 from tests.bench.small import settings
 

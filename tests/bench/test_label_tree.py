@@ -14,7 +14,7 @@ from merit.baselines import budget
 from merit.baselines.budget import Budget
 from merit.baselines.world import World
 from merit.baselines.xmc import XmcConfig, _ordered, _Tree, affordable, xmc
-from merit.seeds import stream
+from merit.core.seeds import stream
 from tests.baselines.small import make_small, ticking
 
 

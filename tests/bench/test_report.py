@@ -9,21 +9,21 @@ from typing import Any
 import polars as pl
 import pytest
 
-from merit import artifacts, config
+from merit.bench import markdown, words
 from merit.bench.config import BenchConfig
-from merit.errors import ConfigError, DamagedArtifact, MissingArtifact
+from merit.bench.figure import SHOWN, overview
+from merit.bench.markdown import BEGIN, END, document, inserted
+from merit.bench.page import bench_page, foremost, scatter
+from merit.bench.results import COLUMNS, Results, dumped, figure_rows, read, read_all, write
+from merit.bench.tables import TABLES, paper, parts
+from merit.core import artifacts, config
+from merit.core.errors import ConfigError, DamagedArtifact, MissingArtifact
+from merit.data.prepare import shards
 from merit.evaluation import tables
 from merit.evaluation.audiences import hit
 from merit.evaluation.classification import Key
-from merit.report import bench_markdown, bench_words
-from merit.report.bench import bench_page, foremost, scatter
-from merit.report.bench_figure import SHOWN, overview
-from merit.report.bench_markdown import BEGIN, END, document, inserted
-from merit.report.bench_results import COLUMNS, Results, dumped, figure_rows, read, read_all, write
-from merit.report.bench_tables import TABLES, paper, parts
 from merit.report.charts import on_white
 from merit.report.page import render
-from merit.stages.prepare import shards
 from tests.bench.conftest import VARIANTS, Small
 
 ROOT = Path(__file__).parents[2]
@@ -121,18 +121,18 @@ def test_the_verdict_is_the_interval(results: Results) -> None:
     rows += [row("self-correction (β = 0)", key, 0.9, (0, 0, 0)) for key in keys]  # ours: no rival
     rows += [row("popularity", key, 0.3, (0.2, 0.1, 0.3)) for key in keys]  # not the best
     own = made(results, rows)
-    assert [(duel.other, duel.verdict) for duel in bench_words.duels(own)] == [
+    assert [(duel.other, duel.verdict) for duel in words.duels(own)] == [
         ("linear", "ahead"),
         ("linear", "level"),
         ("linear", "behind"),
     ]
-    told = " ".join(bench_words.sentences([own]))
+    told = " ".join(words.sentences([own]))
     assert "ahead in 1, level (the interval includes zero) in 1, behind in 1" in told
     assert (
         "behind in recall at 20 labels, exact (linear, -2.0 [-3.0, -1.0] points); level with the best other in 1 of 3"
         in told
     )
-    assert bench_words.verdicts([own]).rows() == [
+    assert words.verdicts([own]).rows() == [
         ("recall at 5 labels, exact", "ahead: +2.0 [+1.0, +3.0], linear"),
         ("recall at 10 labels, exact", "level: +1.0 [-1.0, +3.0], linear"),
         ("recall at 20 labels, exact", "behind: -2.0 [-3.0, -1.0], linear"),
@@ -142,9 +142,9 @@ def test_the_verdict_is_the_interval(results: Results) -> None:
 def test_first_everywhere_and_nothing_to_say(results: Results) -> None:
     key = Key("recall", "exact", 5)
     rows = [row("MERIT", key, 0.5), row("linear", key, 0.4, (0.1, 0.05, 0.2))]
-    assert "MERIT is first by every figure." in bench_words.sentences([made(results, rows)])[1]
+    assert "MERIT is first by every figure." in words.sentences([made(results, rows)])[1]
     alone = made(results, rows[1:], missing={"planted/MERIT/seed 1": "The disk is full."})
-    told = bench_words.sentences([alone])
+    told = words.sentences([alone])
     assert "nothing can be said" in told[0] and "The disk is full." in told[-1]
 
 
@@ -154,15 +154,15 @@ def test_lists_of_a_hundred_are_no_rival_at_free_length(results: Results) -> Non
     rows += [row("DEXML-DS, top 100", key, 0.9, (-0.4, -0.5, -0.3)) for key in (free, ten)]
     rows += [row("trivial", key, 0.2, (0.3, 0.2, 0.4)) for key in (free, ten)]
     rows += [row(name, Key("predictions"), size) for name, size in (("MERIT", 7.0), ("trivial", 3.9))]
-    first, second = bench_words.duels(made(results, rows))
+    first, second = words.duels(made(results, rows))
     assert first.other == "trivial" and "7.0 against 3.9 labels" in first.what
     assert second.other == "DEXML-DS, top 100"
 
 
 def test_claims_stand_beside_the_paper(results: Results) -> None:
     rows = [row("MERIT", Key("recall", "0.7"), 0.5), row("trivial", Key("recall", "0.7"), 0.4, (0.1, 0.05, 0.15))]
-    rows += [row(bench_words.UNION, Key("recall", "0.7"), 0.3, (0.2, 0.1, 0.3))]
-    claimed = bench_words.claims(made(results, rows))
+    rows += [row(words.UNION, Key("recall", "0.7"), 0.3, (0.2, 0.1, 0.3))]
+    claimed = words.claims(made(results, rows))
     assert claimed.rows()[0][1:] == ("+11.9", "+10.0 [+5.0, +15.0]")
     assert claimed.rows()[1][1:] == ("+6.8", "+20.0 [+10.0, +30.0]")
 
@@ -180,15 +180,15 @@ def test_the_document_says_what_the_tables_say(results: Results) -> None:
     for name in TABLES:
         for part in parts(name, results):
             assert part.markdown() in text
-    for sentence in bench_words.sentences([results]):
+    for sentence in words.sentences([results]):
         assert sentence in text
-    assert tables.markdown(bench_words.verdicts([results])) in text
+    assert tables.markdown(words.verdicts([results])) in text
     assert results.commit in text and "seeds" in text
 
 
 def test_the_page_is_whole_and_names_nobody(grid: Small, results: Results) -> None:
     html = render(bench_page([results]))
-    for words in (
+    for phrase in (
         "Is MERIT first?",
         "Equal budgets",
         "Cost",
@@ -196,8 +196,8 @@ def test_the_page_is_whole_and_names_nobody(grid: Small, results: Results) -> No
         "Cascades in pictures",
         "paper claims",
     ):
-        assert words in html, words
-    for sentence in bench_words.sentences([results]):
+        assert phrase in html, phrase
+    for sentence in words.sentences([results]):
         assert sentence.split(" (")[0] in html
     assert html.index("Is MERIT first?") < html.index("planted: ")
     assert not re.search(r"(src|href)=\"(?!#)|<script|@import", html)
@@ -229,7 +229,7 @@ def test_the_picture_has_every_method_of_the_grid_once(results: Results) -> None
 
 def test_columns_are_those_of_the_evaluator(results: Results) -> None:
     assert len(COLUMNS) == len(results.figures[0])
-    assert bench_markdown.tables.SCHEMA.keys() - set(COLUMNS) == {"command", "commit"}
+    assert markdown.tables.SCHEMA.keys() - set(COLUMNS) == {"command", "commit"}
 
 
 @pytest.mark.parametrize(("page", "results"), [("results.md", "results"), ("results-several.md", "results/several")])

@@ -10,17 +10,17 @@ import pytest
 from benchmarks import pretrained as bench
 from benchmarks.objectives import settings
 from benchmarks.pretrained import Fitted, Lot
-from merit import artifacts
-from merit.artifacts import Artifact
+from merit.core import artifacts
+from merit.core.artifacts import Artifact
+from merit.core.errors import MissingDependency
+from merit.core.pipeline import RunConfig
+from merit.core.ragged import Ragged
 from merit.data import planted
-from merit.data.ragged import Ragged
-from merit.errors import MissingDependency
+from merit.data.prepare import shards
+from merit.evaluation.evaluate import truth_of_test_users
 from merit.evaluation.predictions import Truth
 from merit.labels import space
-from merit.stages.evaluate import truth_of_test_users
-from merit.stages.labels import load_vectors
-from merit.stages.prepare import shards
-from merit.stages.run import RunConfig
+from merit.labels.build import load_vectors
 
 USERS, SEED, SECONDS = 8, 3, 0.05
 OTHER = "again"
@@ -142,7 +142,7 @@ def by_hand(lists: Ragged, truth: Truth) -> float:
 def test_weights_that_are_not_installed_are_told_before_anything_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("merit.weights.UNPACKED", tmp_path / "weights")
+    monkeypatch.setattr("merit.core.weights.UNPACKED", tmp_path / "weights")
     monkeypatch.setattr("sys.argv", ["pretrained", "--out", str(tmp_path / "runs")])
     with pytest.raises(MissingDependency, match="merit weights install smollm2"):
         bench.main()

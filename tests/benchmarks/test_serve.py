@@ -11,7 +11,7 @@ import pytest
 
 import merit
 from benchmarks import large_model, serve
-from merit.errors import ConfigError, DataError
+from merit.core.errors import ConfigError, DataError
 
 SMALL = serve.Sizes(600, 300, 150, rounds=1, interests=1, previews=1, mixed=200)
 

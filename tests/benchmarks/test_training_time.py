@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.training_time import METHODS, apart, drawn, in_points, points
-from merit.report.bench_results import Results, read
-from merit.stages.bench_cells import MERIT
+from merit.bench.cells import MERIT
+from merit.bench.results import Results, read
 
 KEPT = Path(__file__).parents[2] / "results" / "amazon_beauty.json"
 

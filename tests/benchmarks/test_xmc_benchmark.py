@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from benchmarks import debtags, xmc, xmc_peers
-from merit.data.ragged import Ragged
+from merit.core.errors import DataError
+from merit.core.ragged import Ragged
 from merit.data.sources import xmc_files
 from merit.data.sources.xmc import user_id
-from merit.errors import DataError
 from merit.labels import space
 
 PACKAGES = """\

@@ -10,9 +10,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from merit.data import accept, check
+from merit.core.errors import DataError, StorageError
+from merit.data import check, validate
 from merit.data.sources import TablesSource, open_source
-from merit.errors import DataError, StorageError
 
 EVENTS = "user_id,item_id,timestamp,event\nu1,a,2024-01-01 10:00:00,view\nu2,a,2024-01-02 10:00:00,purchase\n"
 ITEMS = "item_id,title,tags,vertical\na,Tea,Drinks,Food\n"
@@ -230,7 +230,7 @@ def test_a_full_disk_leaves_no_quarantine_behind(tmp_path, monkeypatch) -> None:
         path.write_text("half")
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setitem(accept.SINKS, ".csv", full)
+    monkeypatch.setitem(validate.SINKS, ".csv", full)
     with pytest.raises(StorageError, match="the disk is full"):
         check.quarantine(open_source(source), tmp_path / "out" / "bad.csv")
     assert list((tmp_path / "out").iterdir()) == []

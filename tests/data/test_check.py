@@ -12,10 +12,10 @@ import polars as pl
 import pytest
 from rich.console import Console
 
+from merit.core.errors import DataError
 from merit.data import check
 from merit.data.schema import Tables
 from merit.data.sources import TablesSource, open_source
-from merit.errors import DataError
 
 DAY = datetime(2024, 1, 1)
 

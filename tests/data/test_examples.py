@@ -11,14 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.data.examples import (
-    DAY,
-    ExamplesConfig,
-    build_examples,
-    hindsight_window,
-    history_window,
-    training_examples,
-)
+from merit.data.examples import DAY, ExamplesConfig, build_examples, hindsight_window, history_window, training_examples
 from merit.data.schema import EVENTS
 from merit.data.split import SplitConfig, assign_users
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from merit.core.errors import DataError
+from merit.core.ragged import Ragged
 from merit.data.labelled import joined, label_examples
 from merit.data.planted import PlantedConfig, shop, write
-from merit.data.ragged import Ragged
+from merit.data.prepare import PrepareConfig, PrepareRun, prepare, shards
 from merit.data.sources import TablesSource
-from merit.errors import DataError
-from merit.stages.prepare import PrepareConfig, PrepareRun, prepare, shards
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from merit.data import accept, check, sources
+from merit.core.errors import DataError
+from merit.data import check, sources, validate
 from merit.data.sources.tables import TablesSource
-from merit.errors import DataError
 
 LOG = """Client ref{0}SKU{0}When{0}What
 u1{0}a{0}21.01.2024 20:20{0}buy
@@ -50,7 +50,7 @@ def test_no_column_of_the_interactions_is_ever_held_whole(kind: str, tmp_path: P
     log, items = tmp_path / f"log.{kind}", tmp_path / "items.csv"
     getattr(pl.DataFrame(rows | {"event": ["Add to Cart", "buy"]}), f"write_{kind}")(log)
     items.write_text("item_id,title,tags\na,Tent,camping\n")
-    good = accept.sift(sources.open_source(TablesSource(interactions=log, items=items)))
+    good = validate.sift(sources.open_source(TablesSource(interactions=log, items=items)))
     assert good.interactions.collect()["event"].to_list() == ["cart", "purchase"]
     plan = good.interactions.show_graph(plan_stage="physical", engine="streaming", raw_output=True, show=False)
     assert plan and "scan" in plan

@@ -10,10 +10,10 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 
+from merit.core.errors import ConfigError
+from merit.core.ragged import Ragged
 from merit.data.patches import pool
 from merit.data.prompt import Controls, PatchingConfig, PromptConfig, Texts, choose, spans, tokenise, tokens, words
-from merit.data.ragged import Ragged
-from merit.errors import ConfigError
 
 NAMES = ["<profile>", "<recent>", "<next>", "<answer>"]
 TITLES = ["Trail shoe", "Running socks, three pairs", "Cast iron pan", "<answer> ignore <next> this", "💐 זר פרחים"]

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from merit.core.errors import ConfigError, DataError
 from merit.data import normalise, times
 from merit.data.schema import EVENT_NAMES, FILE, INTERACTION_NAMES, ITEM_NAMES, ROW, Reading, resolve
-from merit.errors import ConfigError, DataError
 
 WITHIN = st.datetimes(datetime(1990, 1, 2), datetime(2035, 1, 1))
 OFFSETS = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))

@@ -12,10 +12,10 @@ import polars as pl
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from merit.core.errors import DataError, MissingDependency
 from merit.data import check
 from merit.data.sources import AmazonReviewsSource, CompleteJourneySource, Source, TablesSource, open_source
 from merit.data.sources.grocery_words import readable
-from merit.errors import DataError, MissingDependency
 
 EVENTS = pl.DataFrame(
     {

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merit.data import accept
+from merit.core.errors import ConfigError, DataError
+from merit.core.ragged import Ragged
+from merit.data import validate
+from merit.data.prepare import PrepareConfig, PrepareRun, prepare, shards
 from merit.data.prompt import Controls, PromptConfig, choose, tokenise, tokens
-from merit.data.ragged import Ragged
 from merit.data.sources import XmcSource, open_source, xmc_files
 from merit.data.sources.xmc import line_of, user_id
-from merit.errors import ConfigError, DataError
-from merit.stages.prepare import PrepareConfig, PrepareRun, prepare, shards
 
 LABELS = ["role: program", "games", "näturliche Sprache", "C++"]
 TRAIN = [("a", "A chess game", "for two", [1, 0]), ("b", "A compiler", "", [3]), ("b", "Speech", "from text", [2, 0])]
@@ -255,7 +255,7 @@ def test_both_tables_can_be_asked_for_some_columns_and_rows(tmp_path: Path) -> N
     tables = open_source(XmcSource(folder=raw_text(tmp_path / "x")))
     assert tables.interactions.filter(pl.col("event") == "purchase").select(pl.len()).collect().item() == 6
     assert tables.items.select("title").head(2).collect()["title"].to_list() == LABELS[:2]
-    assert accept.good(tables).items.height == 8
+    assert validate.good(tables).items.height == 8
 
 
 def test_a_text_reaches_the_prompt_in_full_up_to_the_budget() -> None:

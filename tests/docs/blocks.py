@@ -4,7 +4,7 @@ A line right above a block may say what becomes of it:
 
     <!-- file: spring.toml -->                      the block is a file that others of its page read
     <!-- parsed: trains for minutes -->             commands and options are checked, nothing is run
-    <!-- run by tests/serving/test_server.py -->    another test runs it
+    <!-- run by tests/service/test_server.py -->    another test runs it
     <!-- not run: needs a GPU -->                   nothing is checked
     <!-- not code: ... -->                          a picture in letters
 

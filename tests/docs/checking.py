@@ -11,13 +11,14 @@ from typing import Any
 
 import typer
 
-from merit import cli, config
+from merit import cli
 from merit.bench.config import BenchConfig
-from merit.campaign.design import ExperimentDesign
-from merit.campaign.request import AudienceRequest
-from merit.campaign.statistics import Statistics
+from merit.campaigns.audiences.request import AudienceRequest
+from merit.campaigns.experiments.design import ExperimentDesign
+from merit.campaigns.experiments.statistics import Statistics
+from merit.core import config
+from merit.core.pipeline import RunConfig
 from merit.labels import policy
-from merit.stages.run import RunConfig
 from tests.docs.blocks import ROOT, Block, commands
 
 TABLES = {"kind": "tables", "interactions": "log.csv", "items": "catalogue.csv"}

@@ -9,11 +9,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from merit import artifacts, config
-from merit.artifacts import MANIFEST, Artifact, Manifest
-from merit.campaign import request
-from merit.campaign.design import ExperimentDesign
-from merit.stages import audience, experiment
+from merit.campaigns.audiences import build, request
+from merit.campaigns.experiments import steps
+from merit.campaigns.experiments.design import ExperimentDesign
+from merit.core import artifacts, config
+from merit.core.artifacts import MANIFEST, Artifact, Manifest
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/artifacts.md").read_text(encoding="utf-8")
 PLACES = {"NNNNN": "[0-9]" * 5, "-N.": "-[0-9].", "SPLIT": "*", "FORM": "*"}
@@ -55,8 +55,8 @@ def written(made: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Artifa
 
     model = merit.load(made)
     asked = request.read(None, ["size.by=count", "size.users=120"], ["gaiters"])
-    chosen = audience.build(model, asked, place / "audience")
-    sent = audience.export(chosen, model, "csv", place / "send")
+    chosen = build.build(model, asked, place / "audience")
+    sent = build.export(chosen, model, "csv", place / "send")
     return [artifacts.load(each.parent) for each in sorted(made.glob(f"*/{MANIFEST}"))] + [
         chosen,
         sent,
@@ -66,14 +66,14 @@ def written(made: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Artifa
 
 def _campaign(place: Path) -> list[Artifact]:
     pl.DataFrame({"user_id": [f"u{number}" for number in range(4000)]}).write_parquet(place / "users.parquet")
-    design = experiment.freeze(config.build(ExperimentDesign, DESIGN), place / "design")
-    assigned = experiment.assign_users(design, place / "users.parquet", place / "arms")
+    design = steps.freeze(config.build(ExperimentDesign, DESIGN), place / "design")
+    assigned = steps.assign_users(design, place / "users.parquet", place / "arms")
     arms = pl.read_parquet(assigned.file("assignment.parquet"))
     arms.with_columns(bought=(pl.int_range(pl.len()) % 5 == 0).cast(pl.Int64)).write_parquet(place / "outcomes.parquet")
-    agreed = experiment.design_of(design)
-    lift = experiment.analyse_campaign(design, place / "lift", place / "outcomes.parquet", until=agreed.end)
+    agreed = steps.design_of(design)
+    lift = steps.analyse_campaign(design, place / "lift", place / "outcomes.parquet", until=agreed.end)
     (place / "others.csv").write_text("campaign,lift,low,high\nwinter,0.002,-0.001,0.005\n", encoding="utf-8")
-    pooled = experiment.pool_campaigns([lift.path], place / "others.csv", place / "pool", experiment.PoolConfig())
+    pooled = steps.pool_campaigns([lift.path], place / "others.csv", place / "pool", steps.PoolConfig())
     return [design, assigned, lift, pooled]
 
 

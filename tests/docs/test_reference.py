@@ -35,11 +35,11 @@ def test_every_command_has_its_place(reference: Any) -> None:
 
 
 def test_every_exit_code_is_told(reference: Any) -> None:
-    from merit.errors import MeritError
+    from merit.core.errors import MeritError
 
     table = reference.commands().split("## Exit codes")[1]
     for kind in MeritError.__subclasses__():
-        if kind.__module__ == "merit.errors":
+        if kind.__module__ == "merit.core.errors":
             assert f"| {kind.exit_code} | " in table and f"`{kind.__name__}`" in table
 
 
@@ -62,7 +62,7 @@ def test_the_front_door_is_on_the_page(reference: Any) -> None:
 
 
 def test_every_route_and_every_shape_has_its_place(reference: Any) -> None:
-    from merit.serving.routes import ROUTES
+    from merit.service.routes.table import ROUTES
 
     page = reference.rest()
     for route in ROUTES:

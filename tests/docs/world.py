@@ -10,13 +10,13 @@ import numpy as np
 import polars as pl
 
 import merit
-from merit import config
-from merit.campaign import request
-from merit.campaign.assign import with_arms
-from merit.campaign.design import ExperimentDesign
+from merit.campaigns.audiences import build, request
+from merit.campaigns.experiments import steps
+from merit.campaigns.experiments.assign import with_arms
+from merit.campaigns.experiments.design import ExperimentDesign
+from merit.core import config
+from merit.core.pipeline import RunConfig, run
 from merit.data import planted
-from merit.stages import audience, experiment
-from merit.stages.run import RunConfig, run
 from tests import small_run
 from tests.docs.blocks import ROOT, blocks
 
@@ -53,7 +53,7 @@ def make(place: Path) -> Path:
     model = merit.load(place / "runs/demo")
     model.users.select("user_id").head(5).write_csv(place / "users.csv")
     asked = request.read(None, ["size.by=count", "size.users=120"], ["gaiters"])
-    audience.build(model, asked, place / "runs/summer/audience")
+    build.build(model, asked, place / "runs/summer/audience")
     people = pl.DataFrame({"user_id": [f"v{number}" for number in range(20_000)]})
     people.write_parquet(place / "users.parquet")
     for page, name in (("audiences.md", "spring.toml"), ("experiments.md", "spring-test.toml")):
@@ -83,8 +83,8 @@ def campaign(place: Path, values: dict[str, Any]) -> None:
     other = config.build(ExperimentDesign, values | {"name": "Summer", "salt": "summer-2027"})
     _outcomes(place / "users.parquet", design, place / "outcomes.parquet")
     _outcomes(place / "users.parquet", other, place / "summer.parquet")
-    frozen = experiment.freeze(other, place / "runs/summer/design")
-    experiment.analyse_campaign(frozen, place / "runs/summer/lift", place / "summer.parquet", until=other.end)
+    frozen = steps.freeze(other, place / "runs/summer/design")
+    steps.analyse_campaign(frozen, place / "runs/summer/lift", place / "summer.parquet", until=other.end)
 
 
 def _outcomes(users: Path, design: ExperimentDesign, file: Path) -> None:

@@ -13,8 +13,8 @@ import fsspec
 import polars as pl
 from fsspec.implementations.dirfs import DirFileSystem
 
+from merit.core.errors import ConfigError, DataError
 from merit.engine.job import Job
-from merit.errors import ConfigError, DataError
 
 
 class Shelf(DirFileSystem):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from merit import artifacts, config
-from merit.artifacts import Artifact
-from merit.batch.everyone import write_everyone
+from merit.core import artifacts, config
+from merit.core.artifacts import Artifact
+from merit.data.prepare import PrepareRun, prepare
 from merit.engine.config import EngineConfig
 from merit.engine.run import HERE
-from merit.mining import MiningConfig
-from merit.stages.mine import mine
-from merit.stages.prepare import PrepareRun, prepare
-from merit.stages.states import StatesConfig, write_states
+from merit.generator.mine import mine
+from merit.generator.mining import MiningConfig
+from merit.propensity.states import StatesConfig, write_states
+from merit.retrieval.all_interests import write_everyone
 
 SHARDS = 8
 ALL = ("mined", "states", "scores")

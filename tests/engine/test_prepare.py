@@ -9,11 +9,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from merit.core.errors import EngineError
 from merit.data import planted
+from merit.data import prepare as stage
 from merit.engine import run as engine_run
 from merit.engine.config import EngineConfig
-from merit.errors import EngineError
-from merit.stages import prepare as stage
 from tests.engine.stages import SHARDS, prepared
 
 TWO = EngineConfig(runner="local", workers=2, threads=1)

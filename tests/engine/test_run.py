@@ -19,11 +19,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from merit.engine import commit, holding, places, schedule
+from merit.core.errors import ConfigError, EngineError, StorageError
+from merit.engine import commit, lock, schedule, storage
 from merit.engine.config import EngineConfig
 from merit.engine.local import Local
 from merit.engine.run import Parts, make_parts, workplace, write_parts
-from merit.errors import ConfigError, EngineError, StorageError
 from tests.engine import jobs
 
 SHARDS = 12
@@ -219,7 +219,7 @@ def test_a_store_that_is_no_disk_holds_the_same(tmp_path: Path, runner: str, mon
     there = write_parts(jobs.job(tmp_path, jobs.stumbles_once), jobs.rows(), "shelf://a/out", RUNNERS[runner])
     assert whole(there)
     assert there.manifest.hash == right.manifest.hash
-    assert sorted(path.name for path in (tmp_path / "shelf/a/out").iterdir()) == places.names("shelf://a/out")
+    assert sorted(path.name for path in (tmp_path / "shelf/a/out").iterdir()) == storage.names("shelf://a/out")
 
 
 def test_in_memory_too_and_a_second_holder_is_refused_there_until_the_first_is_dead(
@@ -228,44 +228,44 @@ def test_in_memory_too_and_a_second_holder_is_refused_there_until_the_first_is_d
     right = write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "right"), RUNNERS["here"])
     folder = f"memory://{tmp_path.name}/out"
     held = {"token": "theirs", "host": "another", "at": time.time()}
-    places.put(f"{folder}/.lock", json.dumps(held).encode())
+    storage.put(f"{folder}/.lock", json.dumps(held).encode())
     with pytest.raises(StorageError, match="Another run, on another, holds"):
         write_parts(jobs.job(tmp_path), jobs.rows(), folder, RUNNERS["here"])
-    places.put(f"{folder}/.lock", json.dumps(held | {"at": time.time() - 1_000}).encode())
-    monkeypatch.setattr(holding, "SETTLED", 0.0)
+    storage.put(f"{folder}/.lock", json.dumps(held | {"at": time.time() - 1_000}).encode())
+    monkeypatch.setattr(lock, "SETTLED", 0.0)
     there = write_parts(jobs.job(tmp_path), jobs.rows(), folder, RUNNERS["here"])
     assert there.manifest.hash == right.manifest.hash
-    assert places.get(f"{folder}/.lock") is None
+    assert storage.get(f"{folder}/.lock") is None
 
 
 def test_of_two_that_take_over_from_a_dead_one_the_last_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = f"memory://{tmp_path.name}/out/.lock"
     dead = {"token": "old", "host": "a dead one", "at": time.time() - 1_000}
-    places.put(lock, json.dumps(dead).encode())
+    storage.put(lock, json.dumps(dead).encode())
     theirs = json.dumps({"token": "theirs", "host": "another", "at": time.time()}).encode()
-    monkeypatch.setattr(time, "sleep", lambda _: places.put(lock, theirs))  # they come while ours settles
-    with pytest.raises(StorageError, match="Another run, on another, holds"), holding.held(lock.removesuffix("/.lock")):
+    monkeypatch.setattr(time, "sleep", lambda _: storage.put(lock, theirs))  # they come while ours settles
+    with pytest.raises(StorageError, match="Another run, on another, holds"), lock.held(lock.removesuffix("/.lock")):
         raise AssertionError("both hold it")
-    assert places.get(lock) == theirs
+    assert storage.get(lock) == theirs
 
 
 def test_who_was_silent_for_too_long_does_not_take_back_what_another_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holding, "RENEWED", 0.02)
+    monkeypatch.setattr(lock, "RENEWED", 0.02)
     folder = f"memory://{tmp_path.name}/out"
     theirs = json.dumps({"token": "theirs", "host": "another", "at": time.time()}).encode()
-    with holding.held(folder):
-        first = places.get(f"{folder}/.lock")
-        until(lambda: places.get(f"{folder}/.lock") != first)  # it gives signs of life
-        until(lambda: places.put(f"{folder}/.lock", theirs) or steady(f"{folder}/.lock", theirs))
-    assert places.get(f"{folder}/.lock") == theirs
+    with lock.held(folder):
+        first = storage.get(f"{folder}/.lock")
+        until(lambda: storage.get(f"{folder}/.lock") != first)  # it gives signs of life
+        until(lambda: storage.put(f"{folder}/.lock", theirs) or steady(f"{folder}/.lock", theirs))
+    assert storage.get(f"{folder}/.lock") == theirs
 
 
 def steady(address: str, content: bytes) -> bool:
     """Whether several renewals later it is still that."""
     time.sleep(0.2)
-    return places.get(address) == content
+    return storage.get(address) == content
 
 
 def test_an_address_that_nobody_understands_is_told(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 import merit
-from merit.batch.audiences import write_audiences
-from merit.batch.everyone import write_everyone
+from merit.core.errors import DataError, StorageError
 from merit.engine.config import EngineConfig
-from merit.errors import DataError, StorageError
+from merit.retrieval.all_interests import write_everyone
+from merit.retrieval.audience_scores import write_audiences
 from tests.conftest import Command
 from tests.engine.stages import ALL, SHARDS, hashes
 

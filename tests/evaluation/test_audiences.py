@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.data.ragged import Ragged
+from merit.core.ragged import Ragged
 from merit.evaluation import audiences
 from merit.evaluation.audiences import MEAN, SHARES, hit, measure
 from merit.evaluation.predictions import Truth

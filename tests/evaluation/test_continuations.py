@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from merit.data.ragged import Ragged
+from merit.core.ragged import Ragged
 from merit.evaluation import continuations, predictions
 from tests.evaluation.worlds import said, world
 

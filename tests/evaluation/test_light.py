@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-MODULES = "merit.evaluation.tables, merit.evaluation.ranking, merit.baselines.trivial, merit.report.results"
+MODULES = "merit.evaluation.tables, merit.evaluation.ranking, merit.evaluation.trivial, merit.evaluation.report"
 
 
 def test_no_torch_and_no_model() -> None:

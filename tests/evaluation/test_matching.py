@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.data.ragged import Ragged
+from merit.core.ragged import Ragged
+from merit.core.types import Floats
 from merit.evaluation import matching
 from merit.evaluation.matching import edges_of, match, near_pairs
-from merit.types import Floats
 from tests.evaluation.worlds import circle
 
 LABELS = 8

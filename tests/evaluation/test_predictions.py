@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from merit.data.ragged import Ragged
-from merit.errors import DamagedArtifact, DataError
+from merit.core.errors import DamagedArtifact, DataError
+from merit.core.ragged import Ragged
 from merit.evaluation.predictions import Predictions, check, head, read, read_truth, write, write_truth
 from tests.evaluation.worlds import said, world
 

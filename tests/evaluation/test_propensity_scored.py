@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.data.ragged import Ragged
-from merit.errors import DataError
+from merit.core.errors import DataError
+from merit.core.ragged import Ragged
 from merit.evaluation.propensity_scored import inverse_propensities, label_counts, measure
 
 Lists = list[list[int]]

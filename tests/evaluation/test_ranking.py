@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.errors import DataError
+from merit.core.errors import DataError
 from merit.evaluation.ranking import Positives, budget, hit_at, pooled_hit_at, ranks, recall_at_share
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from merit import console
-from merit.data.ragged import Ragged
-from merit.errors import DataError
-from merit.evaluation.cascades import exposure
+from merit.core import console
+from merit.core.errors import DataError
+from merit.core.ragged import Ragged
 from merit.evaluation.classification import Key, measure
+from merit.evaluation.exposure_bias import exposure
 from merit.evaluation.predictions import Predictions
 from merit.evaluation.tables import EXPOSURE, HEADLINE, SCHEMA, compare, headline, leaders, markdown, pick, show
 from tests.evaluation.worlds import world

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.baselines.trivial import (
+from merit.evaluation.classification import Key, measure
+from merit.evaluation.predictions import check
+from merit.evaluation.trivial import (
     BASELINES,
     history_frequency,
     history_frequency_and_popularity,
@@ -17,8 +19,6 @@ from merit.baselines.trivial import (
     popular,
     trivial,
 )
-from merit.evaluation.classification import Key, measure
-from merit.evaluation.predictions import check
 from tests.evaluation.worlds import world
 
 POPULARITY = np.array([5, 9, 9, 0, 1, 7] + [0] * 30)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from merit.data.ragged import Ragged
+from merit.core.ragged import Ragged
+from merit.core.types import Floats
 from merit.evaluation.predictions import Predictions, Truth
-from merit.types import Floats
 
 
 def circle(degrees: Sequence[float]) -> Floats:

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.faults import limited, revoked, strike
 from benchmarks.faults_bytes import corruption, parts_corruption
 from benchmarks.faults_run import FRESH, HEAVY, Place, Toll, compare, undisturbed
-from merit.seeds import stream
+from merit.core.seeds import stream
 
 
 @pytest.mark.slow

@@ -17,9 +17,9 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
-from merit import artifacts, files
-from merit.errors import StorageError
-from merit.storage import storage_errors
+from merit.core import artifacts, files
+from merit.core.errors import StorageError
+from merit.core.storage import storage_errors
 
 FRESH = multiprocessing.get_context("spawn")
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from merit import config
-from merit.errors import ConfigError
-from merit.stages.run import RunConfig
+from merit.core import config
+from merit.core.errors import ConfigError
+from merit.core.pipeline import RunConfig
 from tests.fuzz.words import PLAIN, VALUES, cases, edited
 
 SOURCE = {"kind": "tables", "interactions": "log.csv", "items": "items.csv"}

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from merit import artifacts
-from merit.artifacts import MANIFEST, FileRecord, Manifest, Parent
-from merit.config import Frozen
-from merit.errors import DamagedArtifact, MissingArtifact
+from merit.core import artifacts
+from merit.core.artifacts import MANIFEST, FileRecord, Manifest, Parent
+from merit.core.config import Frozen
+from merit.core.errors import DamagedArtifact, MissingArtifact
 from tests.fuzz.words import TEXT, VALUES, cases, edited
 
 

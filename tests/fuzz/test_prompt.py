@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from merit.core.ragged import Ragged
 from merit.data.prompt import PatchingConfig, PromptConfig, choose, spans, tokenise, tokens
-from merit.data.ragged import Ragged
 from merit.generator import tokenizer
 from tests.fuzz.words import TEXT, cases
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merit import config
-from merit.campaign.eligibility import waterfall
-from merit.campaign.request import AudienceRequest, read
-from merit.campaign.rules import title_of
-from merit.errors import ConfigError, DataError, MeritError
+from merit.campaigns.audiences.eligibility import waterfall
+from merit.campaigns.audiences.request import AudienceRequest, read
+from merit.campaigns.audiences.rules import title_of
+from merit.core import config
+from merit.core.errors import ConfigError, DataError, MeritError
 from tests.fuzz.words import PLAIN, TEXT, VALUES, cases, edited
 
 RIGHT: dict[str, Any] = {

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from merit.data import accept
+from merit.core.errors import MeritError
+from merit.data import validate
 from merit.data.sources import TablesSource, open_source
-from merit.errors import MeritError
 from tests.fuzz.words import PLAIN, TEXT, cases, edited
 
 ITEMS = "item_id,title,tags,vertical\na,Tea,Drinks,Food\nb,Coffee,Drinks|Hot,Food\n"
@@ -29,12 +29,12 @@ rows = st.lists(
 )
 
 
-def sifted(folder: Path, events: Path, items: Path) -> tuple[int, accept.BadRows, pl.DataFrame]:
+def sifted(folder: Path, events: Path, items: Path) -> tuple[int, validate.BadRows, pl.DataFrame]:
     """The way `prepare` takes, however many rows are bad."""
     tables = open_source(TablesSource(interactions=events, items=items, max_bad_share=1.0))
-    good = accept.sift(tables)
-    [found], bad = accept.collect(good, good.interactions)
-    accept.quarantine(tables, folder / "aside.parquet")
+    good = validate.sift(tables)
+    [found], bad = validate.collect(good, good.interactions)
+    validate.quarantine(tables, folder / "aside.parquet")
     return len(found), bad, pl.read_parquet(folder / "aside.parquet")
 
 

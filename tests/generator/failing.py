@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from merit.errors import ConfigError
+from merit.core.errors import ConfigError
 from merit.generator import processes
 
 

@@ -9,8 +9,8 @@ import torch
 from transformers import LlamaForCausalLM
 from transformers.utils import logging
 
-from merit import weights
-from merit.errors import ConfigError, MissingArtifact, MissingDependency
+from merit.core import weights
+from merit.core.errors import ConfigError, MissingArtifact, MissingDependency
 from merit.generator import backbone, tokenizer
 from merit.generator.backbone import BackboneConfig
 from tests.generator.small import backbone_folder

@@ -10,14 +10,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from merit.errors import ConfigError
+from merit.core.errors import ConfigError
 from merit.generator import backbone, checkpoint, tokenizer
 from merit.generator.backbone import BackboneConfig
-from merit.generator.loop import train
+from merit.generator.training import train
 from merit.objective.collate import OBJECTIVES
 from merit.plan.shapes import stand_in
 from tests.generator.small import backbone_folder
-from tests.generator.test_loop import CONFIG, world
+from tests.generator.test_training import CONFIG, world
 
 
 @pytest.mark.parametrize("other", [{"width": 64}, {"layers": 2}, {"vocabulary": 400}])

@@ -15,28 +15,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import merit
-from merit import config
+from merit.core import config
+from merit.core.errors import ConfigError, DataError
+from merit.core.pipeline import RunConfig, run
+from merit.core.ragged import Ragged
+from merit.core.seeds import stream
 from merit.data.patches import Patched, Windows, cut, numbered, pool, windows_of, with_windows_of
 from merit.data.prompt import PatchingConfig
-from merit.data.ragged import Ragged
-from merit.errors import ConfigError, DataError
-from merit.evidence import leave_one_out
 from merit.generator import backbone, checkpoint, patching, tokenizer
 from merit.generator.batches import plan_batches
-from merit.generator.corpus import TextConfig, write_inputs, write_prompts
-from merit.generator.decode import DecodeConfig, decode
-from merit.generator.loop import TrainConfig, loss_of, train
+from merit.generator.decoding import DecodeConfig, decode
+from merit.generator.model import load_generator, read_examples
 from merit.generator.patching import Phase, curriculum, drawn, embed, from_the_start, in_full
+from merit.generator.texts import TextConfig, write_inputs, write_prompts
+from merit.generator.training import TrainConfig, loss_of, train
 from merit.objective.collate import OBJECTIVES, CollateConfig, Corpus, collate
-from merit.seeds import stream
-from merit.stages.generator import load_generator, read_examples
-from merit.stages.run import RunConfig, run
-from merit.stages.states import read_states
+from merit.propensity.states import read_states
+from merit.retrieval.explain import leave_one_out
 from tests import small_run
 from tests.generator import test_decode as slow
 from tests.generator import test_loop
 from tests.generator.small import backbone_folder
-from tests.generator.test_decode import END, SEP, VOCABULARY, assert_agrees, gpt2, llama, phi, some_labels, trie_of
+from tests.generator.test_decoding import END, SEP, VOCABULARY, assert_agrees, gpt2, llama, phi, some_labels, trie_of
 
 SELF = OBJECTIVES["self-correction"]
 

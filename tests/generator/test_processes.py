@@ -13,12 +13,12 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from merit.errors import ConfigError, TrainingError
+from merit.core.errors import ConfigError, TrainingError
 from merit.generator import processes
 from merit.generator.batches import own_part
 from merit.generator.processes import DevicesConfig, launch
 from tests.generator import failing, together
-from tests.generator.test_loop import CONFIG
+from tests.generator.test_training import CONFIG
 
 TWO = DevicesConfig(processes=2)
 SHARED = DevicesConfig(processes=2, sharded=True)

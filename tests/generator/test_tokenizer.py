@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from merit.errors import ConfigError, MissingArtifact
+from merit.core.errors import ConfigError, MissingArtifact
 from merit.generator import tokenizer
 from merit.generator.tokenizer import SPECIALS, Vocabulary
 from tests.generator.small import backbone_folder

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from merit.generator import checkpoint, processes
-from merit.generator.loop import train
+from merit.generator.training import train
 from merit.objective.collate import OBJECTIVES
-from tests.generator.test_loop import CONFIG, Log, improving, world
 from tests.generator.test_patching import PATCHING
 from tests.generator.test_patching import world as patched_world
+from tests.generator.test_training import CONFIG, Log, improving, world
 
 UNEVEN = {"batch_size": 7, "accumulate": 3, "history_weight": 0.5}  # an epoch ends with a batch of one example
 CASES: dict[str, dict[str, Any]] = {

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.errors import ConfigError
+from merit.core.errors import ConfigError
+from merit.core.types import Floats
 from merit.labels import clusters
 from merit.labels.clusters import cluster, medoids, quality
-from merit.types import Floats
 
 
 def unit(rows: np.ndarray) -> Floats:

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.errors import ConfigError, MissingArtifact, StorageError
+from merit.core.errors import ConfigError, MissingArtifact, StorageError
+from merit.core.types import Floats, LabelEncoder
 from merit.labels.encoders import Cached, HashedNgrams, SentenceEncoder, make
-from merit.types import Floats, LabelEncoder
 
 TEXTS = [f"{kind} {thing}" for kind in ("red", "blue", "trail") for thing in ("shoes", "jacket", "tent", "running")]
 

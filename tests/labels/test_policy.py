@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merit.errors import ConfigError
+from merit.core.errors import ConfigError
+from merit.core.types import LabelEncoder
 from merit.labels import encoders, policy
 from merit.labels.names import normalise
 from merit.labels.policy import Category, Override, Policy, Verdict
-from merit.types import LabelEncoder
 
 PROBE = tomllib.loads(Path(__file__).with_name("policy_probe.toml").read_text(encoding="utf-8"))
 WINE = Category(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from merit.errors import DamagedArtifact, DataError
+from merit.core.errors import DamagedArtifact, DataError
 from merit.labels import changes, space
 from merit.labels.names import clean, normalise
 from merit.labels.space import LabelSpace

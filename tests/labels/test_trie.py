@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.errors import DamagedArtifact, DataError
+from merit.core.errors import DamagedArtifact, DataError
 from merit.labels import trie
 from merit.labels.trie import Trie
 

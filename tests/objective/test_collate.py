@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from merit.core.errors import ConfigError, DataError
+from merit.core.ragged import Ragged
 from merit.data.patches import pool
-from merit.data.ragged import Ragged
-from merit.errors import ConfigError, DataError
 from merit.objective.collate import OBJECTIVES, CollateConfig, Corpus, check_corpus, choose_labels, collate
 from merit.objective.losses import linear_set_loss
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from merit.core.ragged import Ragged
 from merit.data.patches import pool
-from merit.data.ragged import Ragged
 from merit.objective.collate import OBJECTIVES, CollateConfig, Corpus, collate
 
 SEP, END = 90, 91

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from merit.errors import ConfigError
+from merit.core.errors import ConfigError
 from merit.generator import backbone
 from merit.generator.backbone import BackboneConfig
-from merit.generator.decode import DecodeConfig
+from merit.generator.decoding import DecodeConfig
 from merit.generator.processes import DevicesConfig
 from merit.plan import costs
 from merit.plan.config import PlanConfig

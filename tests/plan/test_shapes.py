@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from merit import config
-from merit.errors import ConfigError, MissingArtifact
+from merit.core import config
+from merit.core.errors import ConfigError, MissingArtifact
+from merit.core.pipeline import RunConfig
 from merit.generator import backbone, tokenizer
 from merit.generator.backbone import BackboneConfig
 from merit.plan.config import PlanConfig
 from merit.plan.shapes import propensity_parameters, saved_bytes, shape_of, stand_in
-from merit.propensity.model import Propensity, PropensityConfig
-from merit.stages.run import RunConfig
+from merit.propensity.states_model import Propensity, PropensityConfig
 from tests.generator.phi import phi_folder
 
 PAPER = Path(__file__).parents[2] / "configs/paper.toml"

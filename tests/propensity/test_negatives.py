@@ -1,6 +1,6 @@
 import numpy as np
 
-from merit.data.ragged import Ragged
+from merit.core.ragged import Ragged
 from merit.propensity.negatives import NegativesConfig, make_sampler
 
 LABELS = 12

@@ -7,12 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.data.ragged import Ragged
+from merit.core.ragged import Ragged
 from merit.propensity import ridge
-from merit.propensity.factors import FactorsConfig, fit_factors
-from merit.propensity.model import Propensity, PropensityConfig
+from merit.propensity.features import Known, States
+from merit.propensity.linear import FactorsConfig, fit_factors
 from merit.propensity.ridge import RidgeConfig
-from merit.propensity.states import Known, States
+from merit.propensity.states_model import Propensity, PropensityConfig
 
 LABELS = 7
 

@@ -1,74 +1,83 @@
+"""What the product learns from, against counting event by event."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from merit.data.ragged import Ragged
-from merit.errors import DamagedArtifact, DataError
-from merit.propensity import states
-
-
-def _filled(folder, users=5, labels=4, width=3):
-    values = np.random.default_rng(0).normal(size=(users, labels, width)).astype(np.float32)
-    counts = np.array([4, 3, 2, 1, 0][:users], dtype=np.int32)
-    kept = states.create(folder, "test", users, labels, width)
-    states.fill(kept, np.arange(2), values[:2], counts[:2])
-    states.fill(kept, np.arange(2, users), values[2:], counts[2:])
-    return values, counts
+from merit.core import artifacts
+from merit.core.artifacts import Artifact
+from merit.core.ragged import Ragged
+from merit.data.examples import DAY
+from merit.data.prepare import shards
+from merit.generator.model import load_shop
+from merit.generator.texts import Shop
+from merit.labels import space
+from merit.propensity.states import PURCHASES, StatesConfig, _purchases, read_purchases, read_states
 
 
-def test_what_was_filled_part_by_part_is_read(tmp_path):
-    values, counts = _filled(tmp_path)
-    read = states.read(tmp_path, "test")
-    assert np.array_equal(read.values, values.astype(np.float16))
-    assert np.array_equal(read.counts, counts)
+@pytest.fixture(scope="module")
+def shop(made: Path) -> Shop:
+    return load_shop(*(artifacts.load(made / name) for name in ("stage-2", "examples", "labels")))[0]
 
 
-def test_a_model_of_fewer_labels_sees_the_first_ones_only(tmp_path):
-    values, _ = _filled(tmp_path)
-    first = states.read(tmp_path, "test").first(2)
-    assert np.array_equal(first.values, values[:, :2].astype(np.float16))
-    assert first.counts.tolist() == [2, 2, 2, 1, 0]
+def _slow(examples: Artifact, item_labels: Ragged) -> Counter[Any]:
+    """(user, gold, history with counts) of every purchase of a training user, once for each side."""
+    found: Counter[Any] = Counter()
+    for shard in shards(examples):
+        rows = shard.events.with_columns(pl.col("timestamp").to_physical()).to_dicts()
+        for user, name, split in shard.users.select("user", "user_id", "split").iter_rows():
+            own = [row for row in rows if row["user"] == user]
+            for bought in own if split == "train" else ():
+                gold = tuple(sorted(item_labels[bought["item"]].tolist()))
+                if bought["event"] != "purchase" or not gold:
+                    continue
+                for way in (-1, 1):
+                    apart = [(way * (row["timestamp"] - bought["timestamp"]), row["item"]) for row in own]
+                    seen = [item for far, item in apart if 7 * DAY < far <= 365 * DAY]
+                    if len(seen) >= 3:
+                        had = Counter(label for item in seen for label in item_labels[item].tolist())
+                        found[name, gold, tuple(sorted(had.items()))] += 1
+    return found
 
 
-@pytest.mark.parametrize("k", [0, 5])
-def test_more_labels_than_are_kept_is_an_error_with_a_remedy(tmp_path, k):
-    _filled(tmp_path)
-    with pytest.raises(DataError, match=f"states.labels to {k}"):
-        states.read(tmp_path, "test").first(k)
+def test_the_product_learns_from_both_sides_of_every_purchase_of_a_small_shop(made: Path, shop: Shop) -> None:
+    table = pl.read_parquet(made / f"states/{PURCHASES}.parquet")
+    fast = Counter(
+        (user, tuple(sorted(gold)), tuple(sorted(zip(history, counts, strict=True))))
+        for user, gold, history, counts in table.select("user_id", "gold", "history", "counts").iter_rows()
+    )
+    assert fast == _slow(artifacts.load(made / "examples"), shop.item_labels)
+    gold, known = read_purchases(artifacts.load(made / "states"))
+    assert len(gold) == len(known) == len(table) and known.words and known.lately
+    assert len(known.take(np.arange(3)).counts) == 3
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e9])
-def test_states_that_are_not_numbers_are_refused(tmp_path, bad):
-    kept = states.create(tmp_path, "test", 1, 1, 2)
-    with pytest.raises(DataError, match="learning rate"):
-        states.fill(kept, np.arange(1), np.array([[[0.0, bad]]], dtype=np.float32), np.ones(1, np.int32))
+def test_a_large_shop_gives_as_many_of_each_user_as_it_is_told(made: Path, shop: Shop) -> None:
+    examples = artifacts.load(made / "examples")
+    found = _purchases(examples, shop, StatesConfig(purchases=2, enough=0), seed=5)[PURCHASES]
+    most = Counter(found.user_ids)
+    assert set(most.values()) <= {1, 2, 3, 4} and max(most.values()) == 4  # two, from either side
+    users = len(set(pl.read_parquet(made / "states/train.parquet")["user_id"]))
+    more = _purchases(examples, shop, StatesConfig(purchases=2, enough=5 * users), seed=5)[PURCHASES]
+    assert max(Counter(more.user_ids).values()) == 10
 
 
-def test_a_truncated_file_is_noticed(tmp_path):
-    _filled(tmp_path)
-    file = tmp_path / "test.npy"
-    file.write_bytes(file.read_bytes()[:-8])
-    with pytest.raises(DamagedArtifact, match=r"test\.npy"):
-        states.read(tmp_path, "test")
-
-
-@settings(max_examples=80, deadline=None)
-@given(st.data())
-def test_what_users_had_equals_looking_it_up_one_by_one(data):
-    users, labels = data.draw(st.integers(1, 5)), 6
-    one = st.dictionaries(st.integers(0, labels - 1), st.integers(1, 9), max_size=labels)
-    histories = data.draw(st.lists(one, min_size=users, max_size=users))
-    history = Ragged.of([sorted(each) for each in histories])
-    times = np.array([each[label] for each in histories for label in sorted(each)], np.int32)
-    nothing = states.States(np.zeros((users, 1, 1), np.float16), np.zeros(users, np.int32))
-    rows = np.array(data.draw(st.lists(st.integers(0, users - 1), min_size=1, max_size=6)))
-    wanted = st.lists(st.integers(-1, labels - 1), min_size=3, max_size=3)
-    asked = np.array(data.draw(st.lists(wanted, min_size=len(rows), max_size=len(rows))))
-    found = states.Known(nothing, history, times).had(rows, asked, labels)
-    for place, row in enumerate(rows.tolist()):
-        total = sum(histories[row].values())
-        for column, label in enumerate(asked[place].tolist()):
-            own = histories[row].get(label, 0)
-            assert found.times[place, column] == own
-            assert abs(found.shares[place, column] - (own / total if own else 0)) < 1e-6
+def test_without_purchases_it_learns_from_the_examples(made: Path, shop: Shop, tmp_path: Path) -> None:
+    examples = artifacts.load(made / "examples")
+    assert _purchases(examples, shop, StatesConfig(purchases=0), seed=5) == {}
+    states = artifacts.load(made / "states")
+    with artifacts.writing(tmp_path / "states", "states", config=StatesConfig(), seed=1, parents={}) as draft:
+        for name in states.manifest.files:
+            if name != f"{PURCHASES}.parquet":
+                (draft.path / name).write_bytes(states.file(name).read_bytes())
+    gold, known = read_purchases(artifacts.load(tmp_path / "states"))
+    table, kept = read_states(states, "train")
+    assert gold.values.tolist() == table["gold"].explode().to_list()
+    assert known.history.values.tolist() == kept.history.values.tolist()
+    assert len(space.load(made / "labels")) > gold.values.max()

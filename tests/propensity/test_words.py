@@ -5,7 +5,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merit.data.ragged import Ragged
+from merit.core.ragged import Ragged
 from merit.propensity import words
 from merit.propensity.words import Bag, Words, vocabulary
 

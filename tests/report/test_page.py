@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit import artifacts
-from merit.config import Frozen, digest
+from merit.core import artifacts
+from merit.core.config import Frozen, digest
 from merit.report import charts
 from merit.report.page import (
     Chart,

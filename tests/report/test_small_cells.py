@@ -6,9 +6,9 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merit.evaluation.reliability import Reliability
-from merit.report import card
+from merit.evaluation.calibration import Reliability
 from merit.report.page import SMALLEST_CELL, TOO_FEW, WITHHELD, large_enough, suppress
+from merit.retrieval import card
 
 USERS = st.lists(st.integers(0, 200), min_size=1, max_size=8)
 

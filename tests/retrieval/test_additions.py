@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.data.ragged import Ragged
+from merit.core.ragged import Ragged
 from merit.retrieval.additions import ahead, merged, merged_lists
 from merit.retrieval.scorer import Lists
 from merit.retrieval.topk import Ranked, order

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from merit.data.ragged import Ragged
+from merit.core.ragged import Ragged
 from merit.retrieval.over_index import ENOUGH, Histories
 
 LABELS = 9

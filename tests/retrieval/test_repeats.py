@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.data.ragged import Ragged
-from merit.propensity.model import Propensity, PropensityConfig
+from merit.core.ragged import Ragged
+from merit.propensity.states_model import Propensity, PropensityConfig
 from merit.retrieval.repeats import Repeats
 
 LABELS = 12

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info
 
-from merit.errors import DamagedArtifact, DataError
+from merit.core.errors import DamagedArtifact, DataError
 from merit.retrieval import exact as exact_module
 from merit.retrieval import store
 from merit.retrieval.exact import Exact

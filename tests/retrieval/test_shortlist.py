@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.data.ragged import Ragged
-from merit.errors import DamagedArtifact, DataError
+from merit.core.errors import DamagedArtifact, DataError
+from merit.core.ragged import Ragged
 from merit.retrieval import shortlist
 from tests.retrieval.worlds import KINDS, labels_of, naive_best, naive_scores, users_of, world
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from safetensors import numpy as safetensors
 
-from merit.data.ragged import Ragged
-from merit.errors import DamagedArtifact, DataError, StorageError
+from merit.core.errors import DamagedArtifact, DataError, StorageError
+from merit.core.ragged import Ragged
 from merit.retrieval import mlp, shortlist, store
 from merit.retrieval.exact import Exact
 from merit.retrieval.mapped import Mapped, Writer

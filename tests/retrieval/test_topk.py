@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.errors import DataError
+from merit.core.errors import DataError
 from merit.retrieval.topk import candidates, order, order_within, require_count
 
 

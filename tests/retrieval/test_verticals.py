@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.data.ragged import Ragged
-from merit.errors import DataError
+from merit.core.errors import DataError
+from merit.core.ragged import Ragged
 from merit.retrieval.verticals import given_label, roll_up, roll_up_lists
 
 

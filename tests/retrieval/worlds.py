@@ -7,12 +7,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from merit.core.types import Floats
 from merit.retrieval import mlp, store
 from merit.retrieval.exact import Doubles, Exact
 from merit.retrieval.mlp import Mlp
 from merit.retrieval.quantise import Form
 from merit.retrieval.scorer import Scorer
-from merit.types import Floats
 
 Kind = Literal["any", "whole", "close"]
 KINDS: tuple[Kind, ...] = ("any", "whole", "close")

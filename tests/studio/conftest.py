@@ -24,9 +24,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from merit.serving import app, keys
-from merit.serving.limits import Limits
-from merit.serving.service import opened
+from merit.service import app, keys
+from merit.service.limits import Limits
+from merit.service.service import opened
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 SWITCHES = (

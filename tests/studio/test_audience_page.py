@@ -13,10 +13,10 @@ from urllib.parse import parse_qs, quote
 import polars as pl
 import pytest
 
-from merit import config
-from merit.campaign.request import AudienceRequest
-from merit.serving import keys
-from merit.stages import audience as stage
+from merit.campaigns.audiences import build as stage
+from merit.campaigns.audiences.request import AudienceRequest
+from merit.core import config
+from merit.service import keys
 from tests.studio.conftest import EXPLAINED, Studio
 
 pytestmark = pytest.mark.slow

@@ -11,16 +11,15 @@ from typing import Any
 import polars as pl
 import pytest
 
-from merit import config
-from merit.campaign import power
-from merit.campaign.analysis import Analysis, analyse
-from merit.campaign.assign import with_arms
-from merit.campaign.checks import Circumstances
-from merit.campaign.design import ExperimentDesign
-from merit.campaign.outcomes import tabulate
-from merit.campaign.words import share, signed
-from merit.serving import keys
-from merit.stages import experiment
+from merit.campaigns.experiments import power, steps
+from merit.campaigns.experiments.analysis import Analysis, analyse
+from merit.campaigns.experiments.assign import with_arms
+from merit.campaigns.experiments.checks import Circumstances
+from merit.campaigns.experiments.design import ExperimentDesign
+from merit.campaigns.experiments.outcomes import tabulate
+from merit.campaigns.words import share, signed
+from merit.core import config
+from merit.service import keys
 from tests.studio.conftest import Studio
 
 pytestmark = pytest.mark.slow
@@ -117,7 +116,7 @@ def test_a_frozen_design_is_the_file_of_the_command_line(page: Any, studio: Stud
         covariates="orders_before",
         segment="vertical",
     )
-    frozen = experiment.freeze(DESIGN, tmp_path / "design")
+    frozen = steps.freeze(DESIGN, tmp_path / "design")
     written = frozen.file("design.json").read_bytes()
     with page.expect_download() as kept:
         page.get_by_role("button", name="Download design.json").click()
@@ -234,8 +233,8 @@ def test_statistics_give_the_same_lift_as_their_table(page: Any, studio: Studio,
     file = outcomes(tmp_path, lift=0.0)
     expected = analysed(file)
     assert expected.verdict == "keep"
-    frozen = experiment.freeze(DESIGN, tmp_path / "frozen")
-    lift = experiment.analyse_campaign(frozen, tmp_path / "lift", table=file, until=END)
+    frozen = steps.freeze(DESIGN, tmp_path / "frozen")
+    lift = steps.analyse_campaign(frozen, tmp_path / "lift", table=file, until=END)
     studio.open(page, "#/experiments/analyse?source=statistics")
     page.get_by_label("Design", exact=True).fill(json.dumps(AGREED))
     page.get_by_role("button", name="Begin with a template").click()

@@ -12,13 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 import merit
-from merit import config
-from merit.campaign.design import ExperimentDesign
+from merit.campaigns.experiments.design import ExperimentDesign
 from merit.cli import app
-from merit.evaluation import reliability
-from merit.serving.client import Client
-from merit.serving.examples import DESIGN
-from merit.stages.run import RunConfig, run
+from merit.core import config
+from merit.core.pipeline import RunConfig, run
+from merit.evaluation import calibration
+from merit.service.client import Client
+from merit.service.examples import DESIGN
 from tests import small_run
 from tests.studio.conftest import Studio, running
 
@@ -148,12 +148,12 @@ def test_without_figures_the_page_says_why(page: Any, studio: Studio, status: in
 def test_calibration_is_the_models_overall_and_by_vertical(page: Any, studio: Studio, shop: Path) -> None:
     table = pl.read_parquet(shop / "run/model/propensity/reliability.parquet")
     studio.open(page, "#/model/calibration")
-    overall = reliability.summary(table)
+    overall = calibration.summary(table)
     assert tile(page, "Expected calibration error") == f"{overall.ece:.5f}"
     assert tile(page, "Brier score") == f"{overall.brier:.5f}" and tile(page, "Pairs") == f"{overall.pairs:,}"
     page.locator(".chart svg").wait_for()
     told = {row[0]: row[1:5] for row in rows(page, "Verticals of at least 50 pairs")}
-    expected = reliability.by_vertical(table).to_dicts()
+    expected = calibration.by_vertical(table).to_dicts()
     assert told == {
         row["vertical"]: [f"{row['pairs']:,}", *(f"{row[name]:.4f}" for name in ("ece", "ece_likely", "brier"))]
         for row in expected

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from merit.serving import keys
+from merit.service import keys
 from tests.studio.conftest import Studio
 
 pytestmark = pytest.mark.slow

@@ -14,11 +14,11 @@ from pydantic import Field
 from merit.baselines import dense, validation
 from merit.baselines.budget import Budget
 from merit.baselines.world import Answer, World
-from merit.config import Frozen
+from merit.core.config import Frozen
+from merit.core.errors import MissingDependency
+from merit.core.ragged import Ragged, matrix
+from merit.core.types import Floats
 from merit.data.labelled import joined
-from merit.data.ragged import Ragged, matrix
-from merit.errors import MissingDependency
-from merit.types import Floats
 
 
 class AlsConfig(Frozen):

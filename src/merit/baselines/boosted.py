@@ -15,10 +15,10 @@ from pydantic import Field
 from merit.baselines import dense
 from merit.baselines.budget import Budget
 from merit.baselines.world import Answer, World
-from merit.config import Frozen
+from merit.core.config import Frozen
+from merit.core.ragged import matrix
+from merit.core.types import Floats, Ints
 from merit.data.labelled import Labelled
-from merit.data.ragged import matrix
-from merit.types import Floats, Ints
 
 
 class BoostedConfig(Frozen):

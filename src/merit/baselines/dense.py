@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from merit.baselines.world import Answer, World, top
-from merit.data.ragged import Ragged, matrix
-from merit.types import Floats
+from merit.core.ragged import Ragged, matrix
+from merit.core.types import Floats
 
 
 def gold_matrix(gold: Ragged, n_labels: int) -> Any:

@@ -24,11 +24,11 @@ from merit.baselines.dexml_losses import decoupled_softmax, log_soft_top_k, soft
 from merit.baselines.fitting import FitConfig, fit
 from merit.baselines.generative import few, fresh, text_of
 from merit.baselines.world import Answer, Text, World, top
-from merit.config import Frozen
-from merit.data.ragged import Ragged
+from merit.core.config import Frozen
+from merit.core.ragged import Ragged
+from merit.core.seeds import stream
+from merit.core.types import Floats, Ints
 from merit.generator import backbone
-from merit.seeds import stream
-from merit.types import Floats, Ints
 
 TEMPERATURE = 0.05
 SHOWN = 100  # labels ranked: the paper reports the first 5 and the first 100

@@ -1,7 +1,7 @@
 """One small training loop for the methods that have a loss of their own. It stops when the time is over.
 
 The learning rate follows the part of the budget that is spent, so that a method that gets a minute and one that gets
-an hour both end at the end of their schedule. (`merit.generator.loop` counts steps, and cannot be told the time.)
+an hour both end at the end of their schedule. (`merit.generator.training` counts steps, and cannot be told the time.)
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from merit import denormals
 from merit.baselines.budget import Budget
-from merit.config import Frozen
-from merit.errors import TrainingError
+from merit.core import denormals
+from merit.core.config import Frozen
+from merit.core.errors import TrainingError
+from merit.core.seeds import stream
+from merit.core.types import Ints
 from merit.generator.batches import epoch_batches
-from merit.seeds import stream
-from merit.types import Ints
 
 Loss = Callable[[Ints, int], Tensor]  # rows of training examples, epoch → what to lower
 

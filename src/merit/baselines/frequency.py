@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from merit.baselines import dense
 from merit.baselines.budget import Budget
 from merit.baselines.world import FREE, Answer, World
-from merit.data.ragged import matrix
+from merit.core.ragged import matrix
 from merit.evaluation.predictions import head, owners, select
 
 

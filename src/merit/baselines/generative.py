@@ -10,18 +10,18 @@ import numpy as np
 from merit.baselines import validation
 from merit.baselines.budget import Budget
 from merit.baselines.fitting import FitConfig, fit
-from merit.baselines.trivial import BUDGET
 from merit.baselines.world import Answer, Text, World
+from merit.core.errors import ConfigError
+from merit.core.ragged import Ragged
+from merit.core.types import Ints
 from merit.data.patches import windows_of
-from merit.data.ragged import Ragged
-from merit.errors import ConfigError
+from merit.evaluation.trivial import BUDGET
 from merit.generator import backbone
-from merit.generator.decode import DecodeConfig, Decoded, decode
-from merit.generator.loop import loss_of
+from merit.generator.decoding import DecodeConfig, Decoded, decode
 from merit.generator.tokenizer import Vocabulary
+from merit.generator.training import loss_of
 from merit.labels.trie import Trie
 from merit.objective.collate import CollateConfig, Corpus, Objective, check_corpus, collate
-from merit.types import Ints
 
 CHECKED = 200  # validation users decoded while training
 COLLATE = CollateConfig()

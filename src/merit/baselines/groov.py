@@ -18,13 +18,13 @@ from pydantic import Field
 from merit.baselines.budget import Budget
 from merit.baselines.fitting import FitConfig
 from merit.baselines.generative import Speaker, label_corpus, speaker, teach, text_of
-from merit.baselines.trivial import BUDGET
 from merit.baselines.world import Answer, World
-from merit.config import Frozen
-from merit.data.ragged import Ragged, matrix
-from merit.generator.decode import DecodeConfig
+from merit.core.config import Frozen
+from merit.core.ragged import Ragged, matrix
+from merit.core.types import Floats, Ints
+from merit.evaluation.trivial import BUDGET
+from merit.generator.decoding import DecodeConfig
 from merit.objective.collate import OBJECTIVES
-from merit.types import Floats, Ints
 
 Beams = list[list[int]]  # the labels of each beam of a user, best beam first
 

@@ -22,10 +22,10 @@ from scipy.linalg import cho_factor, cho_solve
 from merit.baselines import dense, validation
 from merit.baselines.budget import Budget
 from merit.baselines.world import Answer, World
-from merit.config import Frozen
+from merit.core.config import Frozen
+from merit.core.types import Floats, Ints
 from merit.data.labelled import Labelled
 from merit.propensity.ridge import rows_of_length_one, with_bias
-from merit.types import Floats, Ints
 
 BUDGETS = (5, 10, 20)  # settings are chosen by the mean recall at these
 

@@ -18,14 +18,14 @@ from merit.baselines.budget import Budget
 from merit.baselines.fitting import FitConfig, fit
 from merit.baselines.generative import Speaker, corpus_of, few, label_corpus, recall, speaker, spoken, text_of
 from merit.baselines.world import Answer, World
-from merit.config import Frozen
-from merit.data.ragged import Ragged
-from merit.generator.decode import DecodeConfig
-from merit.generator.loop import loss_of
+from merit.core.config import Frozen
+from merit.core.ragged import Ragged
+from merit.core.seeds import stream
+from merit.core.types import Ints
+from merit.generator.decoding import DecodeConfig
+from merit.generator.training import loss_of
 from merit.objective.collate import Batch, CollateConfig, Corpus, Objective, collate
 from merit.objective.targets import Label, target_sequence
-from merit.seeds import stream
-from merit.types import Ints
 
 IN_ORDER = Objective(sets=False)  # the labels are read in the order they were written
 

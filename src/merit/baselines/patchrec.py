@@ -23,14 +23,14 @@ from merit.baselines.budget import Budget
 from merit.baselines.fitting import FitConfig, fit
 from merit.baselines.generative import COLLATE, few, label_corpus, recall, speaker, spoken, text_of
 from merit.baselines.world import Answer, World
-from merit.config import Frozen
+from merit.core.config import Frozen
+from merit.core.ragged import Ragged, offsets_of
+from merit.core.seeds import stream
+from merit.core.types import Ints
 from merit.data.patches import Patched, cut, pool
 from merit.data.prompt import Texts
-from merit.data.ragged import Ragged, offsets_of
-from merit.generator.loop import loss_of
+from merit.generator.training import loss_of
 from merit.objective.collate import OBJECTIVES, collate
-from merit.seeds import stream
-from merit.types import Ints
 
 IN_ORDER = OBJECTIVES["teacher-forcing"]
 

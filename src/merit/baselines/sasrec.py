@@ -16,14 +16,14 @@ from merit.baselines import dense, validation
 from merit.baselines.budget import Budget
 from merit.baselines.fitting import FitConfig, fit
 from merit.baselines.world import Answer, World
-from merit.config import Frozen
+from merit.core.config import Frozen
+from merit.core.errors import ConfigError
+from merit.core.ragged import Ragged
+from merit.core.seeds import stream
+from merit.core.types import Floats, Ints
 from merit.data.labelled import Labelled
-from merit.data.ragged import Ragged
-from merit.errors import ConfigError
 from merit.evaluation.predictions import owners, ranks
 from merit.objective.losses import linear_set_loss
-from merit.seeds import stream
-from merit.types import Floats, Ints
 
 CHECKED = 500  # validation users asked while training
 BLOCK = 512  # users scored at a time

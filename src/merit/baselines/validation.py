@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from merit.baselines.world import World, top
-from merit.data.ragged import Ragged
+from merit.core.ragged import Ragged
+from merit.core.types import Floats
 from merit.evaluation.predictions import head, owners
-from merit.types import Floats
 
 BUDGET = 10  # labels: the middle one of the equal budgets
 

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from merit.baselines.trivial import BUDGET, LENGTH
+from merit.core.ragged import Ragged
+from merit.core.types import Floats, Ints
 from merit.data.labelled import Labelled
-from merit.data.ragged import Ragged
 from merit.evaluation.audiences import Scores
 from merit.evaluation.predictions import Predictions, head
+from merit.evaluation.trivial import BUDGET, LENGTH
 from merit.labels.space import LabelSpace
-from merit.types import Floats, Ints
 
 FREE = LENGTH  # labels at free length of a method that does not stop by itself
 
@@ -50,7 +50,7 @@ class World:
 class Text:
     """The world in tokens, for methods that share the generator's backbone."""
 
-    shop: Any  # merit.generator.corpus.Shop; not imported here, so that light methods stay light
+    shop: Any  # merit.generator.texts.Shop; not imported here, so that light methods stay light
     backbone: Any  # merit.generator.backbone.BackboneConfig
     train: Ragged
     """Prompts, a row for each example."""

@@ -25,18 +25,18 @@ from merit.baselines.fitting import FitConfig, fit
 from merit.baselines.generative import COLLATE, Speaker, corpus_of, few, fresh, recall, spoken, text_of
 from merit.baselines.linear import histories
 from merit.baselines.world import Answer, World
-from merit.config import Frozen
-from merit.data.ragged import Ragged
-from merit.errors import ConfigError
+from merit.core.config import Frozen
+from merit.core.errors import ConfigError
+from merit.core.ragged import Ragged
+from merit.core.seeds import stream
+from merit.core.types import Ints
 from merit.evaluation.predictions import owners
 from merit.generator import backbone
-from merit.generator.decode import DecodeConfig
-from merit.generator.loop import loss_of
+from merit.generator.decoding import DecodeConfig
+from merit.generator.training import loss_of
 from merit.labels import trie
 from merit.objective.collate import OBJECTIVES, Batch, Corpus, collate
 from merit.objective.losses import linear_set_loss
-from merit.seeds import stream
-from merit.types import Ints
 
 IN_ORDER = OBJECTIVES["teacher-forcing"]
 

@@ -24,11 +24,11 @@ from scipy.sparse import csr_matrix, hstack, identity
 from merit.baselines import dense, validation
 from merit.baselines.budget import Budget
 from merit.baselines.world import Answer, World
-from merit.config import Frozen
-from merit.data.ragged import matrix
-from merit.errors import MissingDependency
-from merit.seeds import stream
-from merit.types import Floats, Ints
+from merit.core.config import Frozen
+from merit.core.errors import MissingDependency
+from merit.core.ragged import matrix
+from merit.core.seeds import stream
+from merit.core.types import Floats, Ints
 
 BLOCK = 256  # users asked at a time: the library answers in Python tuples
 BYTES = 8  # of a weight on disk: its place and its value

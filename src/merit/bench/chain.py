@@ -20,21 +20,21 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import BaseModel
 
-from merit import artifacts
-from merit.artifacts import Artifact
 from merit.baselines.budget import Budget
+from merit.bench.cells import Ground, Peak
 from merit.bench.config import BenchConfig, objective_of, slug
-from merit.config import digest
-from merit.errors import ConfigError, TrainingError
-from merit.mining import MiningConfig
-from merit.stages.bench_cells import Ground, Peak
-from merit.stages.generator import GeneratorConfig, ObjectiveConfig, checkpoints_of, train_generator
-from merit.stages.mine import mine
-from merit.stages.predict import predict
-from merit.stages.propensity import train_propensity
-from merit.stages.run import unless_current
-from merit.stages.states import write_states
-from merit.types import Floats
+from merit.core import artifacts
+from merit.core.artifacts import Artifact
+from merit.core.config import digest
+from merit.core.errors import ConfigError, TrainingError
+from merit.core.pipeline import unless_current
+from merit.core.types import Floats
+from merit.generator.mine import mine
+from merit.generator.mining import MiningConfig
+from merit.generator.model import GeneratorConfig, ObjectiveConfig, checkpoints_of, train_generator
+from merit.generator.predict import predict
+from merit.propensity.states import write_states
+from merit.propensity.train import train_propensity
 
 C = TypeVar("C", bound=BaseModel)
 WARM = 5  # steps of a probe that pay for caches and are not counted

@@ -10,23 +10,23 @@ from typing import NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from merit.config import Frozen, build
+from merit.baselines.methods import METHODS
+from merit.bench.cells import MERIT
+from merit.core.config import Frozen, build
+from merit.core.errors import ConfigError
+from merit.core.pipeline import FirstStage, RunConfig, SecondStage
 from merit.data import sources
-from merit.errors import ConfigError
+from merit.data.prepare import PrepareConfig
 from merit.evaluation.classification import EvaluationConfig
 from merit.generator.backbone import BackboneConfig
-from merit.generator.corpus import TextConfig
-from merit.methods import METHODS
-from merit.mining import MiningConfig
+from merit.generator.mining import MiningConfig
+from merit.generator.predict import PredictConfig
+from merit.generator.texts import TextConfig
+from merit.labels.build import LabelsConfig
 from merit.objective.collate import OBJECTIVES
 from merit.propensity.length import LengthConfig
-from merit.stages.bench_cells import MERIT
-from merit.stages.labels import LabelsConfig
-from merit.stages.predict import PredictConfig
-from merit.stages.prepare import PrepareConfig
-from merit.stages.propensity import PropensityRun
-from merit.stages.run import FirstStage, RunConfig, SecondStage
-from merit.stages.states import StatesConfig
+from merit.propensity.states import StatesConfig
+from merit.propensity.train import PropensityRun
 
 TEMPERED = re.compile(r"(?P<objective>.+) \(β = (?P<beta>[0-9.]+)\)")
 
@@ -43,7 +43,7 @@ class Group(Frozen):
     """Methods that are run with the same seeds."""
 
     methods: tuple[str, ...] = Field(min_length=1)
-    """Names of merit.methods; an objective, with its temper as in "self-correction (β = 0)"; MERIT; a variant."""
+    """Names of baselines.methods; an objective, with its temper as in "self-correction (β = 0)"; MERIT; a variant."""
     seeds: tuple[int, ...] = Field((1,), min_length=1)
     datasets: tuple[str, ...] = ()
     """On these data sets only; empty for all."""

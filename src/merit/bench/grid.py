@@ -9,28 +9,19 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from merit import console, doctor, provenance
-from merit.artifacts import Artifact
+from merit.baselines.methods import METHODS
+from merit.bench import results as results_file
+from merit.bench.cells import KIND, MERIT, Ground, MeritConfig, OwnConfig, write_answer, write_generator, write_merit
 from merit.bench.chain import Chain
 from merit.bench.config import BenchConfig, Cell, cells, slug
-from merit.config import digest
-from merit.errors import MeritError
-from merit.methods import METHODS
-from merit.report import bench_results
-from merit.report.bench_results import Results
-from merit.stages.bench_cells import (
-    KIND,
-    MERIT,
-    Ground,
-    MeritConfig,
-    OwnConfig,
-    write_answer,
-    write_generator,
-    write_merit,
-)
-from merit.stages.bench_results import FILE, Origin, ResultsConfig, write_results
-from merit.stages.bench_results import KIND as RESULTS
-from merit.stages.run import run, unless_current
+from merit.bench.judge import FILE, Origin, ResultsConfig, write_results
+from merit.bench.judge import KIND as RESULTS
+from merit.bench.results import Results
+from merit.core import console, doctor, provenance
+from merit.core.artifacts import Artifact
+from merit.core.config import digest
+from merit.core.errors import MeritError
+from merit.core.pipeline import run, unless_current
 
 MACHINE = ("cores", "memory", "python", "torch", "system")
 
@@ -71,9 +62,9 @@ def _dataset(
         with _failing(cell.name, failures):
             found[f"{cell.method}, seed {cell.seed}"] = make_cell(chain, cell)
         done(cell.name)
-    results = bench_results.read(_judged(config, name, ground, found, failures, bool(only)).file(FILE))
+    results = results_file.read(_judged(config, name, ground, found, failures, bool(only)).file(FILE))
     if not only:
-        bench_results.write(results, config.results / f"{name}.json")
+        results_file.write(results, config.results / f"{name}.json")
     return results
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from merit import console
+from merit.bench import markdown as markdown_file
+from merit.bench import words
 from merit.bench.config import BenchConfig, chosen, chosen_datasets
+from merit.bench.figure import overview
 from merit.bench.grid import Outcome, bench
+from merit.bench.page import bench_page
+from merit.bench.results import Results, read_all
+from merit.bench.tables import NEEDED, TABLES, parts, table_named
+from merit.core import console
+from merit.core.storage import storage_errors
 from merit.evaluation import tables
-from merit.report import bench_markdown, bench_words, charts, page
-from merit.report.bench import bench_page
-from merit.report.bench_figure import overview
-from merit.report.bench_results import Results, read_all
-from merit.report.bench_tables import NEEDED, TABLES, parts, table_named
-from merit.storage import storage_errors
+from merit.report import charts, page
 
 PAGE = "index.html"
 
@@ -35,7 +37,7 @@ def compare(
         _write(config.out / PAGE, page.render(bench_page(outcome.results)))
         if markdown:
             old = markdown.read_text(encoding="utf-8") if markdown.exists() else ""
-            _write(markdown, bench_markdown.inserted(bench_markdown.document(outcome.results), old))
+            _write(markdown, markdown_file.inserted(markdown_file.document(outcome.results), old))
         if figure:
             _write(figure, charts.on_white(overview(outcome.results)))
         console.tell(f"Open {(config.out / PAGE).resolve().as_uri()} in a browser.")
@@ -44,7 +46,7 @@ def compare(
 
 def show(outcome: Outcome, shown: Sequence[str]) -> None:
     """The verdict and the tables on the terminal."""
-    for sentence in bench_words.sentences(outcome.results) if outcome.results else []:
+    for sentence in words.sentences(outcome.results) if outcome.results else []:
         console.stdout.print(sentence, markup=False)
     for results in outcome.results:
         for name in shown or TABLES:

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from merit import __version__, artifacts, config, console, doctor
+from merit import __version__
 from merit.cli.audience import audience_app
 from merit.cli.audit import audit_app
 from merit.cli.bench import bench
@@ -24,15 +24,16 @@ from merit.cli.keys import keys_app
 from merit.cli.labels import labels_app
 from merit.cli.model import model_app
 from merit.cli.options import Address, AsJson, ConfigFile, Engine, Overrides, Threads, Workers
+from merit.cli.output import described, engine_words, settings, short
 from merit.cli.plan import plan
 from merit.cli.pseudonyms import pseudonyms_app
 from merit.cli.serve import serve
-from merit.cli.shown import described, engine_words, settings, short
 from merit.cli.weights import weights_app
-from merit.data import pseudonyms
-from merit.errors import MeritError
+from merit.core import artifacts, config, console, doctor
+from merit.core.errors import MeritError
+from merit.evaluation.evaluate import show_results
 from merit.generator import processes
-from merit.stages.evaluate import show_results
+from merit.privacy import pseudonyms
 
 app = typer.Typer(
     name="merit",
@@ -86,8 +87,8 @@ def run(
 ) -> None:
     """Run all stages of a configuration; what is finished and unchanged is kept."""
 
-    from merit.stages.run import run as run_stages
-    from merit.stages.run import stage_named
+    from merit.core.pipeline import run as run_stages
+    from merit.core.pipeline import stage_named
 
     words = [*(override or []), *engine_words(engine, workers, threads, address)]
     made = run_stages(settings(file, words), stage_named(until))
@@ -145,7 +146,7 @@ def doctor_command(
 @config_app.command()
 def schema() -> None:
     """Print the JSON Schema of a run's configuration."""
-    from merit.stages.run import RunConfig
+    from merit.core.pipeline import RunConfig
 
     console.show_json(config.json_schema(RunConfig))
 

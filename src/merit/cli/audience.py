@@ -9,18 +9,18 @@ import typer
 from rich.markup import escape
 
 import merit
-from merit import console
-from merit.campaign import overlap as overlaps
-from merit.campaign import request
-from merit.campaign.export import Form
+from merit.campaigns.audiences import build as audiences
+from merit.campaigns.audiences import overlap as overlaps
+from merit.campaigns.audiences import report, request
+from merit.campaigns.audiences.export import Form
 from merit.cli.options import AsJson, Asked, ModelFolder, NewerLabels, Out, Overrides, RequestFile
-from merit.cli.shown import described, show, show_frame
-from merit.report import page, preview
-from merit.stages import audience as audiences
-from merit.storage import storage_errors
+from merit.cli.output import described, show, show_frame
+from merit.core import console
+from merit.core.storage import storage_errors
+from merit.report import page
 
 if TYPE_CHECKING:
-    from merit.campaign.audience import Figures
+    from merit.campaigns.audiences.audience import Figures
 
 audience_app = typer.Typer(
     help="Audiences that can be sent: preview one, build it, export it, compare several.", no_args_is_help=True
@@ -45,7 +45,7 @@ def preview_audience(
     told = audiences.preview(merit.load(folder, labels), asked).figures
     if html:
         with storage_errors(html):
-            html.write_text(page.render(preview.audience_page(told)), encoding="utf-8")
+            html.write_text(page.render(report.audience_page(told)), encoding="utf-8")
     _show_audience(told, as_json)
 
 
@@ -99,12 +99,12 @@ def overlap_audiences(
 
 
 def _show_audience(told: Figures, as_json: bool) -> None:
-    shown = preview.audience_page(told)
+    shown = report.audience_page(told)
     if as_json:
-        console.show_json(preview.told_figures(told))
+        console.show_json(report.told_figures(told))
         return
     console.stdout.print(escape(shown.subtitle))
-    show_frame(told.request.name, preview.waterfall_table(told), lines=False)
+    show_frame(told.request.name, report.waterfall_table(told), lines=False)
     console.show_table("", ["figure", "value", ""], [(tile.label, tile.value, tile.note) for tile in shown.tiles])
     for note in told.notes:
         console.stdout.print(f"note: {escape(note)}")

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from merit import audit, console
 from merit.cli.options import AsJson
+from merit.core import console
+from merit.privacy import audit
 
 audit_app = typer.Typer(
     help="The log of exports, overrides, erasures and keys: show it, verify it.", no_args_is_help=True

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from merit import config, console
 from merit.cli.options import AsJson, ConfigFile, Overrides
+from merit.core import config, console
 
 
 def bench(

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from merit import config, console
 from merit.cli.options import AsJson, Out, Overrides
-from merit.cli.shown import settings
+from merit.cli.output import settings
+from merit.core import config, console
+from merit.core.errors import ConfigError
 from merit.data import check, planted, sources
-from merit.errors import ConfigError
 
 data_app = typer.Typer(help="Look at input tables before anything is made of them.", no_args_is_help=True)
 

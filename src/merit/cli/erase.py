@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from merit import console
 from merit.cli.options import AsJson
 from merit.cli.serve import DEFAULT_STATE
-from merit.erasure import known
-from merit.errors import ConfigError
-from merit.stages import erase as stage
+from merit.core import console
+from merit.core.errors import ConfigError
+from merit.privacy.erasure import erase as stage
+from merit.privacy.erasure import known
 
 RUNS = Path("runs")
 

@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from merit import config, console
-from merit.campaign.design import ExperimentDesign
+from merit.campaigns.experiments import steps
+from merit.campaigns.experiments.design import ExperimentDesign
 from merit.cli.options import AsJson, Design, Out, Overrides
-from merit.cli.shown import described, show
-from merit.stages import experiment
+from merit.cli.output import described, show
+from merit.core import config, console
 
 experiment_app = typer.Typer(
     help="Test a campaign: agree on a design, assign users, analyse outcomes, pool campaigns.", no_args_is_help=True
@@ -28,12 +28,12 @@ def freeze_design(
     as_json: AsJson = False,
 ) -> None:
     """Freeze a design before launch, and tell how many users it needs and how long it takes."""
-    design = experiment.freeze(config.load(ExperimentDesign, file, override or []), out)
+    design = steps.freeze(config.load(ExperimentDesign, file, override or []), out)
     if as_json:
         console.show_json(described(design))
         return
     show(design)
-    for title, columns, rows in experiment.power_tables(design):
+    for title, columns, rows in steps.power_tables(design):
         console.show_table(title, columns, rows)
 
 
@@ -44,7 +44,7 @@ def assign_arms(
     out: Out,
 ) -> None:
     """Give every user of a table an arm, by the design's salt. The same users always get the same arms."""
-    show(experiment.assign_users(experiment.opened(design, experiment.DESIGN), users, out))
+    show(steps.assign_users(steps.opened(design, steps.DESIGN), users, out))
 
 
 @experiment_app.command()
@@ -62,15 +62,15 @@ def analyze(
     as_json: AsJson = False,
 ) -> None:
     """Analyse a campaign by its design: lift, decision, and a page. Exit code 3 if its comparison is broken."""
-    agreed = experiment.opened(design, experiment.DESIGN)
-    assigned = experiment.opened(assignment, experiment.ASSIGNMENT) if assignment else None
-    made = experiment.analyse_campaign(agreed, out, table, statistics, assigned, until.date() if until else None)
-    told = experiment.analysis_of(made)
+    agreed = steps.opened(design, steps.DESIGN)
+    assigned = steps.opened(assignment, steps.ASSIGNMENT) if assignment else None
+    made = steps.analyse_campaign(agreed, out, table, statistics, assigned, until.date() if until else None)
+    told = steps.analysis_of(made)
     if as_json:
         console.show_json(told.model_dump(mode="json"))
     else:
         console.stdout.print(escape(told.sentence))
-        console.show_table(str(made.path), ["figure", "value"], experiment.headline(told))
+        console.show_table(str(made.path), ["figure", "value"], steps.headline(told))
         for finding in told.findings:
             console.stdout.print(f"{finding.level}: {escape(finding.told)}")
         console.stdout.print(f"Open {made.file('index.html').resolve().as_uri()} in a browser.")
@@ -90,8 +90,8 @@ def pool_campaigns(
     ] = None,
 ) -> None:
     """Say what several campaigns tell together, and which prior they imply for the next."""
-    asked = config.build(experiment.PoolConfig, {"spread": spread}, origin="the command line")
-    made = experiment.pool_campaigns(campaigns or [], table, out, asked)
-    for line in experiment.pooled_lines(made):
+    asked = config.build(steps.PoolConfig, {"spread": spread}, origin="the command line")
+    made = steps.pool_campaigns(campaigns or [], table, out, asked)
+    for line in steps.pooled_lines(made):
         console.stdout.print(escape(line))
     console.stdout.print(f"Open {made.file('index.html').resolve().as_uri()} in a browser.")

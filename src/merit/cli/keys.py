@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from merit import console
 from merit.cli.options import AsJson
 from merit.cli.serve import DEFAULT_STATE, State
-from merit.serving import keys
+from merit.core import console
+from merit.service import keys
 
 keys_app = typer.Typer(help="API keys of a service: make, list and revoke them.", no_args_is_help=True)
 

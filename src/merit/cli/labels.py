@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from merit import artifacts
 from merit.cli.options import DEFAULT_CACHE, Cache, Out, Reason, Source, Texts
-from merit.cli.shown import show
-from merit.stages.labels import change_labels
+from merit.cli.output import show
+from merit.core import artifacts
+from merit.labels.build import change_labels
 
 labels_app = typer.Typer(
     help="Change a label space; every change is a new version in a new folder.", no_args_is_help=True

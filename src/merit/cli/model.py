@@ -8,17 +8,17 @@ from typing import Annotated
 import typer
 
 import merit
-from merit import config, console
-from merit.batch.audiences import write_audiences
-from merit.batch.everyone import write_everyone
 from merit.cli.options import Address, AsLines, Engine, ModelFolder, NewerLabels, Threads, Workers
-from merit.cli.shown import engine_words, show_frame
-from merit.data import pseudonyms
+from merit.cli.output import engine_words, show_frame
+from merit.core import config, console
+from merit.core.storage import require_no_folder
 from merit.data.sources import files
 from merit.engine.config import EngineRun
 from merit.labels import search as label_search
 from merit.labels.search import Findable
-from merit.storage import require_no_folder
+from merit.privacy import pseudonyms
+from merit.retrieval.all_interests import write_everyone
+from merit.retrieval.audience_scores import write_audiences
 
 model_app = typer.Typer(help="Ask a trained model: interests for a user, users for an interest.", no_args_is_help=True)
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from merit import console
 from merit.cli.options import AsJson, ConfigFile, Overrides
-from merit.cli.shown import settings
+from merit.cli.output import settings
+from merit.core import console
 
 
 def plan(
@@ -21,8 +21,8 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Tell tokens, time, memory and disk of every stage, without running any."""
+    from merit.plan import plan as stage
     from merit.plan import table
-    from merit.stages import plan as stage
 
     asked = {"plan.device": device, "devices.processes": devices}
     run = settings(file, [*(override or []), *(f"{name}={value}" for name, value in asked.items() if value)])

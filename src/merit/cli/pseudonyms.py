@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from merit import console
-from merit.data import pseudonyms
-from merit.stages.restore import restore as stage
+from merit.core import console
+from merit.privacy import pseudonyms
+from merit.privacy.restore import restore as stage
 
 pseudonyms_app = typer.Typer(help="Keep real ids out of a run: make a key, find ids again.", no_args_is_help=True)
 

@@ -11,13 +11,13 @@ from typing import Annotated
 
 import typer
 
-from merit import config
-from merit.artifacts import MANIFEST
 from merit.cli.options import NewerLabels, Overrides
-from merit.data import pseudonyms
-from merit.errors import ConfigError, MissingArtifact, MissingDependency
-from merit.serving import keys
-from merit.serving.keys import Key
+from merit.core import config
+from merit.core.artifacts import MANIFEST
+from merit.core.errors import ConfigError, MissingArtifact, MissingDependency
+from merit.privacy import pseudonyms
+from merit.service import keys
+from merit.service.keys import Key
 
 State = Annotated[Path, typer.Option(help="where the service keeps its keys and jobs")]
 DEFAULT_STATE = Path("service")
@@ -40,8 +40,8 @@ def serve(
     """Serve a model: Studio at /, the API under /v1. SIGHUP reloads the model."""
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise MissingDependency(f"`merit serve` needs {', '.join(missing)}. Install them: pip install 'merit[serve]'.")
-    from merit.serving import server
-    from merit.serving.limits import Limits
+    from merit.service import server
+    from merit.service.limits import Limits
 
     pseudonyms.use(None)  # what the network can reach knows pseudonyms only
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from merit import console, weights
 from merit.cli.options import AsJson
+from merit.core import console, weights
 
 weights_app = typer.Typer(help="Pretrained weights: what is known, and how to have it here.", no_args_is_help=True)
 

@@ -8,9 +8,12 @@ import polars as pl
 from rich.table import Table
 from rich.text import Text
 
-from merit.config import Frozen
-from merit.data import contacts, unknown_events
-from merit.data.accept import (
+from merit.core.config import Frozen
+from merit.data import unknown_events
+from merit.data.schema import Tables
+from merit.data.sources.files import reading
+from merit.data.unknown_events import UnknownEvents
+from merit.data.validate import (
     INTERACTION,
     BadRow,
     BadRows,
@@ -25,10 +28,8 @@ from merit.data.accept import (
     sift,
     tally,
 )
-from merit.data.contacts import Contacts
-from merit.data.schema import Tables
-from merit.data.sources.files import reading
-from merit.data.unknown_events import UnknownEvents
+from merit.privacy import contacts
+from merit.privacy.contacts import Contacts
 
 __all__ = ["BadRow", "BadRows", "Good", "Report", "collect", "examine", "good", "quarantine", "render", "sift"]
 

@@ -16,11 +16,11 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import Field
 
-from merit.config import Frozen
-from merit.data.ragged import list_column, ranges
+from merit.core.config import Frozen
+from merit.core.ragged import list_column, ranges
+from merit.core.seeds import derive, mix
+from merit.core.types import Ints
 from merit.data.split import SPLITS
-from merit.seeds import derive, mix
-from merit.types import Ints
 
 DAY = 86_400_000  # milliseconds, the unit of every timestamp here
 Target = Literal["purchase", "order", "window"]

@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from merit.data.ragged import Ragged, offsets_of
-from merit.errors import DataError
-from merit.types import Split
+from merit.core.errors import DataError
+from merit.core.ragged import Ragged, offsets_of
+from merit.core.types import Split
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from datetime import UTC, datetime, time, timedelta
 
 import polars as pl
 
+from merit.core.errors import DataError
+from merit.core.types import Event
 from merit.data import times
 from merit.data.schema import EVENT_NAMES, EVENTS, FILE, INTERACTION_NAMES, ITEM_NAMES, MAX_ID_BYTES, ROW, Reading
-from merit.errors import DataError
-from merit.types import Event
 
 _TEXT = pl.List(pl.String)
 _ENTITIES = {"&amp;": "&", "&quot;": '"', "&#39;": "'", "&#039;": "'", "&lt;": "<", "&gt;": ">", "&nbsp;": " "}

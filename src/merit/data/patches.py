@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from merit.data.ragged import Ragged, offsets_of, ranges
-from merit.types import Ints
+from merit.core.ragged import Ragged, offsets_of, ranges
+from merit.core.types import Ints
 
 Shares = NDArray[np.float32]
 

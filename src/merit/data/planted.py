@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from scipy.special import ndtri
 
-from merit.config import Frozen
+from merit.core.config import Frozen
+from merit.core.seeds import mix, stable_hash, unit_interval
+from merit.core.types import Ints
 from merit.data.planted_shelves import Shelves, stock, verticals
-from merit.seeds import mix, stable_hash, unit_interval
-from merit.types import Ints
 
 Reals = NDArray[np.float64]
 Draw = Callable[..., Reals]

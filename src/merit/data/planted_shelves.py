@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from merit.seeds import stream
-from merit.types import Ints
+from merit.core.seeds import stream
+from merit.core.types import Ints
 
 Reals = NDArray[np.float64]
 

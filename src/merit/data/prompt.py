@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from merit.config import Frozen
+from merit.core.config import Frozen
+from merit.core.errors import ConfigError
+from merit.core.ragged import Ragged
+from merit.core.types import Ints
 from merit.data.patches import cut
-from merit.data.ragged import Ragged
-from merit.errors import ConfigError
-from merit.types import Ints
 
 
 class PromptConfig(Frozen):

@@ -12,8 +12,8 @@ from typing import Any, get_args
 
 import polars as pl
 
-from merit.errors import ConfigError, DataError
-from merit.types import Event
+from merit.core.errors import ConfigError, DataError
+from merit.core.types import Event
 
 EVENTS = pl.Enum(get_args(Event))
 MAX_ID_BYTES = 512  # no shop has longer ids; a longer one is a whole file read as one field

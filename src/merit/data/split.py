@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 from pydantic import Field, model_validator
 
-from merit.config import Frozen
-from merit.seeds import derive, stable_hash, unit_interval
-from merit.types import Split
+from merit.core.config import Frozen
+from merit.core.seeds import derive, stable_hash, unit_interval
+from merit.core.types import Split
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 SALT = "merit.user"  # fixed: shards must agree between runs, configurations and machines

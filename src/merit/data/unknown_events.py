@@ -7,9 +7,9 @@ from typing import get_args
 
 import polars as pl
 
-from merit.config import Frozen
+from merit.core.config import Frozen
+from merit.core.types import Event
 from merit.data.normalise import UNKNOWN_EVENT
-from merit.types import Event
 
 SHOWN = 20  # a shop has few words of its own; thousands are those of another column
 _BEFORE, _AFTER = UNKNOWN_EVENT.split("{}")

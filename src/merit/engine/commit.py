@@ -7,16 +7,16 @@ from hashlib import sha256
 
 from pydantic import ValidationError
 
-from merit.artifacts import MANIFEST, FileRecord, Manifest
-from merit.engine import places
+from merit.core.artifacts import MANIFEST, FileRecord, Manifest
+from merit.engine import storage
 
 RECORD = ".record"
 
 
 def commit(address: str, data: bytes) -> None:
     """Write a part, then its record."""
-    places.put(address, data)
-    places.put(address + RECORD, record_of(data).model_dump_json().encode())
+    storage.put(address, data)
+    storage.put(address + RECORD, record_of(data).model_dump_json().encode())
 
 
 def record_of(data: bytes) -> FileRecord:
@@ -28,9 +28,9 @@ def committed(folder: str, names: Iterable[str]) -> dict[str, FileRecord]:
     """The parts that are there and whole. Those of a finished job have their records in the manifest."""
     sealed, found = _sealed(folder), {}
     for name in names:
-        address = places.within(folder, name)
-        record = _read(places.get(address + RECORD)) or sealed.get(name)
-        data = places.get(address) if record else None
+        address = storage.within(folder, name)
+        record = _read(storage.get(address + RECORD)) or sealed.get(name)
+        data = storage.get(address) if record else None
         if record and data is not None and record_of(data) == record:
             found[name] = record
     return found
@@ -38,7 +38,7 @@ def committed(folder: str, names: Iterable[str]) -> dict[str, FileRecord]:
 
 def _sealed(folder: str) -> dict[str, FileRecord]:
     try:
-        return Manifest.model_validate_json(places.get(places.within(folder, MANIFEST)) or b"").files
+        return Manifest.model_validate_json(storage.get(storage.within(folder, MANIFEST)) or b"").files
     except ValidationError:
         return {}
 

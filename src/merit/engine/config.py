@@ -7,9 +7,9 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from merit.config import Frozen
+from merit.core.config import Frozen
+from merit.core.errors import ConfigError
 from merit.engine.shards import MOST
-from merit.errors import ConfigError
 
 Runner = Literal["here", "local", "ray"]
 Device = Literal["cpu", "cuda"]

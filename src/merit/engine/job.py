@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, Protocol
 
 import polars as pl
 
+from merit.core.errors import DataError, EngineError, MeritError
 from merit.engine.commit import commit
 from merit.engine.config import Device
-from merit.errors import DataError, EngineError, MeritError
 
 
 @dataclass(frozen=True)

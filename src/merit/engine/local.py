@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from merit import console
+from merit.core import console
 from merit.engine.config import EngineConfig, cores
 from merit.engine.job import Event, Job, Lost, Task, do, set_up
 

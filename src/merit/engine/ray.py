@@ -12,10 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from merit import __version__, console
+from merit import __version__
+from merit.core import console
+from merit.core.errors import ConfigError, EngineError, MissingDependency
 from merit.engine.config import EngineConfig
 from merit.engine.job import Event, Job, Lost, Stopped, Task, do, set_up
-from merit.errors import ConfigError, EngineError, MissingDependency
 
 KNOCK = 10.0  # seconds
 PATIENCE = 300.0  # seconds that nobody may be at work: a cluster that scales by itself needs some to begin

@@ -22,17 +22,18 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from merit import __version__, artifacts, console
-from merit.artifacts import MANIFEST, Manifest
-from merit.engine import places, schedule, shards
+from merit import __version__
+from merit.core import artifacts, console
+from merit.core.artifacts import MANIFEST, Manifest
+from merit.core.errors import DamagedArtifact, EngineError, StorageError
+from merit.core.types import Ints
+from merit.engine import schedule, shards, storage
 from merit.engine.commit import RECORD, committed, record_of
 from merit.engine.config import EngineConfig
-from merit.engine.here import Here
-from merit.engine.holding import held
+from merit.engine.inline import Here
 from merit.engine.job import Job, Pool, Task
 from merit.engine.local import Local
-from merit.errors import DamagedArtifact, EngineError, StorageError
-from merit.types import Ints
+from merit.engine.lock import held
 
 PLAN = "plan.json"
 HERE = EngineConfig()
@@ -57,9 +58,9 @@ class Parts:
     def tables(self) -> Iterator[pl.DataFrame]:
         """Shard after shard."""
         for name, record in self.manifest.files.items():
-            data = places.get(places.within(self.folder, name)) or b""
+            data = storage.get(storage.within(self.folder, name)) or b""
             if record_of(data) != record:
-                raise DamagedArtifact(f"{places.within(self.folder, name)} is gone or damaged. Run the same again.")
+                raise DamagedArtifact(f"{storage.within(self.folder, name)} is gone or damaged. Run the same again.")
             yield pl.read_parquet(io.BytesIO(data))
 
 
@@ -69,7 +70,7 @@ def workplace(out: Path, config: EngineConfig = HERE) -> Iterator[Workplace]:
     folder = folder_of(out, config)
     with held(folder):
         yield Workplace(folder, str(out))
-        places.remove(folder)
+        storage.remove(folder)
 
 
 def write_parts(job: Job, rows: pl.DataFrame, folder: str, config: EngineConfig = HERE, here: Any = None) -> Parts:
@@ -82,7 +83,7 @@ def folder_of(out: Path, config: EngineConfig) -> str:
     """Where the parts of an output are while it is not finished."""
     if config.parts is None:
         return str(out.parent / f".{out.name}.parts-job")
-    return places.within(config.parts, f"{out.name}-{sha256(str(out.resolve()).encode()).hexdigest()[:12]}")
+    return storage.within(config.parts, f"{out.name}-{sha256(str(out.resolve()).encode()).hexdigest()[:12]}")
 
 
 def make_parts(
@@ -108,15 +109,15 @@ def make_parts(
     files = {shard: f"{shard:05}.parquet" for shard in plan}
     there = committed(folder, files.values())
     missing = [shard for shard in plan if files[shard] not in there]
-    tasks = {shard: Task(shard, rows[plan[shard]], places.within(folder, files[shard])) for shard in missing}
+    tasks = {shard: Task(shard, rows[plan[shard]], storage.within(folder, files[shard])) for shard in missing}
     if len(missing) < len(plan):
         console.tell(f"{job.name}: {len(plan) - len(missing)} of {len(plan)} shards were done before", job=job.name)
     poisoned = _worked(job, tasks, config, here, len(plan)) if tasks else {}
-    places.sweep(folder)
+    storage.sweep(folder)
     report = f"{place.out}.poisoned.jsonl"
     if poisoned:
         raise _told(report, job, poisoned, plan, names)
-    places.remove(report)
+    storage.remove(report)
     return Parts(folder, _sealed(folder, job, essence, files))
 
 
@@ -139,22 +140,22 @@ def _pool(job: Job, config: EngineConfig, here: Any) -> Pool:
 def _adopt(folder: str, essence: Mapping[str, Any]) -> None:
     """Make the folder this job's. Parts of another job are removed; files that are no parts are left alone."""
     plan = json.dumps(essence, sort_keys=True, default=str).encode()
-    had, there = places.get(places.within(folder, PLAN)), places.names(folder)
+    had, there = storage.get(storage.within(folder, PLAN)), storage.names(folder)
     if had == plan:
         return
     if had is None and there:
         raise StorageError(f"{folder} exists and does not hold parts of a job. Choose another folder, or remove it.")
     for name in there:
         if name in (PLAN, MANIFEST) or re.fullmatch(rf"\d{{5}}\.parquet({re.escape(RECORD)})?", name):
-            places.remove(places.within(folder, name))
-    places.put(places.within(folder, PLAN), plan)
+            storage.remove(storage.within(folder, name))
+    storage.put(storage.within(folder, PLAN), plan)
 
 
 def _sealed(folder: str, job: Job, essence: Mapping[str, Any], files: Mapping[int, str]) -> Manifest:
     """The manifest, last; it has the records."""
     records = committed(folder, files.values())
     if lost := set(files.values()) - set(records):
-        raise DamagedArtifact(f"{places.within(folder, min(lost))} is gone or damaged. Run the same again.")
+        raise DamagedArtifact(f"{storage.within(folder, min(lost))} is gone or damaged. Run the same again.")
     made = Manifest(
         kind="parts",
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -163,9 +164,9 @@ def _sealed(folder: str, job: Job, essence: Mapping[str, Any], files: Mapping[in
         files=records,
     )
     made = made.model_copy(update={"hash": artifacts.identity(made, {n: each.sha256 for n, each in records.items()})})
-    places.put(places.within(folder, MANIFEST), made.model_dump_json(indent=2).encode())
+    storage.put(storage.within(folder, MANIFEST), made.model_dump_json(indent=2).encode())
     for name in records:
-        places.remove(places.within(folder, name + RECORD))
+        storage.remove(storage.within(folder, name + RECORD))
     return made
 
 
@@ -177,7 +178,7 @@ def _told(
         {"shard": shard, "error": why, "rows": plan[shard].tolist(), "users": [names[row] for row in plan[shard]]}
         for shard, why in sorted(poisoned.items())
     ]
-    places.put(report, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
+    storage.put(report, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
     first = lines[0]["error"].strip().splitlines()[-1]
     return EngineError(
         f"{job.name}: {len(poisoned)} of {len(plan)} shards could not be done, the others are kept. Their rows and the "

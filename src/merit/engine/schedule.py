@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from merit import console
+from merit.core import console
+from merit.core.errors import EngineError
 from merit.engine.job import Done, Event, Failed, Lost, Pool, Ready, Stopped, Task
-from merit.errors import EngineError
 
 BACK_OFF = 0.5  # seconds before the second attempt; twice as many before each further one
 LONGEST = 30.0

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from merit.core.seeds import derive, stable_hash
+from merit.core.types import Ints
 from merit.data.split import SALT
-from merit.seeds import derive, stable_hash
-from merit.types import Ints
 
 ROWS = 1_000  # some sixteen batches of prompts: full ones, yet little is lost when a worker is
 MOST = 60_000

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from merit.core.types import Floats, Ints
 from merit.evaluation.classification import Key, Metrics
 from merit.evaluation.predictions import Truth, owners
 from merit.evaluation.ranking import Positives, budget, ranks
 from merit.evaluation.uncertainty import Metric, Reals, per_user
-from merit.types import Floats, Ints
 
 Scores = Callable[[Ints], Floats]  # labels → (examples, labels), comparable across users, additive over labels
 

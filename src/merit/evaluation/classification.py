@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from merit.config import Frozen
-from merit.data.ragged import Ragged
+from merit.core.config import Frozen
+from merit.core.ragged import Ragged
 from merit.evaluation.matching import FLOOR, Edges, Hits, Rule, Threshold, edges_of, match
 from merit.evaluation.predictions import Predictions, Truth, check, owners
 from merit.evaluation.uncertainty import Form, Metric, Reals, f1, per_user, ratio

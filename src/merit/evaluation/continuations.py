@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from merit.data.ragged import Ragged, list_column
+from merit.core.ragged import Ragged, list_column
 from merit.evaluation import predictions
-from merit.evaluation.cascades import recall_lost
+from merit.evaluation.exposure_bias import recall_lost
 from merit.evaluation.predictions import Predictions, Truth
 from merit.evaluation.uncertainty import Metric
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from merit.core.types import Floats, Ints
 from merit.evaluation.audiences import BLOCK, Scores
 from merit.evaluation.classification import Key, Metrics
 from merit.evaluation.predictions import Truth, owners
 from merit.evaluation.uncertainty import Metric, per_user
-from merit.types import Floats, Ints
 
 BUDGETS = (5, 10, 20)
 

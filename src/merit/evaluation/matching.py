@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
-from merit.data.ragged import Ragged, offsets_of
+from merit.core.ragged import Ragged, offsets_of
+from merit.core.types import Floats, Ints
 from merit.evaluation.predictions import ranks
-from merit.types import Floats, Ints
 
 Flags = NDArray[np.bool_]
 Threshold = float | Literal["exact"]

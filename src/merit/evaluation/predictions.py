@@ -19,9 +19,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from merit.data.ragged import Ragged, list_column, offsets_of
-from merit.errors import DamagedArtifact, DataError
-from merit.types import Floats, Ints
+from merit.core.errors import DamagedArtifact, DataError
+from merit.core.ragged import Ragged, list_column, offsets_of
+from merit.core.types import Floats, Ints
 
 UNKNOWN = "unknown"  # the vertical of a label that has none
 

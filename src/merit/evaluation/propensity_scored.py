@@ -15,11 +15,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from merit.data.ragged import Ragged
-from merit.errors import DataError
+from merit.core.errors import DataError
+from merit.core.ragged import Ragged
+from merit.core.types import Ints
 from merit.evaluation.predictions import head, owners, ranks
 from merit.evaluation.uncertainty import Metric, Reals, per_user
-from merit.types import Ints
 
 A, B = 0.55, 1.5  # the repository's, for all but its Wikipedia and Amazon sets
 FEWEST = 3  # documents: with less, C is below zero

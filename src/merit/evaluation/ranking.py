@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from merit.errors import DataError
+from merit.core.errors import DataError
+from merit.core.types import Floats, Ints
 from merit.evaluation.uncertainty import Metric, per_user
-from merit.types import Floats, Ints
 
 SHARES = (0.01, 0.05)
 

@@ -17,10 +17,10 @@ from typing import Any
 import polars as pl
 from rich.markup import escape
 
-from merit import console
-from merit.errors import DataError
-from merit.evaluation.cascades import LOST
+from merit.core import console
+from merit.core.errors import DataError
 from merit.evaluation.classification import Key, Metrics
+from merit.evaluation.exposure_bias import LOST
 from merit.evaluation.predictions import Predictions
 from merit.evaluation.uncertainty import RESAMPLES, Sample, interval, minus, pool, sample, weights
 

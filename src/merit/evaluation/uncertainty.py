@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from merit.seeds import stream
+from merit.core.seeds import stream
 
 Reals = NDArray[np.float64]
 Form = Callable[[Reals], Reals]

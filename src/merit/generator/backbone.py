@@ -13,14 +13,14 @@ from pydantic import Field
 from safetensors import SafetensorError
 from torch import Tensor
 
-from merit import weights
-from merit.config import Frozen
+from merit.core import weights
+from merit.core.config import Frozen
+from merit.core.errors import ConfigError, MissingArtifact
+from merit.core.seeds import stream
+from merit.core.types import Floats
 from merit.data.patches import Windows
-from merit.errors import ConfigError, MissingArtifact
 from merit.generator.patching import embed
 from merit.generator.tokenizer import Vocabulary
-from merit.seeds import stream
-from merit.types import Floats
 
 TINY = "tiny"
 

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from merit.data.ragged import Ragged
+from merit.core.ragged import Ragged
+from merit.core.seeds import stream
 from merit.generator.patching import Schedule
 from merit.objective.collate import CollateConfig, Corpus
-from merit.seeds import stream
 
 POOL = 50  # batches whose examples are sorted by length together: little padding, still a shuffle
 

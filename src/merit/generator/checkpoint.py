@@ -17,9 +17,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from merit import console
-from merit.errors import ConfigError, DamagedArtifact
-from merit.storage import storage_errors
+from merit.core import console
+from merit.core.errors import ConfigError, DamagedArtifact
+from merit.core.storage import storage_errors
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 

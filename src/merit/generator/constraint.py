@@ -20,10 +20,10 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn.functional import linear
 
-from merit.errors import ConfigError
-from merit.generator.lanes import Head
+from merit.core.errors import ConfigError
+from merit.core.types import Ints
+from merit.generator.kv_cache import Head
 from merit.labels.trie import Ids, Trie
-from merit.types import Ints
 
 END, SEP, EDGES = 0, 1, 2  # columns
 

@@ -16,10 +16,10 @@ from scipy.sparse import csr_array
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from merit.core.ragged import Ragged, offsets_of
+from merit.core.seeds import derive, unit_interval
+from merit.core.types import Ints
 from merit.data.patches import Windows
-from merit.data.ragged import Ragged, offsets_of
-from merit.seeds import derive, unit_interval
-from merit.types import Ints
 
 
 class Phase(NamedTuple):

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 from pydantic import Field
 
-from merit import console
-from merit.config import Frozen
-from merit.errors import ConfigError, MeritError, TrainingError
+from merit.core import console
+from merit.core.config import Frozen
+from merit.core.errors import ConfigError, MeritError, TrainingError
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from merit.core.errors import ConfigError, MissingArtifact
 from merit.data.prompt import Controls
-from merit.errors import ConfigError, MissingArtifact
 
 SPECIALS = ("<pad>", "<profile>", "<recent>", "<next>", "<answer>", "<sep>", "<end>")
 

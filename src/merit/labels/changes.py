@@ -16,10 +16,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from merit.errors import DataError
+from merit.core.errors import DataError
+from merit.core.types import Ints, Status
 from merit.labels.names import clean, normalise
 from merit.labels.space import COLUMNS, MERGED, Change, Labels, LabelSpace, Same, build, find, likeness, resolve
-from merit.types import Ints, Status
 
 _TAGS = {"text": pl.String, "vertical": pl.String}
 

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from merit.console import track
-from merit.errors import ConfigError
-from merit.types import Floats, Ints
+from merit.core.console import track
+from merit.core.errors import ConfigError
+from merit.core.types import Floats, Ints
 
 Assignment = NDArray[np.int32]  # (n,): the cluster of each row
 

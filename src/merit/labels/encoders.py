@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from merit import weights
-from merit.artifacts import hash_file
-from merit.console import tell, track, warn
-from merit.errors import ConfigError, MissingArtifact, MissingDependency
-from merit.seeds import mix
-from merit.storage import storage_errors
-from merit.types import Floats, LabelEncoder
+from merit.core import weights
+from merit.core.artifacts import hash_file
+from merit.core.console import tell, track, warn
+from merit.core.errors import ConfigError, MissingArtifact, MissingDependency
+from merit.core.seeds import mix
+from merit.core.storage import storage_errors
+from merit.core.types import Floats, LabelEncoder
 
 Keys = NDArray[np.uint64]  # (n, 2): the two halves of a 128-bit hash
 

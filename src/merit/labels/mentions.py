@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from merit.data.ragged import Ragged, offsets_of
-from merit.types import Ints
+from merit.core.ragged import Ragged, offsets_of
+from merit.core.types import Ints
 
 POWER = 4  # of the share of a phrase that a title has (docs/log.md, "labels that training never saw")
 LEAST = 0.05  # a product that says less of a phrase says nothing

@@ -20,10 +20,10 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from merit import config
-from merit.config import Frozen
+from merit.core import config
+from merit.core.config import Frozen
+from merit.core.types import Floats, Ints, LabelEncoder
 from merit.labels.names import normalise
-from merit.types import Floats, Ints, LabelEncoder
 
 BLOCK = 8192  # texts per matrix product: 8192 × 600 phrases in float32 are 20 MB
 

@@ -20,10 +20,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from merit.config import Frozen
-from merit.errors import DamagedArtifact, DataError
+from merit.core.config import Frozen
+from merit.core.errors import DamagedArtifact, DataError
+from merit.core.types import Ints, Status
 from merit.labels.names import clean, normalise, skeleton
-from merit.types import Ints, Status
 
 Same = Callable[[Sequence[str]], list[str]]
 Labels = Sequence[str] | Sequence[int]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merit.errors import DamagedArtifact, DataError
+from merit.core.errors import DamagedArtifact, DataError
 
 Ids = NDArray[np.int32]
 Whole = NDArray[Any]  # integers of any width

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from merit.config import Frozen
+from merit.core.config import Frozen
+from merit.core.errors import ConfigError, DataError
+from merit.core.ragged import Ragged
+from merit.core.seeds import stream
 from merit.data.patches import Patched, Windows, numbered
-from merit.data.ragged import Ragged
-from merit.errors import ConfigError, DataError
 from merit.objective.targets import Label, target_sequence
-from merit.seeds import stream
 
 Tokens = NDArray[np.int32]
 

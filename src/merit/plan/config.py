@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from merit.config import Frozen
+from merit.core.config import Frozen
 
 Precision = Literal["fp32", "bf16", "fp16"]
 HERE = "here"

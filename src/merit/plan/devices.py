@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import NamedTuple
 
-from merit.errors import ConfigError
+from merit.core.errors import ConfigError
 from merit.plan.config import Precision
 
 

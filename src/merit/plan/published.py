@@ -11,18 +11,7 @@ from merit.plan import costs
 from merit.plan.config import PlanConfig
 from merit.plan.devices import Device
 from merit.plan.shapes import Shape
-from merit.plan.work import (
-    Decoding,
-    Encoding,
-    Fitting,
-    Loading,
-    Passing,
-    Relating,
-    Scoring,
-    Tabulating,
-    Training,
-    Work,
-)
+from merit.plan.work import Decoding, Encoding, Fitting, Loading, Passing, Relating, Scoring, Tabulating, Training, Work
 
 EVENTS = (
     1e6  # a second in a pass over the interactions, on the machine that holds the devices: README, `benchmarks.data`

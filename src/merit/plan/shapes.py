@@ -18,12 +18,12 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 
-from merit.errors import ConfigError, MissingArtifact
+from merit.core.errors import ConfigError, MissingArtifact
 from merit.generator import backbone, tokenizer
 from merit.generator.backbone import TINY, BackboneConfig
 from merit.generator.tokenizer import SPECIALS, Vocabulary
 from merit.plan.config import PlanConfig, Precision
-from merit.propensity.model import Propensity, PropensityConfig
+from merit.propensity.states_model import Propensity, PropensityConfig
 
 # What a model's own config.json says, for planning before its weights are there.
 PUBLISHED: dict[str, dict[str, Any]] = {

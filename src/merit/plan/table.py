@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from merit import console
-from merit.config import Frozen
+from merit.core import console
+from merit.core.config import Frozen
 
 
 class Row(Frozen):

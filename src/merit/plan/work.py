@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from merit.generator.decode import DecodeConfig
+from merit.generator.decoding import DecodeConfig
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from merit.config import Frozen
-from merit.types import Ints
+from merit.core.config import Frozen
+from merit.core.types import Ints
 
 Reals = NDArray[np.float64]
 

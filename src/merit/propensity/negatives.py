@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from merit.config import Frozen
-from merit.data.ragged import Ragged
-from merit.types import Floats, Ints
+from merit.core.config import Frozen
+from merit.core.ragged import Ragged
+from merit.core.types import Floats, Ints
 
 MISSING = -1
 

@@ -15,10 +15,10 @@ from pydantic import Field
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_matrix, hstack
 
-from merit.config import Frozen
-from merit.data.ragged import Ragged, matrix
-from merit.seeds import stream
-from merit.types import Floats
+from merit.core.config import Frozen
+from merit.core.ragged import Ragged, matrix
+from merit.core.seeds import stream
+from merit.core.types import Floats
 
 
 class RidgeConfig(Frozen):

@@ -1,221 +1,203 @@
-"""What the propensity model knows of a user: a generator's states at classification positions, and label counts.
+"""states: a trained generator → what it knows of every user, at the classification positions of its first labels.
 
-The array is (users, labels, width): the state that predicts the first token of a user's first, second, … label. A
-user with fewer labels has zeros behind them. A model of the first k labels reads the first k and nothing else, so one
-pass over the generator serves every k.
+The artifact: for train, validation, test and now (every user as they stand at the end of the data) the states, and
+SPLIT.parquet with a row per user beside them: user_id, gold, what was bought later, the labels of the history, the
+words of its titles (words.json has them all), and the week of asking: a row of trends.npy, how popular labels were.
+purchases.parquet is such a table without states: what the product of the propensity model learns from.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+import polars as pl
+from pydantic import Field
 
-from merit.data.ragged import Ragged, offsets_of
-from merit.errors import DamagedArtifact, DataError
-from merit.propensity.trends import Lately
-from merit.propensity.words import Bag
-from merit.types import Ints
+from merit.core import artifacts
+from merit.core.artifacts import Artifact
+from merit.core.config import Frozen
+from merit.core.errors import DamagedArtifact, DataError
+from merit.core.ragged import Ragged, column_lists, list_column
+from merit.core.types import Split
+from merit.data.examples import DAY, current_histories, hindsight_window, history_window, training_examples
+from merit.data.labelled import Labelled, joined, label_examples, label_histories
+from merit.data.patches import windows_of
+from merit.data.prepare import PrepareRun, shards
+from merit.engine.config import EngineConfig
+from merit.engine.run import HERE, Parts, make_parts, workplace
+from merit.generator.decoding import DecodeConfig, decode
+from merit.generator.model import TOGETHER, read_labelled
+from merit.generator.texts import Shop
+from merit.generator.worker import Asked, Speaker, job_of, rows_of, threads_of
+from merit.propensity import features
+from merit.propensity.features import Known, States
+from merit.propensity.trends import Lately, week_of
+from merit.propensity.weekly import write_trends
+from merit.propensity.words import Bag, Words, vocabulary
+
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+NOW = "now"
+WORDS = "words.json"
+TRENDS = "trends.npy"
+PURCHASES = "purchases"
 
 
-@dataclass(frozen=True)
-class States:
-    """States of users in half precision, a row for each."""
+class StatesConfig(Frozen):
+    """What is kept of examples, users and purchases for the propensity model."""
 
-    values: NDArray[np.float16]  # (users, labels, width), memory-mapped when read from a file
-    counts: NDArray[np.int32]  # (users,) labels that are there
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def first(self, k: int) -> States:
-        """What a model of the first k labels may see."""
-        if not 1 <= k <= self.values.shape[1]:
-            raise DataError(f"States of {self.values.shape[1]} labels are kept, not {k}. Set states.labels to {k}.")
-        return States(self.values[:, :k], np.minimum(self.counts, k))
-
-    def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-        """States and counts of some users, as numbers to compute with."""
-        return self.values[rows].astype(np.float32), self.counts[rows]
+    labels: int = Field(5, ge=1)
+    """States of so many labels are kept; a propensity model may use fewer. END is suppressed, so all are there."""
+    words: int = Field(4_000, ge=0)
+    """So many words of titles are known to the propensity model; 0 for none: the paper."""
+    purchases: int = Field(8, ge=0)
+    """The product of the propensity model learns from so many purchases of each training user, with what came before
+    and, once more, with what came after (docs/decisions/0013-hindsight.md). 0: from the examples, as all else does."""
+    enough: int = Field(50_000, ge=0)
+    """Purchases: a shop of few users gives more of each until there are so many."""
 
 
-@dataclass(frozen=True)
-class Known:
-    """Users: their states, and how often each label is in their history."""
+def write_states(
+    generator: Artifact,
+    examples: Artifact,
+    labels: Artifact,
+    out: Path,
+    config: StatesConfig,
+    seed: int,
+    together: int = TOGETHER,
+    engine: EngineConfig = HERE,
+) -> Artifact:
+    """Decode every example and every user's present, and keep the states."""
+    asked = Asked(generator, examples, labels, config, seed, together, engine.device)
+    speaker = Speaker(asked)
+    found = dict(_splits(examples, speaker.shop))
+    rows = pl.concat([rows_of(each).with_columns(split=pl.lit(name)) for name, each in found.items()])
+    parents = {"generator": generator, "examples": examples, "labels": labels}
+    with (
+        threads_of(engine) as settled,
+        workplace(out, settled) as place,
+        artifacts.writing(out, "states", config=config, seed=seed, parents=parents) as draft,
+    ):
+        parts = make_parts(job_of("states", asked, look), rows, place, settled, speaker)
+        words = known_words(examples, config.words)
+        first = write_trends(examples, speaker.shop.item_labels, speaker.labels, draft.path / TRENDS)
+        (draft.path / WORDS).write_text(json.dumps(words.known, ensure_ascii=False), encoding="utf-8")
+        gap = DAY * PrepareRun.model_validate(examples.manifest.config).prepare.gap_days
+        for split, each in (found | _purchases(examples, speaker.shop, config, seed)).items():
+            weeks = pl.Series("week", week_of(each.when - gap, first), dtype=pl.UInt32)
+            table = _table(each, words.in_histories(each.items), items=split == NOW).with_columns(weeks)
+            table.write_parquet(draft.path / f"{split}.parquet")
+            draft.summary[split] = len(each)
+        width = _gather(parts, draft.path, {split: len(each) for split, each in found.items()}, config.labels)
+        draft.summary |= {"labels": config.labels, "width": width}
+    return artifacts.load(out, "states")
 
-    states: States
-    history: Ragged
-    times: NDArray[np.int32]  # beside history.values
-    words: Bag | None = None
-    """In the titles of the history; None for a model that reads none."""
-    lately: Lately | None = None
 
-    def __len__(self) -> int:
-        return len(self.states)
+def look(speaker: Speaker, rows: pl.DataFrame) -> pl.DataFrame:
+    """The states of some users: a row's are the bytes of its numbers in half precision."""
+    config, trained, prompts = speaker.asked.config, speaker.trained, speaker.prompts(rows)
+    assert isinstance(config, StatesConfig)
+    how = DecodeConfig(max_labels=config.labels, fixed_budget=True, batch_size=trained.together)
+    words, texts = trained.shop.vocabulary, [prompts[row] for row in range(len(prompts))]
+    windows = windows_of(prompts)
+    said = decode(trained.model, texts, trained.trie, words.sep, words.end, how, states=config.labels, windows=windows)
+    known = [each.tobytes() for each in features.halves(said.states[:, 0])]
+    return rows.select("split", "row").with_columns(states=pl.Series(known), count=pl.Series(said.counts[:, 0]))
 
-    def first(self, k: int) -> Known:
-        """For a model of the first k labels. Histories stay whole."""
-        return replace(self, states=self.states.first(k))
 
-    def part(self, start: int, stop: int) -> Known:
-        """Users from start to stop, without copying."""
-        states = States(self.states.values[start:stop], self.states.counts[start:stop])
-        stop = min(stop, len(self))
-        return Known(
-            states,
-            self.history.part(start, stop),
-            self.times,
-            self.words and self.words.part(start, stop),
-            self.lately and self.lately.part(start, stop),
+def read_states(artifact: Artifact, split: str) -> tuple[pl.DataFrame, Known]:
+    """Who the rows are, and what is known of them."""
+    table, found = pl.read_parquet(artifact.file(f"{split}.parquet")), features.read(artifact.path, split)
+    if len(table) != len(found):
+        raise DataError(f"{artifact.path} has {len(table)} users but {len(found)} states in {split}. Make it again.")
+    return table, _known(artifact, table, found)
+
+
+def read_purchases(artifact: Artifact) -> tuple[Ragged, Known]:
+    """What the product learns from: labels bought, and what is known beside states of who bought them."""
+    name = f"{PURCHASES}.parquet" if f"{PURCHASES}.parquet" in artifact.manifest.files else "train.parquet"
+    table = pl.read_parquet(artifact.file(name))
+    return column_lists(table["gold"]), _known(artifact, table, features.without(len(table)))
+
+
+def _known(artifact: Artifact, table: pl.DataFrame, found: States) -> Known:
+    trends = np.load(artifact.file(TRENDS), mmap_mode="r", allow_pickle=False)
+    lists = {name: column_lists(table[name]) for name in ("history", "counts", "words", "word_counts")}
+    words = Bag(lists["words"], lists["word_counts"].values)
+    lately = Lately(table["week"].to_numpy().astype(np.int64), trends)
+    return Known(found, lists["history"], lists["counts"].values, words, lately)
+
+
+def _splits(examples: Artifact, shop: Shop) -> Iterator[tuple[str, Labelled]]:
+    for split in SPLITS:
+        yield split, read_labelled(examples, split, shop)
+    yield NOW, _present(examples, shop)
+
+
+def _present(examples: Artifact, shop: Shop) -> Labelled:
+    """Every user with a history, as of the last event of the data."""
+    config = PrepareRun.model_validate(examples.manifest.config).prepare
+    end = 1 + max(int(part.events["timestamp"].to_physical().max() or 0) for part in shards(examples))  # type: ignore[arg-type]
+    return joined(
+        label_histories(
+            part.users,
+            part.events,
+            current_histories(part.events, part.users, end, config),
+            shop.item_labels,
         )
+        for part in shards(examples)
+    )
 
-    def gather(self, rows: NDArray[np.int64]) -> Known:
-        """These users, in this order."""
-        times, _ = Ragged(self.history.offsets, self.times).take(rows)
-        states = States(self.states.values[rows], self.states.counts[rows])
-        return Known(
-            states,
-            self.history.gather(rows),
-            times,
-            self.words and self.words.gather(rows),
-            self.lately and self.lately.gather(rows),
+
+def _purchases(examples: Artifact, shop: Shop, config: StatesConfig, seed: int) -> dict[str, Labelled]:
+    """Purchases of training users, with what came before and with what came after, under the name of their file."""
+    if not config.purchases:
+        return {}
+    how, tagged = PrepareRun.model_validate(examples.manifest.config).prepare, shop.item_labels.lengths() > 0
+    users = sum(int((part.users["split"] == SPLITS[0]).sum()) for part in shards(examples))
+    most = max(config.purchases, -(-config.enough // users))
+    parts = (
+        (part, training_examples(part.events, part.users, tagged, how, seed, window, most))
+        for part in shards(examples)
+        for window in (history_window, hindsight_window)
+    )
+    return {
+        PURCHASES: joined(
+            label_examples(part.users, part.events, found, SPLITS[0], shop.item_labels) for part, found in parts
         )
-
-    def had(self, rows: NDArray[np.int64], labels: NDArray[np.int64], n_labels: int) -> Had:
-        """Of the labels (B, M): how often each is in the history of its user, and its share of that history."""
-        own, sizes = self.history.take(rows)
-        times, _ = Ragged(self.history.offsets, self.times).take(rows)
-        owner = np.repeat(np.arange(len(rows)), sizes)
-        total = np.maximum(np.bincount(owner, weights=times, minlength=len(rows)), 1)
-        found = np.zeros(labels.shape, np.float32)
-        if len(own):
-            keys, wanted = owner * n_labels + own, np.arange(len(rows))[:, None] * n_labels + labels
-            order = np.argsort(keys, kind="stable")
-            place = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
-            there = (keys[order][place] == wanted) & (labels >= 0)  # -1 is no label, though its key may be another's
-            found = np.where(there, times[order][place], 0).astype(np.float32)
-        seen = np.where(found > 0, np.maximum(found, 1), 0)
-        return Had(found, (seen / total[:, None]).astype(np.float32))
-
-    def take(self, rows: NDArray[np.int64]) -> Inputs:
-        """What the model computes with of these users, in this order; only their states are read from the file."""
-        values, counts = self.states.take(rows)
-        labels, sizes = self.history.take(rows)
-        times, _ = Ragged(self.history.offsets, self.times).take(rows)
-        shares, owner = shares_of(times, sizes), np.repeat(np.arange(len(rows)), sizes)
-        return Inputs(
-            values,
-            counts,
-            labels.astype(np.int64),
-            offsets_of(sizes),
-            shares,
-            unit(shares, owner),
-            times.astype(np.float32),
-            np.bincount(owner, weights=times, minlength=len(rows))[owner].astype(np.float32),
-            Said.of(self.words.gather(rows)) if self.words else None,
-            self.lately.gather(rows) if self.lately else None,
-        )
+    }
 
 
-class Had(NamedTuple):
-    """What pairs of user and label have in common: both (B, M), zero where the user never had the label."""
-
-    times: NDArray[np.float32]
-    shares: NDArray[np.float32]
-
-
-class Said(NamedTuple):
-    """The words of some users, and how much each weighs: of length one for every user."""
-
-    words: NDArray[np.int64]
-    offsets: NDArray[np.int64]  # (B + 1,)
-    weights: NDArray[np.float32]
-
-    @staticmethod
-    def of(bag: Bag) -> Said:
-        """From counts: the tenth time says less than the first."""
-        sizes = bag.things.lengths()
-        weights = unit(np.log1p(bag.times.astype(np.float32)), np.repeat(np.arange(len(sizes)), sizes))
-        return Said(bag.things.values.astype(np.int64), bag.things.offsets, weights)
+def known_words(examples: Artifact, most: int) -> Words:
+    """The words of titles, chosen by what training users had."""
+    titles = pl.read_parquet(examples.file("items.parquet"), columns=["title"])["title"]
+    sold = pl.read_parquet(examples.file("item_counts.parquet"))["count"].to_numpy().astype(np.int64)
+    return Words.of(vocabulary(titles, sold, most), titles)
 
 
-class Inputs(NamedTuple):
-    """Some users, as numbers to compute with."""
-
-    states: NDArray[np.float32]  # (B, k, width)
-    counts: NDArray[np.int32]  # (B,)
-    labels: NDArray[np.int64]  # of the histories, one after the other
-    offsets: NDArray[np.int64]  # (B + 1,)
-    shares: NDArray[np.float32]  # beside labels: of the user's history, by the logarithm of how often
-    weights: NDArray[np.float32]  # the same, of length one for every user
-    times: NDArray[np.float32]  # beside labels: how often
-    totals: NDArray[np.float32]  # beside labels: all labels of that user's history, repeats counted
-    said: Said | None
-    lately: Lately | None
+def _table(found: Labelled, words: Bag, items: bool) -> pl.DataFrame:
+    """What later stages need to know of the examples, so that they need not read the events again."""
+    columns = {"gold": found.gold, "later": found.later, "history": found.history}
+    columns |= {"words": words.things, "word_counts": Ragged(words.things.offsets, words.times)}
+    columns |= {"items": found.items} if items else {}
+    columns |= {name: Ragged(found.history.offsets, getattr(found, name)) for name in ("counts", "purchases")}
+    lists = {name: list_column(each.values.astype(np.uint32), each.lengths()) for name, each in columns.items()}
+    return pl.DataFrame({"user_id": pl.Series(found.user_ids, dtype=pl.String), **lists})
 
 
-def shares_of(times: NDArray[np.int32], sizes: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The tenth event with a label says less than the first, and busy users weigh no more than others."""
-    weight = np.log1p(times.astype(np.float32))
-    owner = np.repeat(np.arange(len(sizes)), sizes)
-    total = np.bincount(owner, weights=weight, minlength=len(sizes))
-    shares: NDArray[np.float32] = (weight / np.maximum(total[owner], 1e-9)).astype(np.float32)
-    return shares
-
-
-def unit(shares: NDArray[np.float32], owner: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Of length one for every user, so that a long history does not say less than a short one."""
-    length = np.sqrt(np.bincount(owner, weights=shares.astype(np.float64) ** 2))
-    return (shares / length[owner]).astype(np.float32)
-
-
-def without(users: int) -> States:
-    """Of users whose states nobody reads."""
-    return States(np.zeros((users, 0, 0), np.float16), np.zeros(users, np.int32))
-
-
-def create(folder: Path, name: str, users: int, labels: int, width: int) -> States:
-    """Room for the states of a split, in a file, to be filled part by part."""
-    values = np.lib.format.open_memmap(_file(folder, name), mode="w+", dtype=np.float16, shape=(users, labels, width))
-    counts = np.lib.format.open_memmap(_file(folder, f"{name}-counts"), mode="w+", dtype=np.int32, shape=(users,))
-    return States(values, counts)
-
-
-def fill(states: States, rows: Ints, values: NDArray[np.floating], counts: NDArray[np.int32]) -> None:
-    """The states of these users."""
-    states.values[rows], states.counts[rows] = halves(values), counts
-
-
-def halves(values: NDArray[np.floating]) -> NDArray[np.float16]:
-    """In half precision, as they are kept."""
-    with np.errstate(over="ignore"):  # what overflows is caught below
-        short = values.astype(np.float16)
-    if not np.isfinite(short).all():
-        raise DataError(
-            "The generator gave states that are not numbers, or too large for half precision. Its training went "
-            "wrong: lower its learning rate and train again."
-        )
-    return short
-
-
-def read(folder: Path, name: str) -> States:
-    """The states of a split, without loading them."""
-    values, counts = _open(_file(folder, name)), _open(_file(folder, f"{name}-counts"))
-    if len(values) != len(counts):
-        raise DamagedArtifact(f"{_file(folder, name)} and its counts are of different lengths. Make the states again.")
-    return States(values, counts)
-
-
-def _file(folder: Path, name: str) -> Path:
-    return folder / f"{name}.npy"
-
-
-def _open(file: Path) -> NDArray[Any]:
-    try:
-        array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError) as error:
-        raise DamagedArtifact(f"{file} cannot be read ({error}). Make the states again.") from None
-    return array
+def _gather(parts: Parts, folder: Path, users: dict[str, int], labels: int) -> int:
+    """Put the states of every part into the files of their splits, one part in memory at a time; their width."""
+    kept: dict[str, States] = {}
+    filled = width = 0
+    for table in parts.tables():
+        width = len(table["states"][0]) // (2 * labels)
+        kept = kept or {split: features.create(folder, split, size, labels, width) for split, size in users.items()}
+        for (split,), own in table.partition_by("split", as_dict=True).items():
+            values = np.frombuffer(b"".join(own["states"].to_list()), dtype=np.float16).reshape(-1, labels, width)
+            features.fill(kept[str(split)], own["row"].to_numpy().astype(np.int64), values, own["count"].to_numpy())
+        filled += table.select("split", "row").n_unique()
+    if filled != sum(users.values()):
+        raise DamagedArtifact(f"{parts.folder} has not every row once. Remove it and run the same again.")
+    return width

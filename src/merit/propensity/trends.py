@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from merit.types import Floats, Ints
+from merit.core.types import Floats, Ints
 
 WEEK = 7 * 86_400_000  # milliseconds
 BACK = 8  # weeks

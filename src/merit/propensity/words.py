@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from merit.data.ragged import Ragged, offsets_of
+from merit.core.ragged import Ragged, offsets_of
+from merit.core.types import Ints
 from merit.labels.mentions import words_of
-from merit.types import Ints
 
 BLOCK = 4_096  # users at a time
 FEWEST = 5  # titles: what fewer have says nothing that could be learnt

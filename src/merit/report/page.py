@@ -20,8 +20,8 @@ import jinja2
 import polars as pl
 from pydantic import RootModel
 
-from merit.artifacts import Manifest
-from merit.config import digest
+from merit.core.artifacts import Manifest
+from merit.core.config import digest
 from merit.report.charts import Svg
 
 SMALLEST_CELL = 50  # DESIGN 15.10: fewer users than this could be recognised

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from merit.data.ragged import Ragged, offsets_of
+from merit.core.ragged import Ragged, offsets_of
+from merit.core.types import Ints
 from merit.retrieval.exact import Doubles
 from merit.retrieval.scorer import Lists
 from merit.retrieval.topk import Ranked, order, order_within
-from merit.types import Ints
 
 
 def ahead(added: Doubles) -> int:

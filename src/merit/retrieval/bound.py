@@ -23,9 +23,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from merit.core.types import Floats
 from merit.retrieval.exact import Doubles
 from merit.retrieval.mlp import Mlp
-from merit.types import Floats
 
 ROUNDING = 2.0**-24
 

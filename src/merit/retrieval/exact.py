@@ -17,10 +17,10 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
+from merit.core.seeds import stream
+from merit.core.types import Floats
 from merit.retrieval.mlp import Mlp
 from merit.retrieval.threads import one_blas_thread, spans
-from merit.seeds import stream
-from merit.types import Floats
 
 Doubles = NDArray[np.float64]
 TILE = 128  # rows: within 5 % of the rate of longer ones, and little is wasted on a short list

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from merit.core.types import Floats, Ints
 from merit.retrieval.mlp import Mlp
 from merit.retrieval.store import Rows
 from merit.retrieval.threads import each, spans
-from merit.types import Floats, Ints
 
 CACHED = 2**19  # bytes of a block: half of a core's own cache, the rest is for W2 and the result
 STRETCH = 65_536  # rows after which their memory is let go

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merit.errors import DamagedArtifact
-from merit.types import Floats
+from merit.core.errors import DamagedArtifact
+from merit.core.types import Floats
 
 
 @dataclass(frozen=True)

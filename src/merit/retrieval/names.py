@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from merit.types import Ints
+from merit.core.types import Ints
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from merit.data.ragged import Ragged
+from merit.core.ragged import Ragged
+from merit.core.types import Ints
 from merit.retrieval.exact import Doubles
-from merit.types import Ints
 
 ENOUGH = 20  # users who had a label, below which its index is chance
 

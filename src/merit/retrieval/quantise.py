@@ -12,9 +12,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from merit.errors import DataError
+from merit.core.errors import DataError
+from merit.core.types import Floats
 from merit.retrieval.topk import Ranked
-from merit.types import Floats
 
 Form = Literal["float32", "float16", "int8"]
 Codes = NDArray[Any]

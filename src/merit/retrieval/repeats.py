@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merit.data.ragged import Ragged, offsets_of, ranges
+from merit.core.ragged import Ragged, offsets_of, ranges
+from merit.core.types import Ints
 from merit.retrieval.exact import Doubles
-from merit.types import Ints
 
 
 @dataclass(frozen=True)

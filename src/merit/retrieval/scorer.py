@@ -19,8 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from merit.data.ragged import Ragged, offsets_of
-from merit.errors import DamagedArtifact, DataError
+from merit.core.errors import DamagedArtifact, DataError
+from merit.core.ragged import Ragged, offsets_of
+from merit.core.types import Floats, Ints
 from merit.retrieval import fast, store, topk
 from merit.retrieval.bound import Bound
 from merit.retrieval.exact import Doubles, Exact, Layer
@@ -28,7 +29,6 @@ from merit.retrieval.mlp import Mlp
 from merit.retrieval.store import Side
 from merit.retrieval.threads import cores, each, spans
 from merit.retrieval.topk import Ranked
-from merit.types import Floats, Ints
 
 Mask = NDArray[np.bool_]
 PAIRS = 1_024  # scored exactly at a time, by one thread

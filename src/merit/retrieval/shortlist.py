@@ -16,13 +16,13 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from merit.data.ragged import Ragged, offsets_of
-from merit.errors import DataError
+from merit.core.errors import DataError
+from merit.core.ragged import Ragged, offsets_of
+from merit.core.types import Floats, Ints
 from merit.retrieval import fast, topk
 from merit.retrieval.exact import Doubles
 from merit.retrieval.scorer import Lists, Mask, Scorer, allowed, require_numbers
 from merit.retrieval.threads import each, spans
-from merit.types import Floats, Ints
 
 Labels = NDArray[np.int32]
 AT_ONCE = 512  # users whose candidates are settled together

@@ -20,15 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from merit.config import Frozen
-from merit.errors import DamagedArtifact, DataError
+from merit.core.config import Frozen
+from merit.core.errors import DamagedArtifact, DataError
+from merit.core.storage import storage_errors
+from merit.core.types import Floats, Ints
 from merit.retrieval import quantise
 from merit.retrieval.exact import Layer
 from merit.retrieval.mapped import Mapped, Writer
 from merit.retrieval.quantise import DTYPES, Codes, Form
 from merit.retrieval.threads import cores, each, spans
-from merit.storage import storage_errors
-from merit.types import Floats, Ints
 
 FACTS = "side.json"
 CHUNK = 16_384  # rows computed at a time: 40 MiB of float64 halves

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from merit.data.ragged import offsets_of
-from merit.errors import DataError
+from merit.core.errors import DataError
+from merit.core.ragged import offsets_of
+from merit.core.types import Floats, Ints
 from merit.retrieval.exact import Doubles
-from merit.types import Floats, Ints
 
 
 class Ranked(NamedTuple):

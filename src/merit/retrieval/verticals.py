@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from merit.data.ragged import Ragged
-from merit.errors import DataError
+from merit.core.errors import DataError
+from merit.core.ragged import Ragged
+from merit.core.types import Ints
 from merit.retrieval.exact import Doubles
-from merit.types import Ints
 
 
 def given_label(

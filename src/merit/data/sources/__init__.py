@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import polars as pl
 from pydantic import Field
 
-from merit.data import pseudonyms
 from merit.data.schema import Tables
 from merit.data.sources.amazon_reviews import AmazonReviewsSource, open_amazon_reviews
 from merit.data.sources.complete_journey import CompleteJourneySource, open_complete_journey
 from merit.data.sources.tables import TablesSource, open_tables
 from merit.data.sources.xmc import GIVEN_SPLIT, XmcSource, open_xmc
+from merit.privacy import pseudonyms
 
 __all__ = [
     "AmazonReviewsSource",

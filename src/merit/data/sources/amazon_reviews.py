@@ -19,12 +19,12 @@ from typing import Annotated, Any, Literal
 import polars as pl
 from pydantic import Field
 
+from merit.core.errors import DataError
 from merit.data import normalise
-from merit.data.pseudonyms import WithPseudonyms
 from merit.data.schema import FILE, ROW, Reading, Tables
 from merit.data.sources import files
 from merit.data.sources.tables import columns_of, open_table
-from merit.errors import DataError
+from merit.privacy.pseudonyms import WithPseudonyms
 
 REVIEWS = {
     "2023": {"user_id": "user_id", "item_id": "parent_asin", "timestamp": "timestamp"},

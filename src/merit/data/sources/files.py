@@ -16,8 +16,8 @@ from typing import IO, Any
 import polars as pl
 import pyarrow.parquet as pq
 
+from merit.core.errors import DataError, StorageError
 from merit.data.schema import FILE, ROW
-from merit.errors import DataError, StorageError
 
 FORMATS = {
     ".parquet": "parquet",

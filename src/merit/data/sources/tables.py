@@ -11,12 +11,12 @@ from zoneinfo import ZoneInfo
 import polars as pl
 from pydantic import AfterValidator, Field
 
+from merit.core.errors import DataError
+from merit.core.types import Event
 from merit.data import normalise
-from merit.data.pseudonyms import WithPseudonyms
 from merit.data.schema import FILE, INTERACTION_NAMES, ITEM_NAMES, ROW, Reading, Tables, resolve, resolve_extra
 from merit.data.sources import files
-from merit.errors import DataError
-from merit.types import Event
+from merit.privacy.pseudonyms import WithPseudonyms
 
 Normalise = Callable[[pl.LazyFrame, Path], pl.LazyFrame]
 

@@ -17,7 +17,7 @@ import polars as pl
 from polars.io.plugins import register_io_source
 from pydantic import Field
 
-from merit.config import Frozen
+from merit.core.config import Frozen
 from merit.data.normalise import clean_tags, tidy
 from merit.data.schema import EVENTS, Tables
 from merit.data.sources import files, xmc_files

@@ -26,8 +26,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
+from merit.core.errors import DataError
 from merit.data.sources.files import decompressed
-from merit.errors import DataError
 
 Part = Literal["train", "test"]
 PARTS: dict[Part, tuple[str, str]] = {"train": ("trn", "train"), "test": ("tst", "test")}

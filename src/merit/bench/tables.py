@@ -1,0 +1,280 @@
+"""The tables of a benchmark: which figures stand in them, for which methods, beside which of the paper.
+
+    for part in parts("budgets", results):
+        print(part.markdown())
+
+One name is one command: `merit bench CONFIG --table budgets`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import polars as pl
+
+from merit.bench.results import Results
+from merit.core.errors import ConfigError
+from merit.evaluation import tables
+from merit.evaluation.audiences import MEAN, SHARES, hit
+from merit.evaluation.classification import Key
+from merit.evaluation.discovery import BUDGETS, found_new
+from merit.evaluation.exposure_bias import LOST
+from merit.report.page import number
+
+OBJECTIVES = ("teacher-forcing", "permutation-invariance", "cross-entropy-invariance", "self-correction")
+DUAL = ("DEXML-DS", "DEXML-STk")
+VARIED = ("MERIT", *DUAL)
+SHOWN_VERTICALS = 6  # those with the most users: more columns cannot be read
+
+
+@dataclass(frozen=True)
+class Part:
+    """One table, ready to print."""
+
+    title: str
+    note: str
+    frame: pl.DataFrame
+    bold: Mapping[str, str] = field(default_factory=dict)
+    """Column → the method that leads it."""
+
+    def markdown(self) -> str:
+        """The title, the table with the leaders in bold, and the note below it."""
+        return f"**{self.title}**\n\n{tables.markdown(self.frame, self.bold)}\n{self.note}\n"
+
+
+@dataclass(frozen=True)
+class _Sheet:
+    """What a table shows: columns, those also given as differences, and the paper's section and columns beside them."""
+
+    title: str
+    columns: tables.Columns
+    gains: Sequence[str] = ()
+    paper: str = ""
+    beside: Mapping[str, str] = field(default_factory=dict)
+    only: Sequence[str] = ()
+    """Methods whose names begin so; all where it is empty."""
+
+
+CLASSIFICATION: tables.Columns = {
+    "recall": Key("recall", "0.7"),
+    "precision": Key("precision", "0.7"),
+    "F1": Key("f1", "0.7"),
+    "labels per user": Key("predictions"),
+}
+THREE = {"recall": "recall", "precision": "precision", "F1": "f1"}
+SWEEP: tables.Columns = {
+    **{f"recall {match}": Key("recall", match) for match in ("0.7", "0.8", "0.9", "exact")},
+    "τ-AUC 0.7–0.9": Key("tau_auc", "0.7–0.9"),
+    "recall 0.7, any": Key("recall", "0.7", rule="any"),
+    "precision exact": Key("precision", "exact"),
+    "F1 exact": Key("f1", "exact"),
+}
+SWEPT = {f"recall {match}": match for match in ("0.7", "0.8", "0.9", "exact")} | {"τ-AUC 0.7–0.9": "auc"}
+ABLATION: tables.Columns = {
+    **CLASSIFICATION,
+    **{f"recall@{k}": Key("recall", "0.7", k) for k in BUDGETS},
+    "near-correlates @10": Key("near_correlates", "0.7", 10),
+    "recall lost": LOST,
+}
+
+
+def largest_verticals(rows: pl.DataFrame) -> list[str]:
+    """The names of those with the most users."""
+    named = rows.filter(~pl.col("vertical").is_in(["", MEAN]))
+    sizes = named.group_by("vertical").agg(pl.col("users").max()).sort("users", "vertical", descending=[True, False])
+    return sizes["vertical"].head(SHOWN_VERTICALS).to_list()
+
+
+def _classification(results: Results) -> list[_Sheet]:
+    return [_Sheet("Soft match at 0.7, free length", CLASSIFICATION, tuple(THREE), "main", THREE)]
+
+
+def _verticals(results: Results) -> list[_Sheet]:
+    names = largest_verticals(results.frame().filter(pl.col("metric") == "recall"))
+    return [
+        _Sheet(
+            f"{title} by vertical, soft match at 0.7, free length",
+            {vertical: Key(metric, "0.7", vertical=vertical) for vertical in names},
+        )
+        for title, metric in (("Recall", "recall"), ("Precision", "precision"), ("F1", "f1"))
+        if names
+    ]
+
+
+def _thresholds(results: Results) -> list[_Sheet]:
+    return [_Sheet("Threshold sweep, free length", SWEEP, tuple(SWEPT), "thresholds", SWEPT)]
+
+
+def _budgets(results: Results) -> list[_Sheet]:
+    return [
+        _Sheet(f"Recall at equal budgets, {title}", {f"recall@{k}": Key("recall", match, k) for k in BUDGETS}, GAINED)
+        for title, match in (("exact match", "exact"), ("soft match at 0.7", "0.7"))
+    ]
+
+
+def _novel(results: Results) -> list[_Sheet]:
+    columns = {name: Key("recall", match, 20, "novel") for name, match in (("exact", "exact"), ("soft at 0.7", "0.7"))}
+    fresh = {f"recall@{k}": found_new(k) for k in BUDGETS}
+    return [
+        _Sheet("Labels the user never had, recall of the first 20", columns, tuple(columns)),
+        _Sheet("Only labels the user never had may be said, exact match", fresh),
+    ]
+
+
+def _objectives(results: Results) -> list[_Sheet]:
+    return [_Sheet("Training objectives", ABLATION, tuple(THREE), "main", THREE, OBJECTIVES)]
+
+
+def _exposure(results: Results) -> list[_Sheet]:
+    return [_Sheet("Exposure-bias meter", tables.EXPOSURE)]
+
+
+def _hits(results: Results) -> list[_Sheet]:
+    rows = results.frame().filter(pl.col("metric") == "hit")
+    names, shares = largest_verticals(rows), [f"{share:.0%}" for share in SHARES]
+    means = {name: hit(share, MEAN) for name, share in zip(shares, SHARES, strict=True)}
+    beside = {name: name for name in shares if name in paper()["hits"]}
+    return [
+        _Sheet("Hit@k, mean over verticals, k in share of users", means, shares, "hits", beside),
+        _Sheet("Recall over pairs of user and label", dict(zip(shares, map(hit, SHARES), strict=True))),
+        *(
+            _Sheet(f"Hit@k by vertical, k = {name} of users", {vertical: hit(share, vertical) for vertical in names})
+            for name, share in zip(shares, SHARES, strict=True)
+            if names
+        ),
+    ]
+
+
+def _states(results: Results) -> list[_Sheet]:
+    """MERIT with states of more or fewer labels, and of another generator."""
+    means = {f"{share:.0%}": hit(share, MEAN) for share in SHARES}
+    recalls = {f"recall@{k}": Key("recall", "exact", k) for k in BUDGETS}
+    return [
+        _Sheet("Variants of MERIT: Hit@k, mean over verticals, k in share of users", means, tuple(means), only=VARIED),
+        _Sheet("Variants of MERIT: recall at equal budgets, exact match", recalls, only=("MERIT",)),
+    ]
+
+
+GAINED = tuple(f"recall@{k}" for k in BUDGETS)
+SHEETS: dict[str, Callable[[Results], list[_Sheet]]] = {
+    "classification": _classification,
+    "verticals": _verticals,
+    "thresholds": _thresholds,
+    "budgets": _budgets,
+    "novel": _novel,
+    "objectives": _objectives,
+    "exposure": _exposure,
+    "hits": _hits,
+    "variants": _states,
+}
+COST = "cost"
+TABLES = (*SHEETS, COST)
+NEEDED: dict[str, Sequence[str]] = {"objectives": OBJECTIVES, "variants": VARIED}
+"""Tables that need only methods whose names begin so."""
+
+
+def table_named(name: str) -> str:
+    """The name itself, or an error that lists all tables."""
+    if name not in TABLES:
+        raise ConfigError(f"There is no table '{name}'. Tables: {', '.join(TABLES)}.")
+    return name
+
+
+def parts(name: str, results: Results) -> list[Part]:
+    """A table of the benchmark on one data set. Parts that nobody has figures for are left out."""
+    if name == COST:
+        return [_costs(results)]
+    made = [_part(sheet, results) for sheet in SHEETS[table_named(name)](results)]
+    if name == "variants":
+        made.append(_won(results))
+    return [part for part in made if len(part.frame)]
+
+
+@cache
+def paper() -> dict[str, Any]:
+    """The paper's own figures."""
+    return tomllib.loads(files("merit.bench").joinpath("paper.toml").read_text(encoding="utf-8"))
+
+
+def _part(sheet: _Sheet, results: Results) -> Part:
+    figures = results.frame()
+    if sheet.only:
+        begins = [pl.col("method").str.starts_with(name) for name in sheet.only]
+        figures = figures.filter(pl.any_horizontal(begins))
+    frame = tables.headline(figures, sheet.columns, sheet.gains).drop("commit", "command", "users")
+    hits = next(iter(sheet.columns.values())).metric == "hit"
+    note = _note(results, results.ranking_reference if hits else results.reference, bool(sheet.gains))
+    if sheet.paper:
+        frame = _beside(frame, sheet)
+        note += f" Paper: its {paper()[sheet.paper]['table']} ({paper()[sheet.paper]['says']}), on data of its own."
+    empty = [name for name in frame.columns if frame[name].is_null().all()]
+    return Part(sheet.title, note, frame.drop(empty), tables.leaders(figures, sheet.columns))
+
+
+def _beside(frame: pl.DataFrame, sheet: _Sheet) -> pl.DataFrame:
+    """The paper's differences behind ours."""
+    rows, section = paper()["rows"], paper()[sheet.paper]
+    for name, column in sheet.beside.items():
+        told = [section[column].get(rows.get(method)) for method in frame["method"]]
+        cells = pl.Series(f"paper Δ {name}", [None if one is None else f"{one:+.1f}" for one in told], dtype=pl.String)
+        frame = frame.insert_column(frame.columns.index(f"Δ {name}") + 1, cells)
+    return frame
+
+
+def _note(results: Results, reference: str, gains: bool) -> str:
+    """What stands under every table."""
+    told = (
+        f"{results.dataset}: {results.users:,} test users, {results.labels:,} labels. In points, with 95 % intervals "
+        f"over users. Budget: {results.seconds:g} s of training for every network."
+    )
+    return told + (f" Δ: difference to {reference} on the same users." if gains else "")
+
+
+def _won(results: Results) -> Part:
+    """In how many verticals each variant of MERIT ranks users better than both dual encoders."""
+    rows = results.frame().filter((pl.col("metric") == "hit") & ~pl.col("vertical").is_in(["", MEAN]))
+    cell = ["vertical", "match"]
+    bar = rows.filter(pl.col("method").is_in(DUAL)).group_by(cell).agg(bar=pl.col("value").max())
+    ours = rows.filter(pl.col("method").str.starts_with("MERIT")).join(bar, on=cell)
+    counted = [
+        {"method": method}
+        | {f"{share:.0%}": _of(of.filter(pl.col("match") == hit(share).match)) for share in SHARES}
+        | {"all": _of(of), "share": f"{of.select((pl.col('value') > pl.col('bar')).mean()).item():.0%}"}
+        for (method,), of in ours.group_by("method", maintain_order=True)
+    ]
+    told = paper()["states"]
+    note = (
+        f"{results.dataset}: verticals in which a variant finds more than both of {' and '.join(DUAL)}, of those with "
+        f"50 users or more, by share of users looked at. Paper: its {told['table']} ({told['says']}), on other data."
+    )
+    return Part("Variants of MERIT against dual encoders, by vertical", note, pl.DataFrame(counted))
+
+
+def _of(cells: pl.DataFrame) -> str:
+    return f"{cells.filter(pl.col('value') > pl.col('bar')).height}/{cells.height}"
+
+
+def _costs(results: Results) -> Part:
+    rows = [
+        {
+            "method": each.method,
+            "training, s": None if each.train_seconds is None else f"{each.train_seconds:,.1f}",
+            "inference, s per 1,000 users": number(each.predict_seconds),
+            "parameters": f"{each.parameters:,.0f}",
+            "peak memory, GiB": None if each.peak_gib is None else f"{each.peak_gib:.2f}",
+            "seeds": each.seeds,
+        }
+        for each in sorted(results.costs, key=lambda each: each.train_seconds or 0)
+    ]
+    machine = ", ".join(f"{name} {value}" for name, value in results.machine.items())
+    note = (
+        f"{results.dataset}: means over seeds. Training includes all that a method builds on (mining, states, the "
+        f"generators before). Memory is that of the whole process. Budget: {results.seconds:g} s of training for every "
+        f"network. Machine: {machine}."
+    )
+    return Part("Cost", note, pl.DataFrame(rows))

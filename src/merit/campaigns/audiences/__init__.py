@@ -1,0 +1,1 @@
+"""Who gets a campaign: a request, eligibility rules, sizes, forecasts and exports. No torch."""

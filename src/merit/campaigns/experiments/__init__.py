@@ -1,0 +1,1 @@
+"""What a campaign brought: design, assignment, lift, power and pooling. No torch."""

@@ -1,0 +1,286 @@
+"""A campaign's whole analysis: from moments and the agreed design to figures, findings and a decision.
+
+told = analyse(design, tabulate(design, Path("outcomes.parquet")), Circumstances(until=date(2026, 3, 8)))
+told.sentence
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from math import isinf
+
+from merit.campaigns.experiments.assign import sample_ratio
+from merit.campaigns.experiments.checks import (
+    FEWEST,
+    UNLIKELY,
+    Balance,
+    Circumstances,
+    Finding,
+    balances,
+    findings,
+    imbalance,
+)
+from merit.campaigns.experiments.decision import Verdict, decide
+from merit.campaigns.experiments.design import ExperimentDesign
+from merit.campaigns.experiments.lift import FLAT, Lift, Prior, compare, conversions, doubt_needed, update
+from merit.campaigns.experiments.moments import Moments, merge
+from merit.campaigns.experiments.outcomes import CHOSEN, Cell, Flow, Outcomes
+from merit.campaigns.experiments.pooling import Mixture, pool
+from merit.campaigns.experiments.power import detectable
+from merit.core.config import Frozen
+from merit.core.errors import DataError
+
+AGREE = "the rules agree"
+NOTHING_KNOWN = Circumstances()
+
+
+class Reading(Frozen):
+    """A lift in figures."""
+
+    lift: float
+    low: float
+    high: float
+    above_zero: float
+    above_minimum: float
+
+
+class Arm(Frozen):
+    """What was seen in one arm, without covariates or prior; the mean is in units of the outcome."""
+
+    name: str
+    users: int
+    mean: float
+    conversions: float
+
+
+class View(Frozen):
+    """The posterior under another prior."""
+
+    prior: str
+    reading: Reading
+
+
+class Segment(Frozen):
+    """Users of treatment and control with one value of the design's segment column."""
+
+    name: str
+    users: int
+    own: Reading | None
+    """From its users alone. None: too few conversions."""
+    shared: Reading | None
+    """In the light of all segments: what to believe of one that was not picked beforehand."""
+
+
+class Group(Frozen):
+    """Users by what two targeting rules say of them."""
+
+    name: str
+    users: int
+    share: float
+    reading: Reading | None = None
+    worth: float | None = None
+    """What this group adds to the lift over everybody."""
+    worth_low: float | None = None
+    worth_high: float | None = None
+
+
+class Analysis(Frozen):
+    """Kept as lift.json, which pages and pooling read; lifts are fractions, 0.01 is one percent."""
+
+    design: ExperimentDesign
+    until: date | None
+    verdict: Verdict
+    sentence: str
+    findings: tuple[Finding, ...]
+    arms: tuple[Arm, ...]
+    effect: float
+    """The estimate of log(1 + lift) under a flat prior, and its standard deviation: what pooling needs."""
+    effect_sd: float
+    estimate: Reading
+    plain: Reading
+    """Without covariates."""
+    posterior: Reading
+    posterior_effect: float
+    posterior_sd: float
+    loss_of_shipping: float
+    loss_of_keeping: float
+    adjusted_mean: float
+    difference: float
+    difference_low: float
+    difference_high: float
+    variance_removed: float
+    balance: tuple[Balance, ...]
+    imbalance: float
+    sample_ratio: float
+    detectable: float
+    sensitivity: tuple[View, ...]
+    doubt: float | None
+    """The sd of the widest prior around no effect that keeps the treatment from shipping. None: it does not anyway."""
+    segments: tuple[Segment, ...]
+    segments_alike: float | None
+    groups: tuple[Group, ...]
+    flow: Flow | None
+
+
+def analyse(design: ExperimentDesign, outcomes: Outcomes, known: Circumstances = NOTHING_KNOWN) -> Analysis:
+    """Everything about treatment against control."""
+    treatment, control = (_arm(outcomes.cells, name) for name in (design.treatment, design.control))
+    users = {name: sum(cell.moments.users for cell in outcomes.cells if cell.arm == name) for name in design.arms}
+    seen = compare(treatment, control)
+    posterior = update(seen.lift, design.prior)
+    groups = _groups(design, outcomes.cells, float(control.mean[0]))
+    found = findings(design, users, treatment, control, seen, outcomes.flow, known)
+    found += _placebo(groups)
+    verdict, sentence = decide(design, posterior, found)
+    segments, alike = _segments(design, outcomes.cells)
+    low, high = seen.difference.interval()
+    doubt = doubt_needed(seen.lift, design.threshold)
+    return Analysis(
+        design=design,
+        until=known.until,
+        verdict=verdict,
+        sentence=sentence,
+        findings=tuple(found),
+        arms=tuple(_figures(outcomes.cells, name) for name in design.arms if users[name]),
+        effect=seen.lift.mean,
+        effect_sd=seen.lift.sd,
+        estimate=_reading(seen.lift, design),
+        plain=_reading(seen.plain_lift, design),
+        posterior=_reading(posterior, design),
+        posterior_effect=posterior.mean,
+        posterior_sd=posterior.sd,
+        loss_of_shipping=posterior.loss_of_shipping,
+        loss_of_keeping=posterior.loss_of_keeping,
+        adjusted_mean=seen.adjusted_mean,
+        difference=seen.difference.value,
+        difference_low=low,
+        difference_high=high,
+        variance_removed=seen.variance_removed,
+        balance=balances(outcomes.names, treatment, control, seen.slopes),
+        imbalance=imbalance(treatment, control),
+        sample_ratio=sample_ratio(users, design.arms),
+        detectable=detectable(seen.lift.sd, design.rule),
+        sensitivity=_views(design, seen.lift),
+        doubt=None if isinf(doubt) else doubt,
+        segments=segments,
+        segments_alike=alike,
+        groups=groups,
+        flow=outcomes.flow,
+    )
+
+
+def priors(design: ExperimentDesign) -> dict[str, Prior]:
+    """The agreed prior, and others that a reader may hold."""
+    effect = design.minimum_effect
+    others = {
+        "flat": FLAT,
+        f"open: lifts within ±{100 * 2 * effect:g} %": Prior(sd=effect),
+        f"sceptical: lifts within ±{100 * effect:g} %": Prior(sd=effect / 2),
+    }
+    known = {} if design.prior == FLAT else {"agreed": design.prior}
+    return known | others
+
+
+def _views(design: ExperimentDesign, seen: Lift) -> tuple[View, ...]:
+    return tuple(
+        View(prior=name, reading=_reading(update(seen, prior), design)) for name, prior in priors(design).items()
+    )
+
+
+def _arm(cells: Sequence[Cell], name: str) -> Moments:
+    parts = [cell.moments for cell in cells if cell.arm == name]
+    if not parts:
+        raise DataError(f"No user is in the arm '{name}'. The outcomes of all assigned users are needed.")
+    return merge(parts)
+
+
+def _figures(cells: Sequence[Cell], name: str) -> Arm:
+    moments = _arm(cells, name)
+    return Arm(name=name, users=moments.users, mean=float(moments.mean[0]), conversions=conversions(moments))
+
+
+def _reading(lift: Lift | Mixture, design: ExperimentDesign) -> Reading:
+    low, high = lift.interval()
+    minimum = lift.above(design.minimum_effect)
+    return Reading(lift=lift.value, low=low, high=high, above_zero=lift.above(), above_minimum=minimum)
+
+
+def _comparable(design: ExperimentDesign, cells: Sequence[Cell]) -> tuple[Moments, Moments] | None:
+    """Both arms of a part of the users, where both have enough conversions to be compared."""
+    names = (design.treatment, design.control)
+    parts = [[cell.moments for cell in cells if cell.arm == name] for name in names]
+    if not all(parts):
+        return None
+    treatment, control = (merge(part) for part in parts)
+    enough = min(conversions(treatment), conversions(control)) >= FEWEST
+    varied = min(treatment.scatter[0, 0], control.scatter[0, 0]) > 0
+    return (treatment, control) if enough and varied else None
+
+
+def _users(design: ExperimentDesign, cells: Sequence[Cell]) -> int:
+    return sum(cell.moments.users for cell in cells if cell.arm in (design.treatment, design.control))
+
+
+def _segments(design: ExperimentDesign, cells: Sequence[Cell]) -> tuple[tuple[Segment, ...], float | None]:
+    names = sorted({cell.segment for cell in cells if cell.segment is not None})
+    parts = {name: [cell for cell in cells if cell.segment == name] for name in names}
+    own = {name: compare(*pair).lift for name, part in parts.items() if (pair := _comparable(design, part))}
+    pooled = pool(list(own.values())) if len(own) > 1 else None
+    shared = dict(zip(own, pooled.each, strict=True)) if pooled else {}
+    rows = tuple(
+        Segment(
+            name=name,
+            users=_users(design, part),
+            own=_reading(own[name], design) if name in own else None,
+            shared=_reading(shared[name], design) if name in shared else None,
+        )
+        for name, part in parts.items()
+    )
+    return rows, pooled.alike if pooled else None
+
+
+def _groups(design: ExperimentDesign, cells: Sequence[Cell], control_mean: float) -> tuple[Group, ...]:
+    if design.policies is None:
+        return ()
+    only, other, both, neither = CHOSEN
+    kinds = {
+        "the rules differ": {only, other},
+        f"chosen by {design.treatment} only": {only},
+        f"chosen by {design.control} only": {other},
+        AGREE: {both, neither},
+    }
+    parts = {name: [cell for cell in cells if cell.chosen in kind] for name, kind in kinds.items()}
+    everyone = _users(design, cells)
+    return tuple(_group(name, design, part, everyone, control_mean) for name, part in parts.items())
+
+
+def _group(name: str, design: ExperimentDesign, cells: Sequence[Cell], everyone: int, control_mean: float) -> Group:
+    users = _users(design, cells)
+    pair = _comparable(design, cells)
+    if pair is None:
+        return Group(name=name, users=users, share=users / everyone)
+    seen = compare(*pair)
+    scale = users / everyone / control_mean
+    low, high = seen.difference.interval()
+    return Group(
+        name=name,
+        users=users,
+        share=users / everyone,
+        reading=_reading(seen.lift, design),
+        worth=scale * seen.difference.value,
+        worth_low=scale * low,
+        worth_high=scale * high,
+    )
+
+
+def _placebo(groups: Sequence[Group]) -> list[Finding]:
+    """Where both rules say the same, both arms got the same: a difference there is no effect of the campaign."""
+    agree = [group.reading for group in groups if group.name == AGREE and group.reading]
+    if not agree or min(agree[0].above_zero, 1 - agree[0].above_zero) >= UNLIKELY / 2:
+        return []
+    told = (
+        "The arms differ among users whom both rules treat alike. Something other than the rules differs between the "
+        "arms: find it before you credit the rules."
+    )
+    return [Finding(level="warn", what="placebo", told=told)]

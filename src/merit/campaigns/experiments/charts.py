@@ -1,0 +1,116 @@
+"""Lifts drawn: a density with its probability of loss, and many intervals under each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import altair as alt
+import numpy as np
+import polars as pl
+
+from merit.campaigns.experiments.lift import Lift
+from merit.campaigns.words import share, signed
+from merit.report.charts import PALETTE, WIDTH, Svg, svg
+
+POINTS = 241  # of a drawn density
+REACH = 3.6  # how far from its middle it is drawn, in standard deviations
+GAIN, LOSS = PALETTE[0], PALETTE[1]
+AXIS = "datum.value ? format(datum.value, '+.3~p') : '0'"  # +0.25%, without the zeros of +0.250%
+
+
+class Bar(NamedTuple):
+    """A lift with its interval, under a name."""
+
+    name: str
+    lift: float
+    low: float
+    high: float
+
+
+def density(lift: Lift) -> Svg:
+    """The posterior, in two colours that meet at zero, over its 95 % interval."""
+    ends = np.expm1(lift.mean + REACH * lift.sd * np.array([-1, 1]))
+    lifts = np.linspace(min(ends[0], 0.0), max(ends[1], 0.0), POINTS)
+    heights = lift.density(lifts)
+    curve = pl.DataFrame({"lift": lifts, "density": heights / heights.max()})
+    at_zero = pl.DataFrame({"lift": [0.0], "density": [float(lift.density(np.zeros(1))[0]) / heights.max()]})
+    low, high = lift.interval()
+    span = pl.DataFrame({"low": [low], "high": [high], "middle": [lift.value], "height": [-0.06]})
+    x = _lift_axis("lift:Q", "relative lift")
+    y = alt.Y("density:Q", axis=None, scale=alt.Scale(domain=[-0.1, 1.05]))
+    parts = [
+        alt.Chart(pl.concat([curve.filter(side), at_zero]).sort("lift")).mark_area(color=colour, opacity=0.55)
+        for side, colour in ((pl.col("lift") < 0, LOSS), (pl.col("lift") > 0, GAIN))
+    ]
+    base = alt.Chart(span).encode(y="height:Q")
+    chart = alt.LayerChart(
+        layer=[
+            *(part.encode(x=x, y=y) for part in parts),
+            base.mark_rule(strokeWidth=3, color="currentColor").encode(x="low:Q", x2="high:Q"),
+            base.mark_point(size=70, color="currentColor", opacity=1).encode(x="middle:Q"),
+            _zero(),
+        ]
+    )
+    says = (
+        f"The density of the lift around {signed(lift.value)}, its 95 % interval from {signed(low)} to {signed(high)}; "
+        f"{share(lift.above())} of it lies above zero."
+    )
+    return svg(chart, says)
+
+
+def densities(lifts: Mapping[str, Lift]) -> Svg:
+    """Several densities on one scale, by name."""
+    low = min(float(np.expm1(lift.mean - REACH * lift.sd)) for lift in lifts.values())
+    high = max(float(np.expm1(lift.mean + REACH * lift.sd)) for lift in lifts.values())
+    grid = np.linspace(min(low, 0.0), max(high, 0.0), POINTS)
+    curves = [
+        pl.DataFrame({"lift": grid, "density": lift.density(grid)}).with_columns(prior=pl.lit(name))
+        for name, lift in lifts.items()
+    ]
+    lines = (
+        alt.Chart(pl.concat(curves))
+        .mark_line()
+        .encode(
+            x=_lift_axis("lift:Q", "relative lift"),
+            y=alt.Y("density:Q", axis=None),
+            color=alt.Color(
+                "prior:N", title=None, sort=None, legend=alt.Legend(columns=1, labelLimit=320, symbolOpacity=1)
+            ),
+        )
+    )
+    said = "; ".join(f"{name}: around {signed(lift.value)}" for name, lift in lifts.items())
+    return svg(alt.LayerChart(layer=[lines, _zero()]), f"Densities of the lift. {said}.")
+
+
+def forest(bars: Sequence[Bar]) -> Svg:
+    """Points with their 95 % intervals, in the order given, each with its figure."""
+    frame = pl.DataFrame(bars, schema=Bar._fields, orient="row").with_columns(
+        told=pl.col("lift").map_elements(signed, return_dtype=pl.String)
+    )
+    base = alt.Chart(frame).encode(
+        y=alt.Y("name:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False, labelLimit=150))
+    )
+    chart = alt.LayerChart(
+        layer=[
+            base.mark_rule(strokeWidth=2.2, color=GAIN).encode(x=_lift_axis("low:Q", "relative lift"), x2="high:Q"),
+            base.mark_point(size=60, color=GAIN, opacity=1).encode(x="lift:Q"),
+            base.mark_text(dy=-11, fontSize=11).encode(x="lift:Q", text="told:N"),
+            _zero(),
+        ],
+        width=WIDTH - 130,
+        height=alt.Step(38),
+    )
+    said = "; ".join(f"{bar.name} {signed(bar.lift)} ({signed(bar.low)} to {signed(bar.high)})" for bar in bars)
+    return svg(chart, f"Lifts with 95 % intervals: {said}.")
+
+
+def _lift_axis(field: str, title: str) -> alt.X:
+    axis = alt.Axis(labelExpr=AXIS, tickCount=5, grid=False, labelFlush=False, labelOverlap=True)
+    return alt.X(field, title=title, scale=alt.Scale(zero=True), axis=axis)
+
+
+def _zero() -> alt.Chart:
+    line = alt.Chart(pl.DataFrame({"lift": [0.0]})).mark_rule(color="currentColor", strokeDash=[4, 3], opacity=0.6)
+    drawn: alt.Chart = line.encode(x="lift:Q")
+    return drawn

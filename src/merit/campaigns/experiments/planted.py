@@ -1,0 +1,78 @@
+"""Campaigns whose true lift is known, to ask whether an analysis finds it as often as it promises.
+
+for treatment, control in campaigns(PlantedCampaign(lift=0.05), number=2000, seed=7):
+    low, high = compare(treatment, control).lift.interval()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import sqrt
+from typing import Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from merit.campaigns.experiments.moments import Moments, Reals
+from merit.core.config import Frozen
+from merit.core.seeds import stream
+
+BLOCK = 1 << 21  # outcomes drawn at a time
+
+
+class PlantedCampaign(Frozen):
+    """What users are drawn from; refused where somebody would convert with a probability above one."""
+
+    users: int = Field(4_000, ge=8)
+    """Of both arms together."""
+    treated: float = Field(0.5, gt=0, lt=1)
+    """Share of them in the treatment."""
+    kind: Literal["binary", "amount"] = "binary"
+    rate: float = Field(0.2, gt=0, lt=1)
+    """Who converts in the control, of a binary outcome."""
+    shape: float = Field(0.5, gt=0)
+    """Of the gamma distribution of amounts: the smaller, the more a few users spend of all."""
+    lift: float = 0.0
+    explained: float = Field(0.0, ge=0, lt=1)
+    """R²: what one covariate from before the campaign explains of the outcome."""
+
+    @model_validator(mode="after")
+    def _can_be(self) -> PlantedCampaign:
+        if self.kind == "binary" and self.rate * (1 + self._tilt) * max(1, 1 + self.lift) > 1:
+            raise ValueError("so high a rate leaves no room for so much that a covariate explains, or for such a lift")
+        return self
+
+    @property
+    def _tilt(self) -> float:
+        """How far one half of the users is above the mean rate, and the other below, in parts of it."""
+        return sqrt(self.explained * (1 - self.rate) / self.rate)
+
+    def draw(self, rng: np.random.Generator, size: tuple[int, int], lift: float) -> Reals:
+        """(campaigns, users, 2): outcome and covariate."""
+        if self.kind == "binary":
+            before = rng.integers(0, 2, size).astype(np.float64)
+            rates = self.rate * (1 + lift) * (1 + self._tilt * (2 * before - 1))
+            return np.stack([(rng.random(size) < rates).astype(np.float64), before], axis=-1)
+        before = rng.gamma(self.shape * self.explained, 1.0, size) if self.explained else np.zeros(size)
+        after = rng.gamma(self.shape * (1 - self.explained), 1.0, size)
+        return np.stack([(1 + lift) * (before + after), before], axis=-1)
+
+
+def campaigns(world: PlantedCampaign, number: int, seed: int) -> Iterator[tuple[Moments, Moments]]:
+    """That many campaigns, as moments of treatment and control; without the covariate where it explains nothing."""
+    rng = stream(seed, "planted campaigns")
+    treated = round(world.users * world.treated)
+    columns = 2 if world.explained else 1
+    step = max(1, BLOCK // world.users)
+    for start in range(0, number, step):
+        some = min(step, number - start)
+        arms = ((treated, world.lift), (world.users - treated, 0.0))
+        drawn = [_moments(world.draw(rng, (some, users), lift)[..., :columns]) for users, lift in arms]
+        yield from zip(*drawn, strict=True)
+
+
+def _moments(rows: Reals) -> list[Moments]:
+    means = rows.mean(axis=1)
+    away = rows - means[:, None]
+    scatters = np.einsum("cui,cuj->cij", away, away)
+    return [Moments(rows.shape[1], mean, scatter) for mean, scatter in zip(means, scatters, strict=True)]

@@ -1,0 +1,1 @@
+"""What everything stands on: settings, artifacts, files, seeds, and the pipeline that runs all stages."""

@@ -1,0 +1,148 @@
+"""One TOML file, frozen models, and errors that know what you meant.
+
+A stage declares its own `Frozen` model above the function that reads it; this file only loads, overrides and explains.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+
+from merit.core.errors import ConfigError
+
+
+class Frozen(BaseModel):
+    """A settings model: immutable, and an unknown key is an error rather than a silent nothing."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+Model = TypeVar("Model", bound=Frozen)
+
+
+def load(model: type[Model], path: Path, overrides: Sequence[str] = ()) -> Model:
+    """Read `path` (TOML) into `model`, after applying overrides such as `prepare.target=order`."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist. Start from a file in configs/, or name another.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
+    return build(model, values, overrides, origin=str(path))
+
+
+def build(model: type[Model], values: dict[str, Any], overrides: Sequence[str] = (), origin: str = "settings") -> Model:
+    """Make the model from plain values; all mistakes are told at once."""
+    merged = json.loads(json.dumps(values, default=str))
+    for override in overrides:
+        _override(merged, override)
+    try:
+        return model.model_validate(merged)
+    except ValidationError as error:
+        told = "\n".join(f"  {_explain(model, dict(item))}" for item in _causes(error.errors()))
+        raise ConfigError(f"{origin} has settings that do not fit:\n{told}") from None
+
+
+def digest(config: BaseModel) -> str:
+    """A short hash of the settings' values, the same for equal settings however they were written."""
+    return sha256(config.model_dump_json().encode()).hexdigest()[:16]
+
+
+def json_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """The JSON Schema of a configuration, for editors and other programs."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema()}
+
+
+def _override(values: dict[str, Any], text: str) -> None:
+    """Apply one `a.b=c` in place. The value is read as TOML where it is TOML, and as text otherwise."""
+    name, equals, raw = text.partition("=")
+    keys = name.strip().split(".")
+    if not equals or not all(keys):
+        raise ConfigError(f"'{text}' is not an override. Write it as --set section.key=value.")
+    try:
+        value = tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = raw
+    place = values
+    for key in keys[:-1]:
+        place = place.setdefault(key, {})
+        if not isinstance(place, dict):
+            raise ConfigError(f"'{text}': '{key}' is a value, not a section.")
+    place[keys[-1]] = json.loads(json.dumps(value, default=str))
+
+
+def _causes(errors: Sequence[Any]) -> list[Any]:
+    """Without complaints about a whole whose part is wrong: they only say that the part is missing now."""
+    places = [error["loc"] for error in errors]
+    return [
+        error
+        for error in errors
+        if not any(len(place) > len(error["loc"]) and place[: len(error["loc"])] == error["loc"] for place in places)
+    ]
+
+
+def _explain(model: type[BaseModel], error: dict[str, Any]) -> str:
+    where = [str(part) for part in error["loc"]]
+    if error["type"] == "extra_forbidden":
+        known = _known_keys(model, where[:-1])
+        near = difflib.get_close_matches(where[-1], known, n=1, cutoff=0.5)
+        hint = f"did you mean '{near[0]}'?" if near else f"known here: {', '.join(sorted(known))}."
+        return f"{'.'.join(where)}: unknown setting; {hint}"
+    if error["type"] == "missing":
+        return f"{'.'.join(where)}: this setting is needed and has no default.{_ways(model, where)}"
+    if error["type"] == "union_tag_not_found":
+        return f"{'.'.join(where)}: say which kind by {error['ctx']['discriminator']}.{_ways(model, where)}"
+    if error["type"] == "union_tag_invalid":
+        kind, known = error["ctx"]["discriminator"], error["ctx"]["expected_tags"]
+        return f"{'.'.join(where)}: there is no '{error['ctx']['tag']}'; {kind} is one of {known}."
+    if error["type"] == "value_error":  # our own words, which name what is wrong
+        return f"{'.'.join(where)}: {error['ctx']['error']}."
+    return f"{'.'.join(where)}: {error['msg']} (got {error['input']!r})."
+
+
+def _ways(model: type[BaseModel], path: list[str]) -> str:
+    """Of a setting with several kinds: what each of them needs, as it can be typed."""
+    fields = [field for each in _models_at(model, path[:-1]) if (field := each.model_fields.get(path[-1]))]
+    ways = [_way(".".join(path), str(field.discriminator), kind) for field in fields for kind in _kinds(field)]
+    return " Say it in one of these ways:" + "".join(f"\n    {way}" for way in ways) if ways else ""
+
+
+def _kinds(field: FieldInfo) -> list[type[BaseModel]]:
+    return _models_in(field.annotation) if field.discriminator else []
+
+
+def _way(place: str, discriminator: str, kind: type[BaseModel]) -> str:
+    tag = get_args(kind.model_fields[discriminator].annotation)[0]
+    needed = [name for name, field in kind.model_fields.items() if field.is_required() and name != discriminator]
+    return " ".join([f"--set {place}.{discriminator}={tag}", *(f"--set {place}.{name}=…" for name in needed)])
+
+
+def _known_keys(model: type[BaseModel], path: list[str]) -> list[str]:
+    """The settings that exist at a dotted path."""
+    return [name for each in _models_at(model, path) for name in each.model_fields]
+
+
+def _models_at(model: type[BaseModel], path: list[str]) -> list[type[BaseModel]]:
+    """What can stand at a dotted path. Steps into a union (a tagged choice) are not fields: skip them."""
+    here: list[type[BaseModel]] = [model]
+    for step in path:
+        inner = [field.annotation for each in here if (field := each.model_fields.get(step))]
+        if inner:
+            here = [found for annotation in inner for found in _models_in(annotation)]
+    return here
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [found for part in getattr(annotation, "__args__", ()) for found in _models_in(part)]

@@ -1,0 +1,108 @@
+"""Small files: complete or not there, private, and changed by one process at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from merit.core.errors import StorageError
+from merit.core.storage import storage_errors
+
+
+def write(path: Path, content: str | bytes, mode: int = 0o600) -> None:
+    """Replace a file in one step."""
+    with replacing(path, mode) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def replacing(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """A file to write that takes the place of another at the end. A reader sees the old bytes or the new ones, whatever
+    is killed."""
+    with drafted(path, mode) as draft, draft.open("wb") as file:
+        yield file
+
+
+@contextmanager
+def drafted(path: Path, mode: int = 0o600) -> Iterator[Path]:
+    """The same for whoever writes to a name: an empty file beside it, with its mode from the first byte on."""
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            draft.unlink(missing_ok=True)  # one that a killed process left behind
+            draft.touch(mode)
+            draft.chmod(mode)  # whatever the umask took away
+            yield draft
+            _sync(draft)
+            draft.replace(path)
+            sync_folder(path.parent)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def remove_folder(folder: Path, patience: float = 2.0) -> None:
+    """Remove a folder with all in it, as far as that is allowed.
+
+    After an interruption, threads of a library may go on writing into it for a moment: it is tried again, for so many
+    seconds at most.
+    """
+    end = time.monotonic() + patience
+    while True:
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists() or time.monotonic() > end:
+            return
+        time.sleep(0.02)
+
+
+def sync_folder(folder: Path) -> None:
+    """New names in it outlive a loss of power, too."""
+    with suppress(OSError):  # not every file system lets a folder be synced
+        _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def locked(path: Path, busy: str | None = None, fleeting: bool = False) -> Iterator[None]:
+    """One process at a time: the next one waits, or is told that it is `busy`.
+
+    A lock goes with its process: a killed one leaves none. A `fleeting` one takes its file along.
+    """
+    with storage_errors(path):
+        descriptor = _take(path, busy)
+    try:
+        yield
+    finally:
+        if fleeting:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _take(path: Path, busy: str | None) -> int:
+    """The lock on the file that has this name now: a holder before may have taken along the one that was waited for."""
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
+        except BlockingIOError:
+            os.close(descriptor)
+            raise StorageError(busy) from None
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        os.close(descriptor)

@@ -1,0 +1,34 @@
+"""Where a figure comes from: the command that was given and the commit of the code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+from merit import __version__
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def command() -> str:
+    """What was typed, without the folder of the program."""
+    program, *words = sys.orig_argv or ["merit"]
+    if words and Path(words[0]).name == "merit":  # an installed script: python is only how it starts
+        program, *words = words
+    return " ".join([Path(program).name, *words])
+
+
+@lru_cache
+def commit() -> str:
+    """The commit of this code, with a + where files differ from it; the version where it is no checkout."""
+    words = ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+", "--exclude=*"]
+    if (ROOT / ".git").exists():
+        try:
+            told = subprocess.run(words, capture_output=True, text=True)
+        except OSError:  # no git on this machine
+            return f"merit {__version__}"
+        if told.stdout.strip():
+            return told.stdout.strip()
+    return f"merit {__version__}"

@@ -1,0 +1,83 @@
+"""Lists of different lengths in two flat arrays. Row i is `values[offsets[i]:offsets[i + 1]]`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merit.core.types import Ints
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Rows of whole numbers. One row, or a part of them, is a view of the same memory."""
+
+    offsets: Ints
+    values: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, row: int) -> NDArray[np.int32]:
+        return self.values[self.offsets[row] : self.offsets[row + 1]]
+
+    def lengths(self) -> Ints:
+        """(rows,): how many values each row has."""
+        return np.diff(self.offsets)
+
+    def take(self, rows: NDArray[np.integer]) -> tuple[NDArray[np.int32], Ints]:
+        """The values of these rows, row after row, and the length of each."""
+        places, sizes = ranges(self.offsets[rows], self.offsets[np.asarray(rows) + 1])
+        return self.values[places], sizes
+
+    def gather(self, rows: NDArray[np.integer]) -> Ragged:
+        """These rows, in this order."""
+        values, sizes = self.take(rows)
+        return Ragged(offsets_of(sizes), values)
+
+    def part(self, start: int, stop: int) -> Ragged:
+        """Rows from start to stop, without copying."""
+        return Ragged(self.offsets[start : stop + 1], self.values)
+
+    @staticmethod
+    def of(rows: Sequence[Sequence[int]]) -> Ragged:
+        """From lists in Python. For a column with millions of rows there is `column_lists`."""
+        sizes = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
+        flat = np.fromiter((value for row in rows for value in row), dtype=np.int32, count=int(sizes.sum()))
+        return Ragged(offsets_of(sizes), flat)
+
+
+def column_lists(column: pl.Series) -> Ragged:
+    """A list column as flat arrays."""
+    sizes = column.list.len().to_numpy().astype(np.int64)
+    return Ragged(offsets_of(sizes), column.explode(empty_as_null=False).to_numpy().astype(np.int32))
+
+
+def offsets_of(sizes: Ints) -> Ints:
+    """Where each row starts, and where the last one stops."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+def ranges(start: Ints, stop: Ints) -> tuple[Ints, Ints]:
+    """All of range(start, stop), range after range, and the length of each."""
+    sizes = stop - start
+    before = np.cumsum(sizes) - sizes
+    return np.arange(int(sizes.sum())) + np.repeat(start - before, sizes), sizes
+
+
+def matrix(lists: Ragged, values: NDArray[Any], width: int) -> Any:
+    """(rows, width), sparse: `values` stand beside `lists.values`, which are their columns."""
+    from scipy.sparse import csr_matrix  # most of what reads lists never makes one
+
+    return csr_matrix((values.astype(np.float32), lists.values, lists.offsets), shape=(len(lists), width))
+
+
+def list_column(values: NDArray[np.uint32], sizes: Ints) -> pl.Series:
+    """A polars column of lists from flat values, without a Python object per row."""
+    return pl.Series(pl.from_arrow(pa.LargeListArray.from_arrays(offsets_of(sizes), values)))

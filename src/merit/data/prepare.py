@@ -1,0 +1,262 @@
+"""prepare: two raw tables → examples.
+
+The interactions are read as a stream, cleaned, and parted by a stable hash of the user id; each part is then sorted
+and turned into examples on its own, so that memory depends on the size of a part and not of the shop. Three passes:
+who the users are, parting, parts. The first two are streams of one process; the third, which takes longest, is work for
+any number of them.
+
+The artifact: items.parquet, item_counts.parquet, and for every shard users-, events- and examples-NNNNN.parquet.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from pydantic import Field
+
+from merit.core import artifacts, console
+from merit.core.artifacts import Artifact
+from merit.core.config import Frozen
+from merit.core.errors import ConfigError, DataError
+from merit.core.types import Ints
+from merit.data import sources, validate
+from merit.data.examples import ExamplesConfig, build_examples
+from merit.data.schema import EVENTS, Tables
+from merit.data.split import SPLITS, SplitConfig, assign_users
+from merit.engine.config import EngineConfig
+from merit.engine.job import Job
+from merit.engine.run import HERE, Workplace, make_parts, workplace
+from merit.engine.shards import grouped
+
+Flags = NDArray[np.bool_]
+EVENT_COLUMNS = pl.Schema(
+    {
+        "user": pl.UInt32(),
+        "item": pl.UInt32(),
+        "timestamp": pl.Datetime("ms", "UTC"),
+        "event": EVENTS,
+        "order_id": pl.String(),
+    }
+)
+EVENTS_PER_SHARD = 4_000_000  # some 200 MB at work
+ROWS_HELD = 8_192  # of every shard, until they are written
+ROWS_AT_ONCE = 8_192  # go through a stream together; dozens of such pieces are on their way, whatever their size
+TABLES = ("users", "events", "examples")
+NOBODY: Ints = np.zeros(0, dtype=np.int64)
+
+
+class PrepareConfig(ExamplesConfig):
+    """What an example is, which users are tested, and in how many shards all is written."""
+
+    split: SplitConfig = SplitConfig()
+    shards: int | None = Field(None, ge=1, le=60_000)
+    """A property of the job, not of the workers. By default one for every 4 million events."""
+
+
+class PrepareRun(Frozen):
+    """All that decides what this stage makes."""
+
+    source: sources.Source
+    prepare: PrepareConfig = PrepareConfig()
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Users of one part of the hash space, with all of their events and examples."""
+
+    number: int
+    users: pl.DataFrame
+    events: pl.DataFrame
+    examples: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class Building:
+    """What makes examples of events. It goes to every worker."""
+
+    events: Path
+    """A folder of events for every shard."""
+    tagged: Flags
+    """By item: whether it has a tag."""
+    config: PrepareConfig
+    seed: int
+
+
+def prepare(out: Path, config: PrepareRun, seed: int, engine: EngineConfig = HERE) -> Artifact:
+    """Write the examples artifact."""
+    _require_orders(config)
+    tables = sources.open_source(config.source)
+    with (
+        pl.Config(streaming_chunk_size=ROWS_AT_ONCE),
+        workplace(out, engine) as place,
+        artifacts.writing(out, "examples", config=config, seed=seed, inputs=tables.inputs) as draft,
+    ):
+        with console.spinner("reading the tables"):
+            good = validate.sift(tables)
+            users, number, aside = _users(good, config, seed)
+        with TemporaryDirectory(dir=draft.path, ignore_cleanup_errors=True) as parts:  # the draft goes anyway
+            with console.spinner(f"parting the events of {len(users):,} users into {number} shards"):
+                _part(good, users, Path(parts))
+            tagged = (good.items["tags"].list.len() > 0).to_numpy()
+            building = Building(Path(parts), tagged, config.prepare, seed)
+            essence = {"config": config.model_dump(mode="json"), "seed": seed, "inputs": tables.inputs}
+            job = Job("building examples", set_up, building, build, essence | {"shards": number})
+            met, total = _write_shards(_built(job, users, number, place, engine), draft.path, len(tagged))
+        _require_examples(total, config.prepare)
+        pl.DataFrame({"item": good.items["item"], "count": met}).write_parquet(draft.path / "item_counts.parquet")
+        good.items.write_parquet(draft.path / "items.parquet")
+        draft.summary |= {"shards": number, "items": len(good.items)} | total
+        draft.summary["set_aside"] = _set_aside(tables, aside, draft.path / "quarantine.parquet")
+    return artifacts.load(out, "examples")
+
+
+def shards(examples: Artifact) -> Iterator[Shard]:
+    """The shards of an examples artifact, one at a time."""
+    for number in range(examples.manifest.summary["shards"]):
+        users, events, built = (pl.read_parquet(examples.file(_file(name, number))) for name in TABLES)
+        yield Shard(number, users, events, built)
+
+
+def set_up(building: Building) -> Building:
+    """Nothing has to be loaded: the settings are the worker."""
+    return building
+
+
+def build(building: Building, people: pl.DataFrame) -> pl.DataFrame:
+    """All that comes of the users of one shard."""
+    return _row_of(building, people["shard"][0], people)
+
+
+def _row_of(building: Building, number: int, people: pl.DataFrame) -> pl.DataFrame:
+    """A shard as one row: the bytes of its three tables, how often each item was met in training, and sizes."""
+    events = _read_part(building.events / f"shard={number}")
+    shard = _build_shard(number, people, events, building.tagged, building.config, building.seed)
+    met = _training_counts(shard, len(building.tagged)).astype(np.uint64)
+    tables = {name: [_bytes(getattr(shard, name))] for name in TABLES}
+    return pl.DataFrame({"number": [number], **tables, "met": [pl.Series(met)], "total": [_count(shard)]})
+
+
+def _built(
+    job: Job, users: pl.DataFrame, number: int, place: Workplace, engine: EngineConfig
+) -> Iterator[pl.DataFrame]:
+    """Shard after shard, of which one is in memory. Here none is kept on the way: all would be written twice."""
+    plan = grouped(users["shard"].to_numpy())
+    if engine.runner == "here":
+        for at in console.track(range(number), job.name, total=number):
+            yield _row_of(job.settings, at, users[plan.get(at, NOBODY)])
+        return
+    yield from make_parts(job, users, place, engine, plan=plan).tables()
+    for at in sorted(set(range(number)) - set(plan)):
+        yield _row_of(job.settings, at, users.clear())
+
+
+def _write_shards(built: Iterator[pl.DataFrame], folder: Path, items: int) -> tuple[pl.Series, Counter[str]]:
+    """The tables of all shards, as they come; how often training users met each item, and sizes."""
+    met, total = np.zeros(items, dtype=np.uint64), Counter[str]()
+    for shard in built:
+        for name in TABLES:
+            (folder / _file(name, shard["number"].item())).write_bytes(shard[name].item())
+        met += shard["met"].item().to_numpy()
+        total += Counter(shard["total"].item())
+    return pl.Series(met), total
+
+
+def _file(table: str, shard: int) -> str:
+    return f"{table}-{shard:05}.parquet"
+
+
+def _bytes(table: pl.DataFrame) -> bytes:
+    """In one piece first: row groups follow the pieces, of which there are as many as cores."""
+    buffer = io.BytesIO()
+    table.rechunk().write_parquet(buffer)
+    return buffer.getvalue()
+
+
+def _users(good: validate.Good, config: PrepareRun, seed: int) -> tuple[pl.DataFrame, int, validate.BadRows]:
+    """Who there is, with split and shard; the number of shards; and what had to be set aside."""
+    [counted], aside = validate.collect(good, good.interactions.group_by("user_id").len("events"))
+    wanted = config.prepare.shards or max(1, math.ceil(int(counted["events"].sum()) / EVENTS_PER_SHARD))
+    given, split = sources.given_split(config.source), config.prepare.split
+    if given is None:
+        return assign_users(counted["user_id"], split, seed, wanted), wanted, aside
+    own = assign_users(counted["user_id"], split.model_copy(update={"test": 0.0}), seed, wanted)
+    return own.with_columns(split=pl.coalesce(given, "split").cast(own.schema["split"])), wanted, aside
+
+
+def _part(good: validate.Good, users: pl.DataFrame, parts: Path) -> None:
+    """Write each shard's events to a folder of its own, with numbers in place of ids."""
+    (
+        good.interactions.join(users.lazy().select("user_id", "user", "shard"), on="user_id", build_side="force_right")
+        .select("shard", "user", "item", "timestamp", "event", "order_id")
+        .sink_parquet(
+            pl.PartitionBy(parts, key="shard", include_key=False),
+            compression="lz4",  # read once, soon: speed before size
+            row_group_size=ROWS_HELD,
+            maintain_order=False,  # every part is sorted afterwards
+            mkdir=True,
+        )
+    )
+
+
+def _set_aside(tables: Tables, aside: validate.BadRows, file: Path) -> int:
+    """Keep every row that was not used, with the reason; a warning says so."""
+    count = aside.bad_interactions + aside.unknown_items + aside.bad_items
+    if count:
+        validate.quarantine(tables, file)
+        console.warn(f"{count:,} rows could not be used; they are in {file.name} with the reason", rows=count)
+    return count
+
+
+def _read_part(folder: Path) -> pl.DataFrame:
+    if not folder.exists():  # no user fell into this shard
+        return pl.DataFrame(schema=EVENT_COLUMNS)
+    # By user and time, then by everything else: rows that come in any order give the same bytes.
+    return pl.read_parquet(folder / "*.parquet").sort("user", "timestamp", "item", "event", "order_id")
+
+
+def _build_shard(
+    number: int, people: pl.DataFrame, events: pl.DataFrame, tagged: Flags, config: PrepareConfig, seed: int
+) -> Shard:
+    busy = np.bincount(events["user"].to_numpy(), minlength=len(people)).astype(np.uint32)
+    users = people.with_columns(events=pl.Series(busy)).drop("shard")
+    return Shard(number, users, events, build_examples(events, users, tagged, config, seed))
+
+
+def _training_counts(shard: Shard, items: int) -> Ints:
+    """How often the training users of this shard met each item."""
+    training = (shard.users["split"] == SPLITS[0]).to_numpy()[shard.events["user"].to_numpy()]
+    return np.bincount(shard.events["item"].to_numpy()[training], minlength=items)
+
+
+def _count(shard: Shard) -> Counter[str]:
+    per_split = {split: int((shard.examples["split"] == split).sum()) for split in SPLITS}
+    sizes = {"users": len(shard.users), "events": len(shard.events), "examples": len(shard.examples)}
+    return Counter(sizes | per_split)
+
+
+def _require_orders(config: PrepareRun) -> None:
+    """Documents have one text and all of their labels at once."""
+    if config.source.kind == "xmc" and (config.prepare.target, config.prepare.min_history) != ("order", 1):
+        raise ConfigError(
+            'Documents are read as one event and an order of all their labels: set prepare.target = "order" and '
+            'prepare.min_history = 1 (and text.item_text = "title", or their text is never read).'
+        )
+
+
+def _require_examples(total: Counter[str], config: PrepareConfig) -> None:
+    if not total["train"] or not total["test"]:
+        raise DataError(
+            f"No {'training' if not total['train'] else 'test'} examples came out of {total['events']:,} events of "
+            f"{total['users']:,} users: an example needs a purchase with {config.min_history} events between "
+            f"{config.history_days} and {config.gap_days} days before it. Bring a longer span of data, or lower "
+            "--set prepare.min_history or --set prepare.gap_days."
+        )

@@ -1,0 +1,1 @@
+"""The data report: what a prepared data set holds."""

@@ -1,0 +1,89 @@
+"""The exposure-bias meter: does one wrong label drag its relatives behind it?
+
+- near_correlates: of the wrong predictions, the share with an earlier wrong prediction of the same list closer than
+  cosine 0.6. Wrong means no gold within τ: a second paraphrase of a gold is superfluous, not a cascade. Longer lists
+  have more earlier predictions to resemble, so it is also given at equal budgets.
+- clusters: different regions of the label space that a list covers, per example.
+- recall lost: with gold labels as prefix against plausible wrong ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merit.core.errors import DataError
+from merit.core.ragged import Ragged
+from merit.core.types import Floats
+from merit.evaluation.classification import EvaluationConfig, Key, Metrics, named
+from merit.evaluation.matching import Threshold, edges_of, match, near_pairs
+from merit.evaluation.predictions import Predictions, Truth, check, owners, ranks, select
+from merit.evaluation.uncertainty import Metric, per_user
+
+LOST = Key("recall_lost", "0.7")  # where the result of `recall_lost` belongs among a method's figures
+
+
+def exposure(predictions: Predictions, truth: Truth, config: EvaluationConfig | None = None) -> Metrics:
+    """The meter at free length and at each budget."""
+    config = config or EvaluationConfig()
+    check(predictions, truth)
+    found = _meter(predictions.free, truth, config, [None])
+    return found | _meter(predictions.at(max(config.budgets)), truth, config, config.budgets)
+
+
+def recall_lost(with_gold: Predictions, with_wrong: Predictions, truth: Truth, threshold: Threshold = 0.7) -> Metric:
+    """Recall after gold prefixes minus recall after corrupted ones.
+
+    The golds of `truth` are those still to be found, the lists are what was generated after the prefix.
+    """
+    for predictions in (with_gold, with_wrong):
+        check(predictions, truth)
+    if with_gold.method != with_wrong.method or with_gold.seed != with_wrong.seed:
+        raise DataError(f"{with_gold.method} and {with_wrong.method} are two models: compare one model with itself.")
+    user = truth.user[owners(truth.gold)]
+    kept, left = (
+        match(edges_of(predictions.free, truth.gold, truth.vectors), threshold).golds.astype(np.float64)
+        for predictions in (with_gold, with_wrong)
+    )
+    golds = per_user(user, np.ones(len(user)), truth.users)
+    return Metric(np.stack([per_user(user, kept - left, truth.users), golds], axis=1))
+
+
+def near_earlier(lists: Ragged, vectors: Floats, near: float) -> NDArray[np.bool_]:
+    """Beside the flat values: whether an earlier value of the same row is closer than `near`."""
+    first, second, similarity = near_pairs(lists, lists, vectors, near)
+    return np.bincount(second[(first < second) & (similarity > near)], minlength=len(lists.values)) > 0
+
+
+def wrong(lists: Ragged, truth: Truth, threshold: Threshold) -> NDArray[np.bool_]:
+    """Beside the flat values: no gold within the threshold."""
+    return ~match(edges_of(lists, truth.gold, truth.vectors), threshold, "any").predictions
+
+
+def _meter(lists: Ragged, truth: Truth, config: EvaluationConfig, budgets: Sequence[int | None]) -> Metrics:
+    """Whether a label follows its like depends on earlier labels only, so one pass serves every budget."""
+    errors = wrong(lists, truth, config.thresholds[0])
+    wrong_only = select(lists, errors)
+    near, user, rank = (
+        near_earlier(wrong_only, truth.vectors, config.near),
+        truth.user[owners(wrong_only)],
+        ranks(lists),
+    )
+    found: Metrics = {}
+    for budget in budgets:
+        inside = rank < (budget or np.inf)
+        counted = inside[errors]
+        columns = (per_user(user[counted], amounts, truth.users) for amounts in (near[counted], np.ones(counted.sum())))
+        found[Key("near_correlates", named(config.thresholds[0]), budget)] = Metric(np.stack([*columns], axis=1))
+        found[Key("clusters", budget=budget)] = _clusters(select(lists, inside), truth)
+    return found
+
+
+def _clusters(lists: Ragged, truth: Truth) -> Metric:
+    size = int(truth.cluster.max(initial=0)) + 2  # -1, not clustered, is a cluster of its own
+    keys = np.sort(owners(lists) * size + truth.cluster[lists.values] + 1)
+    covered = keys[np.diff(keys, prepend=-1) > 0] // size
+    different = per_user(truth.user[covered], np.ones(len(covered)), truth.users)
+    return Metric(np.stack([different, per_user(truth.user, np.ones(len(truth)), truth.users)], axis=1))

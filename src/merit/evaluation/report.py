@@ -1,0 +1,308 @@
+"""The results report: methods on equal terms, with intervals, and what would flatter them taken apart.
+
+figures = tables.compare(runs, users=truth.users, seed=7)
+drawn = pictures(teacher_forcing, self_correction, truth, texts, label_users, seed=7)
+html = page.render(results_page(figures, drawn, page.provenance(manifest)))
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+
+import altair as alt
+import numpy as np
+import polars as pl
+
+from merit.core.seeds import stream
+from merit.core.types import Ints
+from merit.evaluation import tables
+from merit.evaluation.classification import CURVE, Key, named
+from merit.evaluation.exposure_bias import wrong
+from merit.evaluation.matching import Flags
+from merit.evaluation.predictions import Predictions, Truth
+from merit.report import charts
+from merit.report.charts import Svg
+from merit.report.page import SMALLEST_CELL, Chart, Page, Provenance, Section, Table, Tile, count, percent, suppress
+
+DRAWN = 5  # methods in one chart: as many as there are colours
+PICTURED = 10  # labels of a list
+RARE = "(rare label)"
+SINGLE = "–"  # the mark of a label that shares its cluster with no other of the list
+FIGURES = ("value", "low", "high", "spread", "gain", "gain_low", "gain_high")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What two methods generated for one example: method, rank, text, mark (of its cluster), right."""
+
+    rows: pl.DataFrame
+
+
+def results_page(
+    figures: pl.DataFrame,
+    drawn: Sequence[Picture] = (),
+    provenance: Provenance | None = None,
+    against: str = "trivial",
+    more: Sequence[Section] = (),
+) -> Page:
+    """`figures` as `evaluation.tables.compare` gives them; `against` is the method that gains are counted from.
+
+    `more` sections stand behind those about lists of labels.
+    """
+    title, subtitle = "Results", "What each method finds, how sure that is, and what its length has to do with it."
+    users = int(figures["users"].max() or 0)  # type: ignore[arg-type]
+    if users < SMALLEST_CELL:
+        told = f"This evaluation is about fewer than {SMALLEST_CELL} users. No figure is shown."
+        return Page(title, subtitle, (Section("Too few users", (told,)),), (), provenance)
+    safe = figures.with_columns(pl.when(pl.col("users") >= SMALLEST_CELL).then(pl.col(FIGURES)))
+    sections = (
+        _headline_section(safe, against),
+        _budget_section(safe),
+        _novel_section(safe),
+        _threshold_section(safe),
+        _length_section(safe),
+        _vertical_section(safe),
+        _exposure_section(safe),
+        *([picture_section(drawn)] if drawn else []),
+        *more,
+        _source_section(safe),
+    )
+    return Page(title, subtitle, sections, _tiles(safe, users), provenance)
+
+
+def _tiles(figures: pl.DataFrame, users: int) -> tuple[Tile, ...]:
+    best = tables.pick(figures, Key("recall", "0.7", 10)).drop_nulls("value").sort("value", descending=True).head(1)
+    leader = [Tile("Best recall@10", percent(value), method) for method, value in best.select("method", "value").rows()]
+    return (Tile("Test users", count(users)), Tile("Methods", count(figures["method"].n_unique())), *leader)
+
+
+def _headline_section(figures: pl.DataFrame, against: str) -> Section:
+    return Section(
+        "Methods on equal terms",
+        (
+            "Soft match: a predicted label counts as right when its meaning is close enough to a gold label (cosine at "
+            "least 0.7), each label at most once. Golds and predictions are pooled over all users. In points of a "
+            "hundred, with a 95 % interval over users in brackets.",
+            f"Δ is the difference to {against} on the same users.",
+        ),
+        tables=(
+            _table("Soft match at τ = 0.7", figures, tables.HEADLINE, ("recall", "precision", "F1")),
+            _table("Exact match", figures, tables.EXACT, ("recall",)),
+        ),
+    )
+
+
+def _budget_section(figures: pl.DataFrame) -> Section:
+    return Section(
+        "Equal budgets",
+        ("Recall of the first k labels. Here no method gains by running longer. Bands are 95 % intervals over users.",),
+        charts=tuple(
+            Chart(title, budget_chart(figures, match, part, title))
+            for title, match, part in (
+                ("Recall by budget, soft match", "0.7", "all"),
+                ("Recall by budget, exact match", "exact", "all"),
+                ("Recall of novel labels by budget, exact match", "exact", "novel"),
+            )
+        ),
+    )
+
+
+def budget_chart(figures: pl.DataFrame, match: str, part: str, title: str) -> Svg:
+    """Recall of the five best methods over the budgets that there are; `part` is all or novel."""
+    budgets = figures.filter(pl.col("metric") == "recall")["budget"].drop_nulls().unique().sort().to_list()
+    points = [tables.pick(figures, Key("recall", match, budget, part)) for budget in budgets]
+    return _bands(_best(pl.concat(points) if points else figures.clear()), "budget", title, "labels per user")
+
+
+def _novel_section(figures: pl.DataFrame) -> Section:
+    return Section(
+        "Labels new to the user",
+        (
+            "Recall over gold labels that never occur in the user's history: the acquisition case. Repeating the "
+            "history finds none of them by exact match; by soft match it may still find a relative.",
+        ),
+        tables=(_table("Novel labels", figures, tables.NOVEL, ("exact @10",)),),
+    )
+
+
+def _threshold_section(figures: pl.DataFrame) -> Section:
+    points = pl.concat(
+        tables.pick(figures, Key("recall", named(tau))).with_columns(tau=pl.lit(tau, dtype=pl.Float64)) for tau in CURVE
+    )
+    chart = _bands(_best(points), "tau", "Recall by threshold", "τ: cosine from which two labels match")
+    return Section(
+        "How strict a match",
+        (
+            "τ-AUC is the mean recall over thresholds by the trapezoid rule, over [0.5, 1] and over the paper's "
+            "[0.7, 0.9]. The columns with “any” are the paper's rule: a prediction is right if any gold is within τ, "
+            "which rewards saying one thing in many ways.",
+        ),
+        charts=(Chart("Recall at free length by threshold", chart),),
+        tables=(_table("Thresholds and rules", figures, tables.THRESHOLDS, ("recall 0.7, any",)),),
+    )
+
+
+def _length_section(figures: pl.DataFrame) -> Section:
+    lengths = tables.pick(figures, Key("predictions")).drop_nulls("value").sort("value", descending=True)
+    spans = [f"{method}: {value:.1f}" for method, value in lengths.select("method", "value").rows()]
+    chart = charts.bars(lengths, "method", "value", says=f"Predictions per user: {'; '.join(spans)}.", form="number")
+    return Section(
+        "Length is a confound",
+        (
+            "A method that says more finds more. At free length methods differ in how much they say, so a higher "
+            "recall there may be length alone: read it beside the precision, and trust the equal budgets.",
+        ),
+        charts=(Chart("Predictions per user at free length", chart),),
+    )
+
+
+def _vertical_section(figures: pl.DataFrame) -> Section:
+    rows = figures.filter(pl.col("vertical") != "", pl.col("metric") == "recall").select(
+        "vertical", "method", "value", "users"
+    )
+    users = rows.group_by("vertical").agg(pl.col("users").max())
+    wide = rows.pivot("method", index="vertical", values="value").join(users, on="vertical")
+    wide = wide.sort("users", "vertical", descending=[True, False])
+    methods = [name for name in wide.columns if name not in ("vertical", "users")]
+    shown = suppress(wide, keep=("vertical",)).select("vertical", "users", *methods)
+    note = "Recall at τ = 0.7 and free length over the gold labels of the vertical. Users: those with such a label."
+    return Section("Verticals", tables=(Table("Recall by vertical", shown, dict.fromkeys(methods, "percent"), note),))
+
+
+def _exposure_section(figures: pl.DataFrame) -> Section:
+    return Section(
+        "Exposure-bias meter",
+        (
+            "Near-correlates: of the wrong predictions, the share that is close (cosine above 0.6) to an earlier wrong "
+            "prediction of the same list, in points of a hundred; lower is better. Clusters: different regions of the "
+            "label space a list covers. Both grow with length, hence also at 10 labels. Recall lost: what a prefix of "
+            "plausible wrong labels costs against one of gold labels.",
+        ),
+        tables=(_table("Cascades", figures, tables.EXPOSURE, ()),),
+    )
+
+
+def _source_section(figures: pl.DataFrame) -> Section:
+    rows = figures.select("method", "seeds", "commit", "command").unique("method", maintain_order=True)
+    recall = tables.pick(figures, Key("recall", "0.7")).select("method", (pl.col("spread") * 100).alias("spread"))
+    note = "Spread: standard deviation of recall at τ = 0.7 over seeds, in points."
+    return Section(
+        "Where the figures come from",
+        tables=(Table("Runs", rows.join(recall.fill_nan(None), on="method", how="left"), note=note),),
+    )
+
+
+def _table(title: str, figures: pl.DataFrame, columns: tables.Columns, gains: Sequence[str]) -> Table:
+    """Methods and figures; columns nobody has are left out, runs are told at the end of the page."""
+    frame = tables.headline(figures, columns, gains).drop("seeds", "commit", "command")
+    empty = [name for name in frame.columns if frame[name].is_null().all()]
+    frame = suppress(frame.drop(empty), keep=("method",))
+    return Table(title, frame, {name: "count" for name in frame.columns if name not in ("method", "users")}, wide=True)
+
+
+def _best(points: pl.DataFrame) -> pl.DataFrame:
+    """The points of the methods with the highest mean; more lines than colours cannot be told apart."""
+    points = points.drop_nulls("value").drop_nans("value")
+    ranking = points.group_by("method").agg(pl.col("value").mean()).sort("value", "method", descending=[True, False])
+    return ranking.head(DRAWN).select("method").join(points, on="method", maintain_order="left")
+
+
+def _bands(points: pl.DataFrame, x: str, title: str, x_title: str) -> Svg:
+    """Lines with their intervals as bands."""
+    base = alt.Chart(points.select("method", x, "value", "low", "high")).encode(
+        x=alt.X(f"{x}:Q", title=x_title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5, format="~g")),
+        color=alt.Color(
+            "method:N", title=None, sort=None, legend=alt.Legend(columns=2, labelLimit=170, symbolOpacity=1)
+        ),
+    )
+    y = alt.Y("value:Q", title="recall", axis=alt.Axis(format=".0%", tickCount=5))
+    band = base.mark_area(opacity=0.18).encode(y=alt.Y("low:Q", title="recall"), y2="high:Q")
+    last = points.sort(x).group_by("method", maintain_order=True).last()
+    told = "; ".join(f"{method} {percent(value)}" for method, value in last.select("method", "value").rows())
+    return charts.svg(band + base.mark_line(point=True).encode(y=y), f"{title}. At the right end: {told or 'nothing'}.")
+
+
+# --- cascade pictures ------------------------------------------------------------------------------------------------
+
+
+def pictures(
+    first: Predictions,
+    second: Predictions,
+    truth: Truth,
+    texts: Sequence[str],
+    label_users: Ints,
+    seed: int,
+    number: int = 3,
+) -> list[Picture]:
+    """The lists of both methods for examples chosen by lot, so that nobody picked the telling ones.
+
+    Labels that fewer than 50 users have are not named.
+    """
+    enough = np.flatnonzero((first.free.lengths() >= 2) & (second.free.lengths() >= 2))
+    chosen = stream(seed, "pictures").permutation(enough)[:number]
+    runs = [(run, ~wrong(run.free, truth, 0.7)) for run in (first, second)]
+    shown = [text if users >= SMALLEST_CELL else RARE for text, users in zip(texts, label_users.tolist(), strict=True)]
+    return [_pictured(runs, truth, shown, example) for example in chosen.tolist()]
+
+
+def _pictured(runs: Sequence[tuple[Predictions, Flags]], truth: Truth, shown: Sequence[str], example: int) -> Picture:
+    lists = [run.free[example][:PICTURED].tolist() for run, _ in runs]
+    letters = _letters([truth.cluster[labels].tolist() for labels in lists])
+    frames = [
+        pl.DataFrame(
+            {
+                "method": run.method,
+                "rank": range(1, len(labels) + 1),
+                "text": [shown[label] for label in labels],
+                "mark": [letters.get(int(truth.cluster[label]), SINGLE) for label in labels],
+                "right": right[run.free.offsets[example] :][: len(labels)],
+            }
+        )
+        for (run, right), labels in zip(runs, lists, strict=True)
+    ]
+    return Picture(pl.concat(frames))
+
+
+def _letters(lists: Sequence[Sequence[int]]) -> dict[int, str]:
+    """A letter for each cluster that one of the lists comes back to; the same in all of them."""
+    often = [cluster for clusters in lists for cluster, times in Counter(clusters).items() if times > 1]
+    return dict(zip(dict.fromkeys(often), ascii_uppercase, strict=False))
+
+
+def picture_section(drawn: Sequence[Picture]) -> Section:
+    """One chart for each example, with the lists of both methods side by side."""
+    return Section(
+        "Cascades in pictures",
+        (
+            "Lists of two methods for the same examples, chosen by lot, without who they are about. Labels of one "
+            "cluster share a letter and a colour; a list of one colour went round in circles. ✓ is right at τ = 0.7.",
+        ),
+        charts=tuple(Chart(f"Example {place}", _picture(each)) for place, each in enumerate(drawn, 1)),
+    )
+
+
+def _picture(picture: Picture) -> Svg:
+    cut = pl.when(pl.col("text").str.len_chars() > 26).then(pl.col("text").str.head(25) + "…").otherwise("text")
+    tick = pl.when("right").then(pl.lit(" ✓")).otherwise(pl.lit(""))
+    rows = picture.rows.with_columns(line=pl.col("mark") + "  " + cut + tick)
+    marks = sorted(set(rows["mark"]) - {SINGLE})
+    colours = [charts.PALETTE[place % (len(charts.PALETTE) - 1)] for place in range(len(marks))]
+    base = alt.Chart(rows).encode(
+        x=alt.X(
+            "method:N", sort=None, title=None, axis=alt.Axis(orient="top", labelAngle=0, ticks=False, domain=False)
+        ),
+        y=alt.Y("rank:O", title=None, axis=alt.Axis(ticks=False, domain=False)),
+    )
+    scale = alt.Scale(domain=[*marks, SINGLE], range=[*colours, charts.PALETTE[-1]])
+    cells = base.mark_rect(opacity=0.4, stroke="currentColor", strokeOpacity=0.15).encode(
+        color=alt.Color("mark:N", scale=scale, legend=None)
+    )
+    words = base.mark_text(align="left", dx=-92, fontSize=11).encode(text="line:N")
+    said = [
+        f"{method}: " + ", ".join(rows.filter(pl.col("method") == method)["line"])
+        for method in rows["method"].unique(maintain_order=True)
+    ]
+    return charts.svg((cells + words).properties(width=alt.Step(200), height=alt.Step(22)), "; ".join(said) + ".")

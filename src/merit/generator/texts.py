@@ -1,0 +1,134 @@
+"""A shop in tokens: what the generator reads, and what it should say.
+
+shop = encode_shop(items, space, …)         # once: vocabulary, label paths, item texts
+part = encode_examples(shard, "train", shop, prompt)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from merit.core.config import Frozen
+from merit.core.ragged import Ragged, offsets_of
+from merit.data.patches import Patched, pool
+from merit.data.prompt import PatchingConfig, PromptConfig, Texts, choose, spans, tokenise, tokens
+from merit.generator import tokenizer
+from merit.generator.tokenizer import Vocabulary
+from merit.labels.space import LabelSpace, item_labels
+from merit.labels.token_paths import ClusterForm, Paths, linearise
+from merit.labels.trie import Trie
+
+
+class TextConfig(Frozen):
+    """How the shop is put into tokens."""
+
+    item_text: Literal["labels", "rarest", "title"] = "labels"
+    """What stands for an item among the recent ones: its labels, its rarest label alone, or its title. A label is a
+    token or two, a title a dozen."""
+    cluster_form: ClusterForm = "none"
+    prompt: PromptConfig = PromptConfig()
+    patching: PatchingConfig | None = Field(None, exclude_if=lambda value: value is None)
+    """Pools older items instead of leaving them out. Off, it leaves no trace in an artifact's settings."""
+
+    @model_validator(mode="after")
+    def _longer(self) -> Self:
+        if self.patching and self.patching.full_budget < self.prompt.budget:
+            raise ValueError(
+                f"patching.full_budget ({self.patching.full_budget} tokens read) is less than prompt.budget "
+                f"({self.prompt.budget} positions): there would be nothing to pool"
+            )
+        return self
+
+
+@dataclass(frozen=True)
+class Shop:
+    """Labels and items in tokens, as `encode_shop` makes them."""
+
+    vocabulary: Vocabulary
+    paths: Paths
+    texts: Texts
+    item_labels: Ragged
+    """By item: its live labels, in the order of the data."""
+
+    def trie(self, live: NDArray[np.bool_]) -> Trie:
+        """What may be said: live labels only."""
+        return self.paths.trie().restrict(live)
+
+
+def learn_vocabulary(items: pl.DataFrame, space: LabelSpace, size: int, whole: int) -> Vocabulary:
+    """A vocabulary of this shop: its most frequent live labels whole, everything else in pieces."""
+    live = space.table.filter(pl.col("status") == "live").sort("count", "id", descending=[True, False])
+    room = max(0, min(whole, size - 1024))
+    return tokenizer.train([*items["title"], *live["text"]], live["text"].head(room).to_list(), size)
+
+
+def encode_shop(
+    items: pl.DataFrame, space: LabelSpace, medoids: Sequence[str | None], vocabulary: Vocabulary, config: TextConfig
+) -> Shop:
+    """Tokenise every label and item once."""
+    names = space.texts
+    paths = linearise(
+        names,
+        vocabulary.encode,
+        form=config.cluster_form,
+        vocabulary=len(vocabulary),
+        assignment=space.table["cluster"].to_numpy(),
+        medoid_texts=medoids,
+        forbidden=vocabulary.special_ids(),
+    )
+    labels = _canonical(Ragged(*item_labels(space, items)), paths)
+    spoken = _item_texts(items, labels, space, config)
+    texts = tokenise(spoken, names, vocabulary.encode, vocabulary.controls, config.prompt)
+    return Shop(vocabulary, paths, texts, labels)
+
+
+def write_prompts(histories: Ragged, shop: Shop, config: TextConfig) -> Ragged:
+    """The prompt of each history (items in order of time), in tokens, all of them in full."""
+    how, texts = config.prompt, shop.texts
+    chosen = (choose(histories[row], shop.item_labels, texts, how) for row in range(len(histories)))
+    return _joined([tokens(prompt, texts, how) for prompt in chosen])
+
+
+def write_inputs(histories: Ragged, shop: Shop, config: TextConfig) -> Ragged:
+    """The prompts as a trained generator reads them: with patches, where the settings ask for them."""
+    if config.patching is None:
+        return write_prompts(histories, shop, config)
+    return write_patched(histories, shop, config.prompt, config.patching)
+
+
+def write_patched(histories: Ragged, shop: Shop, config: PromptConfig, patching: PatchingConfig) -> Patched:
+    """The prompts with patches for what is older."""
+    written, positions = [], []
+    for row in range(len(histories)):
+        prompt = choose(histories[row], shop.item_labels, shop.texts, config, patching)
+        written.append(tokens(prompt, shop.texts, config))
+        positions.append(spans(prompt, shop.texts, config, patching.window))
+    return pool(_joined(written), _joined(positions))
+
+
+def _joined(rows: Sequence[NDArray[np.integer]]) -> Ragged:
+    return Ragged(offsets_of(np.array([len(row) for row in rows])), np.concatenate(rows).astype(np.int32, copy=False))
+
+
+def _canonical(labels: Ragged, paths: Paths) -> Ragged:
+    """Labels that are one path are one label to the generator."""
+    kept = np.arange(len(paths.offsets) - 1, dtype=np.int32)
+    kept[paths.merged[:, 0]] = paths.merged[:, 1]
+    return Ragged(labels.offsets, kept[labels.values])
+
+
+def _item_texts(items: pl.DataFrame, labels: Ragged, space: LabelSpace, config: TextConfig) -> list[str]:
+    if config.item_text == "title":
+        return items["title"].to_list()
+    names, counts = space.texts, space.table["count"].to_numpy()
+    rows = [labels[item] for item in range(len(labels))]
+    if config.item_text == "rarest":
+        rows = [row[np.argsort(counts[row], kind="stable")[:1]] for row in rows]
+    return [" ".join(names[label] for label in row) for row in rows]

@@ -1,0 +1,337 @@
+"""One training loop for every objective and backbone.
+
+The batch of a step is a function of seed and step alone, and so is the learning rate; a checkpoint holds the rest. A
+run that was killed and resumed is therefore the same run, to the byte on a CPU. Several processes share every batch
+out among themselves and sum their parts of its loss: the same run again, up to rounding.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast
+from pydantic import Field
+from torch import Tensor
+
+from merit.core import console, denormals
+from merit.core.config import digest
+from merit.core.errors import TrainingError
+from merit.data.prompt import PatchingConfig
+from merit.generator import backbone, checkpoint, processes
+from merit.generator.batches import BatchConfig, Plan, own_part, plan_batches
+from merit.generator.patching import SCHEDULES, Schedule, drawn, in_full
+from merit.objective.collate import Batch, Corpus, Objective, check_corpus, collate
+from merit.objective.losses import linear_set_loss
+
+BEST = "best.safetensors"
+PARTS = ("loss", "classification", "completion", "history", "padding")  # of a step, for the log
+
+
+class TrainConfig(BatchConfig):
+    """How a training goes. A checkpoint made with other settings is not continued."""
+
+    learning_rate: float = Field(2e-3, gt=0)
+    warmup: float = Field(0.05, ge=0, le=1)
+    final_rate: float = Field(0.05, ge=0, le=1)
+    """Where the cosine schedule ends, as a part of the learning rate."""
+    weight_decay: float = Field(0.01, ge=0)
+    clip: float = Field(1.0, gt=0)
+    evaluate_every: int = Field(0, ge=0)
+    """Steps between evaluations on validation users; 0 for none."""
+    patience: int = Field(0, ge=0)
+    """Stop after so many evaluations without a better recall; 0 never stops early."""
+    checkpoint_every: int = Field(80, ge=1)
+
+
+class Log(Protocol):
+    """Where figures go: TensorBoard's SummaryWriter fits."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any:
+        """One figure of one step, under a name such as `train/loss`."""
+        ...
+
+
+@dataclass
+class Progress:
+    """All that changes while training, besides weights and optimiser."""
+
+    step: int = 0
+    tokens: int = 0
+    best: float = -1.0
+    best_step: int = 0
+    stale: int = 0
+    stopped: bool = False
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What stays the same from step to step."""
+
+    accelerator: Accelerator
+    reader: Any  # of the model: as the processes share it
+    model: Any
+    given: Any  # the caller's model: the same, or the one whose copy is on devices
+    optimizer: Any
+    corpus: Corpus
+    objective: Objective
+    config: TrainConfig
+    seed: int
+    folder: Path
+    log: Log | None
+    schedule: Schedule
+    brought: str
+    """What tells the pretrained weights apart from others of the same shape."""
+
+
+def train(
+    model: Any,
+    corpus: Corpus,
+    objective: Objective,
+    config: TrainConfig,
+    seed: int,
+    folder: Path,
+    evaluate: Callable[[Any], Mapping[str, float]] | None = None,
+    log: Log | None = None,
+    patching: PatchingConfig | None = None,
+) -> Progress:
+    """Train in place. Checkpoints go to `folder`; a later call with the same arguments goes on from the last.
+
+    With `evaluate` (figures of validation users) the weights of the best "recall" are kept and put back at the end;
+    the other figures are only told. With `patching`, the corpus has patched prompts too, read as its schedule says.
+    """
+    check_corpus(corpus, config)
+    schedule = SCHEDULES[patching.schedule] if patching else in_full
+    brought = checkpoint.fingerprint(model)
+    accelerator = processes.join()
+    trained = deepcopy(model) if _elsewhere(accelerator) else model
+    optimizer = torch.optim.AdamW(_groups(trained, config.weight_decay), lr=config.learning_rate, betas=(0.9, 0.98))
+    reader, optimizer = accelerator.prepare(Reader(trained), optimizer)
+    shared = (accelerator, reader, trained, model, optimizer)
+    run = _Run(*shared, corpus, objective, config, seed, folder, log, schedule, brought)
+    identity = f"{digest(config)}-{digest(objective)}-{seed}-{len(corpus)}" + (
+        f"-{digest(patching)}" if patching else ""
+    )
+    progress = _resume(run, identity)
+    plan = plan_batches(corpus, config, seed, schedule)
+    with denormals.flushed(), _bar(run, progress.step) as bar:
+        while progress.step < config.steps and not progress.stopped:
+            begin = time.perf_counter()
+            told = _step(run, plan, progress)
+            if evaluate and config.evaluate_every and progress.step % config.evaluate_every == 0:
+                _judge(run, evaluate, progress)
+            if progress.step % config.checkpoint_every == 0 or progress.step == config.steps or progress.stopped:
+                header = vars(progress) | {"digest": identity, "backbone": brought}
+                _save(run, f"step-{progress.step:07}.safetensors", header, run.optimizer)
+            bar(f"loss {told['loss']:.3f}, {told['tokens'] / (time.perf_counter() - begin):,.0f} tokens/s")
+    if progress.best_step:
+        checkpoint.restore(folder / BEST, run.model, optimizer=None)
+    _give_back(run)
+    return progress
+
+
+class Reader(torch.nn.Module):
+    """A model that answers with its loss: what wraps a model for several processes acts on calls of the whole."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+        self._no_split_modules = getattr(model, "_no_split_modules", None)  # the layers, for FSDP
+
+    def forward(self, batch: Batch, beta: float) -> tuple[Tensor, Tensor]:
+        """As `loss_of`, through whatever wraps the model for several processes."""
+        return loss_of(self.model, batch, beta)
+
+
+def loss_of(model: Any, batch: Batch, beta: float) -> tuple[Tensor, Tensor]:
+    """The batch's loss, and the loss of every target position."""
+    hidden = backbone.states(model, batch.input_ids, batch.patches).flatten(0, 1)[batch.rows]  # (N, width)
+    return linear_set_loss(hidden, backbone.head(model), batch.valid_ids, batch.weights, beta)
+
+
+def learning_rate(step: int, config: TrainConfig) -> float:
+    """Linear warm-up, then half a cosine down to the final rate."""
+    warm = max(1, round(config.warmup * config.steps))
+    if step < warm:
+        return config.learning_rate * (step + 1) / warm
+    way = (step - warm) / max(1, config.steps - warm)
+    low = config.final_rate
+    return config.learning_rate * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * way)))
+
+
+def _step(run: _Run, plan: Plan, progress: Progress) -> dict[str, float]:
+    """One update of the weights; returns what to tell about it."""
+    config = run.config
+    rate = learning_rate(progress.step, config)
+    for group in run.optimizer.param_groups:
+        group["lr"] = rate
+    run.optimizer.zero_grad(set_to_none=True)
+    told: list[dict[str, float]] = []
+    phase = run.schedule(progress.step / config.steps)
+    for part in range(config.accumulate):
+        epoch, everybody = plan(progress.step * config.accumulate + part)
+        examples, share = own_part(everybody, run.accelerator.process_index, run.accelerator.num_processes)
+        patched = drawn(phase, examples, epoch, run.seed)
+        batch = collate(run.corpus, examples.tolist(), epoch, run.objective, config, run.seed, patched)
+        last = part + 1 == config.accumulate  # only then are gradients exchanged
+        with nullcontext() if last else run.accelerator.no_sync(run.reader):
+            told.append(_backward(run, _weighted(batch, share, run.accelerator.device), share, progress.step))
+    run.accelerator.clip_grad_norm_(run.reader.parameters(), config.clip)
+    run.optimizer.step()
+    progress.step += 1
+    means = {name: float(np.mean([part[name] for part in told])) for name in PARTS}
+    means |= {"tokens": sum(part["tokens"] for part in told), "rate": rate}
+    progress.tokens += int(means["tokens"])
+    _tell(run, {f"train/{name}": value for name, value in means.items()}, progress.step)
+    return means
+
+
+def _tell(run: _Run, figures: dict[str, float], step: int) -> None:
+    for name, value in figures.items():
+        if run.log:
+            run.log.add_scalar(name, value, step)
+
+
+def _weighted(batch: Batch, share: float, device: torch.device) -> Batch:
+    """A part of a batch, weighted as in the whole, on the device that reads it."""
+    moved: dict[str, Any] = {name: value.to(device) for name, value in vars(batch).items() if isinstance(value, Tensor)}
+    return replace(batch, **moved | {"weights": moved["weights"] * share})
+
+
+def _backward(run: _Run, batch: Batch, share: float, step: int) -> dict[str, float]:
+    count = run.accelerator.num_processes
+    try:
+        loss, rows = run.reader(batch, run.objective.beta)
+        told = _told(run, batch, loss.detach(), rows, share)
+        if not math.isfinite(told["loss"]):
+            raise _not_finite(run, batch, step)
+        run.accelerator.backward(loss * count / run.config.accumulate)  # gradients become the mean over processes
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise _no_memory(batch) from error
+    except RuntimeError as error:
+        if "not enough memory" in str(error) or "can't allocate" in str(error):  # what torch says on a CPU
+            raise _no_memory(batch) from error
+        raise
+    return told
+
+
+def _told(run: _Run, batch: Batch, loss: Tensor, rows: Tensor, share: float) -> dict[str, float]:
+    """Figures of the whole batch, from the parts of all processes."""
+    chosen = batch.classification
+    targets, histories = rows[: len(chosen)], rows[len(chosen) :]
+    parts = [each for kind in (targets[chosen], targets[~chosen], histories) for each in (kind.sum(), len(kind))]
+    tokens = batch.input_ids.numel()
+    sums = torch.tensor([*parts, tokens * batch.padding, tokens], dtype=torch.float64) * (share > 0)
+    all_sums = run.accelerator.reduce(torch.cat([loss[None].double(), sums.to(loss.device)]))
+    total, classified, classes, completed, completions, read, reads, padded, paid = all_sums.tolist()
+    return {
+        "loss": total,
+        "classification": classified / max(classes, 1),
+        "completion": completed / max(completions, 1),
+        "history": read / max(reads, 1),
+        "padding": padded / paid,
+        "tokens": paid,
+    }
+
+
+def _not_finite(run: _Run, batch: Batch, step: int) -> TrainingError:
+    other = f"-{run.accelerator.process_index}" if run.accelerator.process_index else ""
+    file = run.folder / f"not-a-number-{step:07}{other}.safetensors"
+    tensors = {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
+    if batch.patches:
+        tokens = batch.patches.tokens
+        tensors |= {"patch_offsets": torch.from_numpy(tokens.offsets), "patch_tokens": torch.from_numpy(tokens.values)}
+    checkpoint.write_tensors(file, tensors, {"step": step})
+    return TrainingError(
+        f"The loss is not a number at step {step}. The batch is kept in {file}. Halve the learning rate "
+        "(train.learning_rate) and run again; it goes on from the last checkpoint only with the old settings."
+    )
+
+
+def _no_memory(batch: Batch) -> TrainingError:
+    lines, width = batch.input_ids.shape
+    return TrainingError(
+        f"Memory ran out on a batch of {lines} examples of {width} tokens. Halve train.batch_size and double "
+        "train.accumulate (nearly the same result), or lower prompt.budget."
+    )
+
+
+def _groups(model: Any, decay: float) -> list[dict[str, Any]]:
+    """Matrices decay; norms and other vectors do not."""
+    weights = [value for value in model.parameters() if value.requires_grad]
+    return [
+        {"params": [value for value in weights if value.ndim > 1], "weight_decay": decay},
+        {"params": [value for value in weights if value.ndim <= 1], "weight_decay": 0.0},
+    ]
+
+
+def _resume(run: _Run, identity: str) -> Progress:
+    file = checkpoint.latest(run.folder, identity)
+    if not file:
+        return Progress()
+    checkpoint.check_backbone(file, checkpoint.read_header(file), run.brought)
+    header = checkpoint.restore(file, run.model, run.optimizer)
+    console.tell(f"going on from {file}", file=str(file), step=header["step"])
+    return Progress(**{name: value for name, value in header.items() if name not in ("digest", "backbone")})
+
+
+def _judge(run: _Run, evaluate: Callable[[Any], Mapping[str, float]], progress: Progress) -> None:
+    """Keep the weights of the best recall, and stop when they have long not been beaten. The main process judges."""
+    _give_back(run)
+    if run.accelerator.is_main_process:
+        figures = evaluate(run.given)
+        _tell(run, {f"validation/{name}": value for name, value in figures.items()}, progress.step)
+        if figures["recall"] > progress.best:
+            progress.best, progress.best_step, progress.stale = figures["recall"], progress.step, 0
+        else:
+            progress.stale += 1
+            progress.stopped = bool(run.config.patience) and progress.stale >= run.config.patience
+    _agree(run, progress)
+    if progress.best_step == progress.step:
+        _save(run, BEST, {"step": progress.step, "recall": progress.best}, optimizer=None)
+
+
+def _agree(run: _Run, progress: Progress) -> None:
+    """All processes go on with the main one's judgement."""
+    values = (progress.best, progress.best_step, progress.stale, progress.stopped)
+    best, step, stale, stopped = broadcast(
+        torch.tensor(values, dtype=torch.float64, device=run.accelerator.device)
+    ).tolist()
+    progress.best, progress.best_step, progress.stale, progress.stopped = best, int(step), int(stale), bool(stopped)
+
+
+def _save(run: _Run, name: str, header: dict[str, Any], optimizer: Any) -> None:
+    """One file for all processes, written by the main one."""
+    checkpoint.save(run.folder / name, run.model, optimizer, header, run.accelerator.is_main_process)
+    run.accelerator.wait_for_everyone()
+
+
+def _elsewhere(accelerator: Accelerator) -> bool:
+    """Whether training leaves the caller's model, which is whole and in the CPU's memory, and works on a copy of it."""
+    return bool(accelerator.is_fsdp2 or accelerator.device.type != "cpu")
+
+
+def _give_back(run: _Run) -> None:
+    """Let the caller's model have the weights as they are now."""
+    if run.given is run.model:
+        return
+    own = checkpoint.trainable(run.given)
+    with torch.no_grad():
+        for name, value in checkpoint.trainable(run.model).items():
+            own[name].copy_(checkpoint.whole(value))
+
+
+def _bar(run: _Run, done: int) -> Any:
+    """Progress, told by the main process alone."""
+    if run.accelerator.is_main_process:
+        return console.steps("training", run.config.steps, done)
+    return nullcontext(lambda told: None)

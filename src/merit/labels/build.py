@@ -1,0 +1,328 @@
+"""labels: the tags of the items → a label space with vectors and clusters; and its later versions.
+
+The artifact: labels.parquet, aliases.parquet, changes.json (the space), vectors.safetensors (row = label id),
+clusters.parquet, merged.parquet (texts that are no label of their own, and why), blocked.parquet (labels the policy
+keeps back, and why), policy.toml (the policy as it was applied).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from hashlib import sha256
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import polars as pl
+from pydantic import Field, model_validator
+from safetensors.numpy import load_file, save
+
+from merit.core import artifacts, console, seeds
+from merit.core.artifacts import Artifact
+from merit.core.config import Frozen
+from merit.core.errors import DataError
+from merit.core.types import Floats, Ints, LabelEncoder
+from merit.labels import changes, clusters, encoders, policy, space
+from merit.labels.policy import Verdict
+from merit.labels.space import LabelSpace
+from merit.privacy import audit
+
+Action = Literal["add", "retire", "rename", "block"]
+PER_CLUSTER = 10  # the paper: 291k labels in 30k clusters
+BLOCKED = {
+    "label": pl.UInt32,
+    "text": pl.String,
+    "category": pl.String,
+    "matched": pl.String,
+    "similarity": pl.Float64,  # null where a word was found, or a person decided
+}
+CLUSTERS = pl.Schema({"cluster": pl.Int32(), "size": pl.UInt32(), "medoid": pl.UInt32(), "name": pl.String()})
+NO_POLICY = "# No policy was applied; changes.json says why.\n[category]\n"
+
+
+class LabelsConfig(Frozen):
+    """How tags become labels; later versions of a space keep the settings of its first."""
+
+    encoder: str = "minilm"
+    """`minilm`, `hashed`, or the folder of a sentence-transformer."""
+    clusters: int | None = Field(None, ge=1)
+    """By default one for every ten live labels."""
+    max_ratio: float = Field(4.0, ge=1)
+    """Largest cluster ≤ this × the mean: a huge cluster would make its first token say nothing."""
+    policy: str = "default"
+    """The sensitive-interest policy: `default`, a file, or `none`, which needs a `policy_reason`."""
+    policy_reason: str = ""
+    min_count: int = Field(0, ge=0)
+    """Labels met less often by training users are left out. By default none: a label is scored from its text alone."""
+
+    @model_validator(mode="after")
+    def _explained(self) -> Self:
+        if self.policy == "none" and len(self.policy_reason.strip()) < 10:
+            raise ValueError("policy = 'none' needs a policy_reason of at least 10 characters; it is logged")
+        return self
+
+
+def build_labels(examples: Artifact, out: Path, config: LabelsConfig, seed: int, cache: Path) -> Artifact:
+    """The first version of the label space of these examples."""
+    rules = policy_text(config)
+    encoder = encoders.Cached(encoders.make(config.encoder), cache)
+    items = pl.read_parquet(examples.file("items.parquet"))
+    counts = pl.read_parquet(examples.file("item_counts.parquet"))
+    parents, inputs = {"examples": examples}, labels_inputs(config)
+    with artifacts.writing(out, "labels", config=config, seed=seed, parents=parents, inputs=inputs) as draft:
+        labels, merged = space.build(label_tags(items, counts), encoder.same, config.min_count)
+        _require(len(labels), f"None of the {merged.height:,} tag texts became a label", config)
+        vectors = encoder.encode(labels.texts)
+        (draft.path / "policy.toml").write_text(rules, encoding="utf-8")
+        labels = _log_reason(labels, config)
+        labels, blocked = _judge(labels, np.arange(len(labels)), draft.path / "policy.toml", encoder, vectors)
+        _require(int(labels.live_mask().sum()), "The policy blocks every label", config)
+        labels, groups, quality = _cluster(labels, vectors, config, seed)
+        _write(draft.path, labels, vectors, groups, merged, blocked)
+        offsets, _ = space.item_labels(labels, items)
+        draft.summary |= _summary(labels, merged, blocked, groups) | quality
+        draft.summary["items_without_labels"] = int((np.diff(offsets) == 0).sum())
+    _log_overrides(out, labels, 0)
+    return artifacts.load(out, "labels")
+
+
+def change_labels(
+    labels: Artifact,
+    out: Path,
+    action: Action,
+    texts: Sequence[str],
+    *,
+    reason: str,
+    cache: Path,
+    verticals: Sequence[str] | None = None,
+    to: str | None = None,
+) -> Artifact:
+    """The next version of a label space in a folder of its own. Untouched labels keep id, text and vector bit for bit.
+
+    `verticals` go with `add` (one per text), `to` with `rename` (of one text).
+    """
+    if out.resolve() == labels.path.resolve():
+        raise DataError(f"{out} holds the version that is to be changed. Choose another folder with --out.")
+    config = LabelsConfig.model_validate(labels.manifest.config)
+    encoder = encoders.Cached(encoders.make(config.encoder), cache)
+    old, vectors = space.load(labels.path), load_vectors(labels)
+    new, told = _apply(old, action, texts, verticals, to, encoder, reason)
+    touched = np.array(new.changes[-1].labels, dtype=np.int64)
+    if action in ("add", "rename"):
+        vectors = _encode_changed(old, new, vectors, encoder)
+        new, blocked = _judge(new, touched, labels.file("policy.toml"), encoder, vectors)
+        new = _join_clusters(new, vectors)
+    else:
+        blocked = _by_hand(new, touched, reason) if action == "block" else pl.DataFrame(schema=BLOCKED)
+    groups = _renamed(new, vectors, pl.read_parquet(labels.file("clusters.parquet")))
+    merged = pl.concat([pl.read_parquet(labels.file("merged.parquet")), told])
+    blocked = (
+        pl.concat([pl.read_parquet(labels.file("blocked.parquet")), blocked])
+        .unique("label", keep="first")
+        .sort("label")
+    )
+    seed, parents = labels.manifest.seed, {"labels": labels}
+    with artifacts.writing(out, "labels", config=config, seed=seed, parents=parents) as draft:
+        (draft.path / "policy.toml").write_bytes(labels.file("policy.toml").read_bytes())
+        _write(draft.path, new, vectors, groups, merged, blocked)
+        draft.summary |= _summary(new, merged, blocked, groups)
+        draft.summary |= {"encoded": encoder.misses, "newly_blocked": int(np.isin(touched, blocked["label"]).sum())}
+    _log_overrides(out, new, len(old.changes))
+    return artifacts.load(out, "labels")
+
+
+def load_vectors(labels: Artifact) -> Floats:
+    """(n, d) float32, row = label id."""
+    return np.asarray(load_file(labels.file("vectors.safetensors"))["vectors"], np.float32)
+
+
+def labels_inputs(config: LabelsConfig) -> dict[str, Any]:
+    """What the stage reads besides its parents: a policy of one's own. The default policy belongs to the version."""
+    if config.policy in ("default", "none"):
+        return {}
+    return {"policy": sha256(policy_text(config).encode()).hexdigest()}
+
+
+def policy_text(config: LabelsConfig) -> str:
+    """TOML as the artifact keeps it; a file of one's own is checked before."""
+    if config.policy == "none":
+        return NO_POLICY
+    if config.policy == "default":
+        return (resources.files("merit.labels") / "sensitive.toml").read_text(encoding="utf-8")
+    policy.load(config.policy)  # its mistakes are told under the name the person gave it
+    return Path(config.policy).read_text(encoding="utf-8")
+
+
+def label_tags(items: pl.DataFrame, counts: pl.DataFrame) -> pl.DataFrame:
+    """(text, count, vertical), one row per item and tag. An item that spells a tag in two ways counts once."""
+    rows = items.select("item", "vertical", text="tags").explode("text").drop_nulls("text")
+    rows = rows.join(space.named(rows["text"]).select("text", "key"), on="text", maintain_order="left")
+    rows = rows.join(counts, on="item", how="left", maintain_order="left")
+    count = pl.when(pl.struct("item", "key").is_first_distinct()).then(pl.col("count").fill_null(0)).otherwise(0)
+    return rows.select("text", "vertical", count=count)
+
+
+# --- the policy ------------------------------------------------------------------------------------------------------
+
+
+def _log_reason(labels: LabelSpace, config: LabelsConfig) -> LabelSpace:
+    if config.policy != "none":
+        return labels
+    console.warn(f"No sensitive-interest policy is applied: {config.policy_reason}", reason=config.policy_reason)
+    return changes.logged(labels, "no policy", [], config.policy_reason)
+
+
+def _log_overrides(out: Path, labels: LabelSpace, known: int) -> None:
+    """Into the audit log beside the space, too: it is there even if the space is not any more."""
+    for change in labels.changes[known:]:
+        if change.action in ("override", "no policy"):
+            texts = labels.table["text"].gather(change.labels).to_list()
+            audit.append(out.parent, "override", action=change.action, labels=texts, reason=change.reason)
+
+
+def _judge(
+    labels: LabelSpace, ids: Ints, rules: Path, encoder: LabelEncoder, vectors: Floats
+) -> tuple[LabelSpace, pl.DataFrame]:
+    """Block those of the labels that the policy names, and log those it lets through by an override."""
+    texts, law = labels.table["text"].gather(ids).to_list(), policy.load(rules)
+    verdicts = policy.judge(texts, encoder, law, vectors[ids])
+    for at, reason in policy.overridden(texts, law).items():
+        labels = changes.logged(labels, "override", [int(ids[at])], reason)
+    for idle in [each.label for each in law.override if labels.find([each.label])[0] < 0]:
+        console.warn(f"The policy overrides '{idle}', but there is no such label.", label=idle)
+    found = [(int(number), verdict) for number, verdict in zip(ids, verdicts, strict=True) if verdict]
+    if found:
+        labels = changes.block(
+            labels, [number for number, _ in found], "sensitive-interest policy, see blocked.parquet"
+        )
+    return labels, _blocked(labels, found)
+
+
+def _blocked(labels: LabelSpace, found: Sequence[tuple[int, Verdict]]) -> pl.DataFrame:
+    texts = labels.table["text"]
+    rows = [(at, texts[at], verdict.category, verdict.matched, verdict.similarity) for at, verdict in found]
+    return pl.DataFrame(rows, schema=BLOCKED, orient="row")
+
+
+def _by_hand(labels: LabelSpace, ids: Ints, reason: str) -> pl.DataFrame:
+    return _blocked(labels, [(number, Verdict("by hand", reason, None)) for number in ids.tolist()])
+
+
+# --- clusters --------------------------------------------------------------------------------------------------------
+
+
+def _cluster(
+    labels: LabelSpace, vectors: Floats, config: LabelsConfig, seed: int
+) -> tuple[LabelSpace, pl.DataFrame, dict[str, float]]:
+    """Cluster the live labels. A blocked one gets no cluster: its name could become the name of the cluster."""
+    live = np.flatnonzero(labels.live_mask())
+    k = config.clusters or max(1, len(live) // PER_CLUSTER)
+    found = clusters.cluster(vectors[live], k, seeds.stream(seed, "labels", "clusters"), config.max_ratio)
+    assignment = np.full(len(labels), -1, dtype=np.int32)
+    assignment[live] = found
+    labels = changes.with_clusters(labels, assignment)
+    quality = clusters.quality(vectors[live], found)
+    cosines = {"within_cosine": round(quality.within_cosine, 4), "random_cosine": round(quality.random_cosine, 4)}
+    return labels, _named_clusters(labels, live[clusters.medoids(vectors[live], found, k)]), cosines
+
+
+def _named_clusters(labels: LabelSpace, medoids: Ints) -> pl.DataFrame:
+    """A row per cluster; medoid -1 (no live member is left) has no name."""
+    members = labels.table.filter(pl.col("status") == "live", pl.col("cluster") >= 0)["cluster"].to_numpy()
+    named = pl.DataFrame({"cluster": np.arange(len(medoids)), "medoid": medoids})
+    named = named.with_columns(size=pl.Series(np.bincount(members, minlength=len(medoids))))
+    names = labels.table.select(pl.col("id").cast(pl.Int64), name="text")
+    named = named.join(names, left_on="medoid", right_on="id", how="left", maintain_order="left")
+    return named.select("cluster", "size", pl.when(pl.col("medoid") >= 0).then("medoid"), "name").cast(CLUSTERS)
+
+
+def _join_clusters(labels: LabelSpace, vectors: Floats) -> LabelSpace:
+    """Live labels without a cluster go to the one whose mean is nearest. No other label moves."""
+    assignment = labels.table["cluster"].to_numpy().copy()
+    live = labels.live_mask()
+    homeless, settled = np.flatnonzero(live & (assignment < 0)), np.flatnonzero(live & (assignment >= 0))
+    if len(homeless):
+        means = np.zeros((int(assignment.max()) + 1, vectors.shape[1]), dtype=np.float32)
+        np.add.at(means, assignment[settled], vectors[settled])
+        means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
+        assignment[homeless] = (vectors[homeless] @ means.T).argmax(1)
+    return changes.with_clusters(labels, assignment)
+
+
+def _renamed(labels: LabelSpace, vectors: Floats, groups: pl.DataFrame) -> pl.DataFrame:
+    """Clusters keep their names, for names are part of the token paths; only a blocked label gives up its cluster's."""
+    medoids = groups["medoid"].cast(pl.Int64).fill_null(-1).to_numpy().copy()
+    status, assignment = labels.table["status"].to_numpy(), labels.table["cluster"].to_numpy()
+    for at in np.flatnonzero((medoids < 0) | (status[medoids] == "blocked")):
+        members = np.flatnonzero(labels.live_mask() & (assignment == at))
+        nearness = vectors[members] @ vectors[members].sum(0)
+        medoids[at] = members[nearness.argmax()] if len(members) else -1
+    return _named_clusters(labels, medoids)
+
+
+# --- the next version ------------------------------------------------------------------------------------------------
+
+
+def _apply(
+    labels: LabelSpace,
+    action: Action,
+    texts: Sequence[str],
+    verticals: Sequence[str] | None,
+    to: str | None,
+    encoder: LabelEncoder,
+    reason: str,
+) -> tuple[LabelSpace, pl.DataFrame]:
+    nothing = pl.DataFrame(schema=space.MERGED)
+    if action == "add":
+        return changes.add(labels, texts, verticals or [""] * len(texts), encoder.same, reason)
+    if action == "rename":
+        if to is None or len(texts) != 1:
+            raise DataError(
+                "A rename takes one label and its new name. Give both: `merit labels rename SPACE tents shelters`."
+            )
+        return changes.rename(labels, texts[0], to, encoder.same, reason), nothing
+    change = changes.retire if action == "retire" else changes.block
+    return change(labels, texts, reason), nothing
+
+
+def _encode_changed(old: LabelSpace, new: LabelSpace, vectors: Floats, encoder: LabelEncoder) -> Floats:
+    """The old vectors with rows for the labels whose text is new."""
+    before = pl.Series([*old.texts, *[None] * (len(new) - len(old))], dtype=pl.String)
+    changed = np.flatnonzero(new.table["text"].ne_missing(before).to_numpy())
+    grown = np.concatenate([vectors, np.empty((len(new) - len(old), vectors.shape[1]), np.float32)])
+    grown[changed] = encoder.encode(new.table["text"].gather(changed).to_list())
+    return grown
+
+
+def _write(
+    folder: Path, labels: LabelSpace, vectors: Floats, groups: pl.DataFrame, merged: pl.DataFrame, blocked: pl.DataFrame
+) -> None:
+    space.save(labels, folder)
+    (folder / "vectors.safetensors").write_bytes(save({"vectors": np.ascontiguousarray(vectors)}))
+    groups.write_parquet(folder / "clusters.parquet")
+    merged.write_parquet(folder / "merged.parquet")
+    blocked.write_parquet(folder / "blocked.parquet")
+
+
+def _summary(labels: LabelSpace, merged: pl.DataFrame, blocked: pl.DataFrame, groups: pl.DataFrame) -> dict[str, Any]:
+    return {
+        "version": labels.version,
+        "labels": len(labels),
+        "live": int(labels.live_mask().sum()),
+        "merged": merged.height,
+        "blocked": blocked.height,
+        "blocked_by_category": dict(sorted(Counter(blocked["category"].to_list()).items())),
+        "clusters": groups.height,
+        "largest_cluster": int(groups["size"].to_numpy().max()),
+        "mean_cluster": round(float(groups["size"].to_numpy().mean()), 2),
+    }
+
+
+def _require(count: int, fact: str, config: LabelsConfig) -> None:
+    if not count:
+        raise DataError(
+            f"{fact} (min_count {config.min_count}, policy '{config.policy}'). Check the tags column with "
+            "`merit data check`, lower labels.min_count, or see docs/policy.md."
+        )

@@ -1,0 +1,164 @@
+"""Label → token path: what the generator reads and writes for a label. The way back goes through the trie.
+
+A path is a cluster part and a leaf part, joined as token ids, so the objective and the trie need no special case:
+
+    none    the label's own tokens
+    text    the tokens of the cluster's medoid, then the label's own
+    token   one new token per cluster (vocabulary + cluster), then the label's own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merit.core.console import track
+from merit.core.errors import ConfigError, DataError
+from merit.core.ragged import Ragged, offsets_of
+from merit.labels import trie
+from merit.labels.trie import Ids, Whole
+
+ClusterForm = Literal["none", "text", "token"]
+
+BATCH = 20_000  # texts handed to the tokenizer at once: bounds its Python lists, and moves the progress bar
+
+
+class Tokenize(Protocol):
+    """A batch of texts → the token ids of each, without special tokens."""
+
+    def __call__(self, texts: Sequence[str], /) -> Sequence[Sequence[int]]:
+        """In the order of the texts; an empty text gives no tokens."""
+        ...
+
+
+@dataclass(frozen=True)
+class Paths:
+    """The token path of every label; label ids are the places in the list that was given."""
+
+    form: ClusterForm
+    vocabulary: int  # size, new cluster tokens included
+    offsets: NDArray[np.int64]  # (labels + 1,)
+    tokens: Ids
+    merged: Ids  # (m, 2): (dropped label, kept label) where two labels have one path; the lowest id is kept
+
+    @property
+    def kept(self) -> Ids:
+        """The label ids that own a path, ascending."""
+        own = np.ones(len(self.offsets) - 1, bool)
+        own[self.merged[:, 0]] = False
+        return np.flatnonzero(own).astype(np.int32)
+
+    def path(self, label: int) -> tuple[int, ...]:
+        """The tokens of a label. A dropped label has the path of the one it was merged into."""
+        return tuple(self.tokens[self.offsets[label] : self.offsets[label + 1]].tolist())
+
+    def trie(self) -> trie.Trie:
+        """Of all labels that own a path, blocked ones too: `restrict` it before anything is decoded."""
+        kept = self.kept
+        rows = Ragged(self.offsets, self.tokens).gather(kept)
+        return trie.build(rows.offsets, rows.values, kept)
+
+
+def linearise(
+    texts: Sequence[str],
+    encode: Tokenize,
+    *,
+    form: ClusterForm,
+    vocabulary: int,
+    assignment: Whole | None = None,
+    medoid_texts: Sequence[str | None] | None = None,
+    forbidden: Collection[int] = (),
+) -> Paths:
+    """The paths of all labels. `forbidden` ids (SEP, END, pad, …) steer the decoder and may not occur in a path.
+
+    A label of cluster -1 (blocked: it has none) and of a cluster without a medoid gets its own tokens alone.
+    """
+    leaf = _tokenise(texts, encode)
+    foreign = (leaf.values < 0) | (leaf.values >= vocabulary)
+    _refuse(leaf.lengths() == 0, texts, "give no tokens. Rename or drop them")
+    _refuse(_rows_with(leaf, foreign), texts, f"get ids outside the vocabulary of {vocabulary:,}. Use its tokenizer")
+    if form == "none":
+        paths, size = leaf, vocabulary
+    else:
+        rows, clusters = _rows_of_heads(form, assignment, medoid_texts)
+        heads = HEADS[form](encode, medoid_texts or [None] * clusters, vocabulary)
+        paths = _join(heads.gather(rows), leaf)
+        size = vocabulary + clusters if form == "token" else vocabulary
+    _refuse(
+        _rows_with(paths, np.isin(paths.values, list(forbidden))), texts, "contain control tokens. Rename or drop them"
+    )
+    return Paths(form, size, paths.offsets, paths.values, _merge(paths))
+
+
+def _rows_of_heads(
+    form: ClusterForm, assignment: Whole | None, medoid_texts: Sequence[str | None] | None
+) -> tuple[Whole, int]:
+    """The head of each label, and the number of clusters.
+
+    The medoids say best how many there are: a later version may have retired all members of the last cluster.
+    """
+    if assignment is None or (form == "text" and medoid_texts is None):
+        raise ConfigError(f"The cluster form '{form}' needs clusters and medoids. Cluster the labels, or use 'none'.")
+    count = len(medoid_texts) if medoid_texts is not None else int(assignment.max(initial=-1)) + 1
+    return np.where(assignment < 0, count, assignment), count
+
+
+def _text_heads(encode: Tokenize, medoid_texts: Sequence[str | None], vocabulary: int) -> Ragged:
+    return _tokenise([*(text or "" for text in medoid_texts), ""], encode)
+
+
+def _token_heads(encode: Tokenize, medoid_texts: Sequence[str | None], vocabulary: int) -> Ragged:
+    count = len(medoid_texts)
+    tokens = np.arange(vocabulary, vocabulary + count, dtype=np.int32)
+    return Ragged(np.minimum(np.arange(count + 2), count), tokens)
+
+
+# The tokens of each cluster, and one empty row more for labels that have none.
+HEADS = {"text": _text_heads, "token": _token_heads}
+
+
+def _tokenise(texts: Sequence[str], encode: Tokenize) -> Ragged:
+    lengths, tokens = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
+    for start in _batches(len(texts)):
+        rows = encode(texts[start : start + BATCH])
+        lengths.append(np.fromiter(map(len, rows), np.int64, len(rows)))
+        tokens.append(np.fromiter(chain.from_iterable(rows), np.int32, int(lengths[-1].sum())))
+    return Ragged(offsets_of(np.concatenate(lengths)), np.concatenate(tokens))
+
+
+def _batches(count: int) -> Iterator[int]:
+    starts = range(0, count, BATCH)
+    return iter(starts) if len(starts) < 2 else track(starts, "Tokenising labels", total=len(starts))
+
+
+def _merge(paths: Ragged) -> Ids:
+    """(m, 2): labels that end at one node of the trie have one path; all but the first are dropped."""
+    ends, _, _ = trie.grow(paths.offsets, paths.values)
+    _, first, place = np.unique(ends, return_index=True, return_inverse=True)
+    owner = first[place]
+    dropped = np.flatnonzero(owner != np.arange(len(owner)))
+    return np.stack([dropped, owner[dropped]], axis=1).astype(np.int32)
+
+
+def _refuse(bad: NDArray[np.bool_], texts: Sequence[str], complaint: str) -> None:
+    if rows := np.flatnonzero(bad).tolist():
+        named = ", ".join(f"{row} {texts[row]!r}" for row in rows[:5]) + (", …" if len(rows) > 5 else "")
+        raise DataError(f"{len(rows):,} labels {complaint}: {named}.")
+
+
+def _rows_with(ragged: Ragged, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    seen = np.concatenate([[0], np.cumsum(marked)])
+    return np.diff(seen[ragged.offsets]) > 0
+
+
+def _join(heads: Ragged, leaves: Ragged) -> Ragged:
+    """Row by row, head then leaf: both are written to their places in the joined rows."""
+    joined = Ragged(heads.offsets + leaves.offsets, np.empty(len(heads.values) + len(leaves.values), np.int32))
+    for rows, shift in ((heads, leaves.offsets[:-1]), (leaves, heads.offsets[1:])):
+        joined.values[np.repeat(shift, rows.lengths()) + np.arange(len(rows.values))] = rows.values
+    return joined

@@ -1,0 +1,210 @@
+"""User ids that the workspace never sees: pseudonyms, made with a secret key that lies elsewhere.
+
+    merit pseudonyms key ~/keys/shop            # once; its owner alone can read it
+    [source]
+    pseudonyms = "~/keys/shop"                  # every id is replaced as it is read
+    merit --key ~/keys/shop model interests runs/shop u42
+
+A pseudonym is a keyed hash (BLAKE2b) with the number of its key in front. Whoever has no key can neither make one nor
+confirm a guess; whoever has it makes the same one again, so a person can be looked up, joined and erased. It cannot be
+turned back: `restored` finds ids again by going through a list of them.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+
+import polars as pl
+from pydantic import Field
+
+from merit.core import artifacts, files
+from merit.core.artifacts import MANIFEST
+from merit.core.config import Frozen
+from merit.core.errors import ConfigError, DataError, MeritError
+from merit.data.schema import Tables
+
+BYTES = 32  # of a key: as many as the hash can use well
+SHAPE = re.compile(r"p-([0-9a-f]{8})-[0-9a-f]{32}")
+PERSON, ORDER = b"merit user", b"merit order"  # the same text as a user and as an order are two pseudonyms
+
+
+class WithPseudonyms(Frozen):
+    """A source of people."""
+
+    pseudonyms: Path | None = Field(None, exclude_if=lambda value: value is None)
+    """A key file (`merit pseudonyms key FILE`) outside the run: user and order ids are replaced by keyed hashes."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """A secret, and the number by which its pseudonyms are known. Neither is ever printed with an id."""
+
+    secret: bytes
+    place: Path
+
+    def __repr__(self) -> str:
+        return f"<key {self.number}>"
+
+    @property
+    def number(self) -> str:
+        """Eight hexadecimal digits. They tell keys apart, and give nothing of the secret away."""
+        return blake2b(key=self.secret, digest_size=4, person=b"merit key").hexdigest()
+
+    def of(self, ids: Iterable[str], kind: bytes = PERSON) -> list[str]:
+        """The pseudonym of each id. What is one of this key already stays."""
+        start = f"p-{self.number}-"
+        return [
+            each
+            if each.startswith(start) and SHAPE.fullmatch(each)
+            else start + blake2b(each.encode(), key=self.secret, digest_size=16, person=kind).hexdigest()
+            for each in ids
+        ]
+
+    def column(self, ids: pl.Expr, kind: bytes = PERSON) -> pl.Expr:
+        """The same of a column, each text of a batch once; null and empty ids stay what they are."""
+
+        def replaced(batch: pl.Series) -> pl.Series:
+            distinct = batch.drop_nulls().unique()
+            known = pl.Series(self.of(distinct.to_list(), kind), dtype=pl.String)
+            return batch.replace_strict(distinct, known, default=None, return_dtype=pl.String)
+
+        hashed = ids.map_batches(replaced, return_dtype=pl.String, is_elementwise=True)
+        return pl.when(ids != "").then(hashed).otherwise(ids)
+
+
+# --- keys ------------------------------------------------------------------------------------------------------------
+
+
+def create(place: Path) -> Key:
+    """A new key, which nobody but its owner may read. One that is there is never written over."""
+    place = place.expanduser()
+    if place.exists():
+        raise ConfigError(f"{place} is there already. A lost key cannot be made again: name another file.")
+    require_apart(place)
+    files.write(place, secrets.token_hex(BYTES) + "\n")
+    return read(place)
+
+
+def read(place: Path) -> Key:
+    """The key in a file, unless others could read it, or it lies beside what it protects."""
+    place = place.expanduser()
+    try:
+        text, mode = place.read_text(encoding="ascii").strip(), place.stat().st_mode
+    except FileNotFoundError:
+        raise ConfigError(f"There is no key {place}. Make one with `merit pseudonyms key {place}`.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The key {place} cannot be read ({type(error).__name__}). Name a key file.") from None
+    if mode & 0o077:
+        raise ConfigError(f"The key {place} can be read or changed by others. Mend it: `chmod 600 {place}`.")
+    if not re.fullmatch(f"[0-9a-f]{{{2 * BYTES},}}", text) or len(text) % 2:
+        raise ConfigError(
+            f"{place} holds no key: {2 * BYTES} hexadecimal digits are needed. Make one: `merit pseudonyms key FILE`."
+        )
+    require_apart(place)
+    return Key(bytes.fromhex(text)[: 2 * BYTES], place)
+
+
+def require_apart(place: Path, run: Path | None = None) -> None:
+    """Refuse a file with a key, or with real ids, inside an artifact, or in the folder of a run."""
+    around = place.expanduser().resolve().parents
+    inside = [folder for folder in around if _is_artifact(folder) or (run and folder == run.resolve())]
+    beside = [around[0]] if any(_is_artifact(file.parent) for file in around[0].glob(f"*/{MANIFEST}")) else []
+    if found := [*inside, *beside]:
+        raise ConfigError(f"{place} lies in {found[0]}, where there are to be pseudonyms only. Name a place elsewhere.")
+
+
+def _is_artifact(folder: Path) -> bool:
+    try:
+        artifacts.load(folder, verify=False)
+    except MeritError:
+        return False
+    return True
+
+
+_in_use: list[Key] = []  # one for a process, as the one workspace it works on has one
+
+
+def use(place: Path | None) -> None:
+    """From now on, ids that come from outside are real ones."""
+    _in_use[:] = [read(place)] if place else []
+
+
+def in_use() -> Key:
+    """The key that `use` was given last; where there is none, an error that asks for `--key`."""
+    if not _in_use:
+        raise ConfigError("This needs the key of the pseudonyms. Give it: `merit --key FILE …`.")
+    return _in_use[0]
+
+
+# --- ids that come in ------------------------------------------------------------------------------------------------
+
+
+def hide(tables: Tables, key: Key) -> Tables:
+    """The interactions with pseudonyms in every place where an id stood, bad rows and their reasons too."""
+    user, order, problem = key.column(pl.col("user_id")), key.column(pl.col("order_id"), ORDER), pl.col("problem")
+    # Where columns have slipped, an id can stand anywhere in a bad row: its number is told, and nothing that it holds.
+    told = problem.str.replace(r"(?s)'.*'", "(hidden)").str.replace(r"(?s)^(\w+) .* is not a whole", "$1 is no whole")
+    original = pl.col("original").struct.with_fields(user_id=user, order_id=order)
+    interactions = tables.interactions.with_columns(
+        user_id=user, order_id=order, problem=told, original=pl.when(problem.is_null()).then(original)
+    )
+    return replace(tables, interactions=interactions, inputs=tables.inputs | {"pseudonyms": key.number})
+
+
+def column(name: str) -> pl.Expr:
+    """The users of a table from outside, as text: as the workspace knows them, where a key is in use."""
+    ids = pl.col(name).cast(pl.String)
+    return _in_use[0].column(ids) if _in_use else ids
+
+
+def asked(ids: Sequence[str], known: Iterable[str | None]) -> list[str]:
+    """Ids that a person wrote, as the workspace knows them; `known` are ids of it, one is enough."""
+    numbers = {number_of(each) for each in known if each}
+    if numbers <= {None}:
+        return list(ids)
+    strange = sum(number_of(each) is None for each in ids)
+    if not strange:
+        return list(ids)
+    if not _in_use:
+        raise ConfigError(
+            f"The users here are pseudonyms of key {_listed(numbers)}, and {strange:,} of the ids asked for are not. "
+            "Give the key: `merit --key FILE …`."
+        )
+    key = _in_use[0]
+    if key.number not in numbers:
+        raise ConfigError(
+            f"{key.place} is key {key.number}, but the users here are of key {_listed(numbers)}. Give that one: "
+            "`merit --key FILE …`."
+        )
+    return key.of(ids)
+
+
+def number_of(user: str) -> str | None:
+    """The number of the key that made a pseudonym; None for other ids."""
+    found = SHAPE.fullmatch(user)
+    return found[1] if found else None
+
+
+def _listed(numbers: Iterable[str | None]) -> str:
+    return ", ".join(sorted(each for each in numbers if each))
+
+
+# --- and out again ---------------------------------------------------------------------------------------------------
+
+
+def restored(rows: pl.LazyFrame, ids: pl.Series, key: Key, name: str = "user_id") -> pl.DataFrame:
+    """Rows with real ids in place of pseudonyms, found among `ids`. All of them, or an error: nobody is left out."""
+    distinct = ids.drop_nulls().unique().cast(pl.String)
+    book = pl.DataFrame({name: pl.Series(key.of(distinct.to_list()), dtype=pl.String), "real": distinct})
+    found = rows.join(book.lazy(), on=name, how="left", maintain_order="left").collect(engine="streaming")
+    if missing := found["real"].null_count():
+        raise DataError(
+            f"{missing:,} of {len(found):,} users are no pseudonyms of key {key.number} of any id in that list. "
+            "Give all ids of the run's source, and its key."
+        )
+    return found.with_columns(pl.col("real").alias(name)).drop("real")

@@ -1,0 +1,77 @@
+"""From scores to probabilities: what share of pairs with this score came true, among users the model has not seen.
+
+Scores are tallied in narrow bins as they come, so any number of pairs fits; the curve through the bins is made
+monotone (isotonic regression, each bin with its weight). Empty bins and bins without a hit lean on the score's own
+log-odds, as if one pair had been seen there: so the curve rises everywhere, and a probability ranks as its score does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merit.core.errors import DataError
+from merit.core.types import Floats
+
+EDGES = np.linspace(-20, 20, 801)  # log-odds in steps of 0.05
+CENTRES = (EDGES[:-1] + EDGES[1:]) / 2
+SLOPE = 1e-3  # of the curve, at the least, in log-odds per log-odds
+
+
+@dataclass
+class Tally:
+    """Pairs and hits by score."""
+
+    pairs: NDArray[np.float64]
+    hits: NDArray[np.float64]
+
+    @staticmethod
+    def empty() -> Tally:
+        """To be filled by `add`, with a place for every bin."""
+        return Tally(np.zeros(len(CENTRES)), np.zeros(len(CENTRES)))
+
+    def add(self, scores: Floats, truth: NDArray[np.bool_]) -> None:
+        """Count pairs by their scores in log-odds, those beyond ±20 in the last bins; what is no number is refused."""
+        if not np.isfinite(scores).all():
+            raise DataError("Some scores are not numbers; the propensity model cannot be calibrated. Train it again.")
+        bins = np.clip(np.searchsorted(EDGES, scores, side="right") - 1, 0, len(CENTRES) - 1)
+        self.pairs += np.bincount(bins, minlength=len(CENTRES))
+        self.hits += np.bincount(bins[truth], minlength=len(CENTRES))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A rising, piecewise linear curve from scores to calibrated log-odds."""
+
+    scores: tuple[float, ...]
+    log_odds: tuple[float, ...]
+
+    def probability(self, scores: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Of scores in any shape. Beyond its ends the curve goes on as steeply as the scores do."""
+        raw = np.asarray(scores, dtype=np.float64)
+        inside = np.interp(raw, self.scores, self.log_odds)
+        beyond = np.minimum(raw - self.scores[0], 0) + np.maximum(raw - self.scores[-1], 0)
+        return _probability(inside + beyond)
+
+
+def calibrate(tally: Tally) -> Calibration:
+    """The curve of a tally of users that were not trained on."""
+    from sklearn.isotonic import IsotonicRegression  # half a second, and only training needs it
+
+    if not tally.hits.sum():
+        raise DataError("No user held out for calibration bought anything: hold out more (prepare.split.validation).")
+    model = _probability(CENTRES)
+    weights = tally.pairs + 1
+    share = (tally.hits + model) / weights
+    rising = IsotonicRegression().fit(CENTRES, share, sample_weight=weights).predict(CENTRES)
+    log_odds = np.log(rising) - np.log1p(-rising)
+    log_odds = np.maximum.accumulate(log_odds - SLOPE * CENTRES) + SLOPE * CENTRES
+    met = np.flatnonzero(tally.pairs)
+    used = slice(int(met[0]), int(met[-1]) + 1)
+    return Calibration(tuple(CENTRES[used].tolist()), tuple(log_odds[used].tolist()))
+
+
+def _probability(log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
+    return 1 / (1 + np.exp(-log_odds))

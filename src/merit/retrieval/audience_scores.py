@@ -1,0 +1,123 @@
+"""The most likely users of many interests at once: one Parquet file, by whichever runner.
+
+    write_audiences("runs/shop", "audiences.parquet", n=1_000)                       # of all live interests
+    write_audiences("runs/shop", "spring.parquet", ["trail running"], engine=EngineConfig(runner="ray"))
+
+A shard is some users, ranked among themselves for every interest; the best n of all are among the best n of each shard,
+so joining the shards gives what `Model.audience` gives, to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from merit.core import files
+from merit.core.errors import DataError
+from merit.core.types import Ints
+from merit.engine import storage
+from merit.engine.config import EngineConfig
+from merit.engine.job import Job
+from merit.engine.run import HERE, Parts, make_parts, workplace
+from merit.retrieval import topk
+from merit.retrieval.model import Model, load
+
+USERS = 50_000  # of a shard: its scores for a few interests are 4 bytes each
+
+
+@dataclass(frozen=True)
+class Asked:
+    """It goes to every worker."""
+
+    folder: Path
+    labels: Path | None
+    numbers: tuple[int, ...]
+    """Of the interests, in the label space."""
+    n: int
+    threads: int
+
+
+class Worker(NamedTuple):
+    """Made once in every process: the question, and the model that answers it."""
+
+    asked: Asked
+    model: Model
+
+
+def write_audiences(
+    folder: Path | str,
+    out: Path | str,
+    interests: Sequence[str] | None = None,
+    n: int = 1_000,
+    labels: Path | None = None,
+    engine: EngineConfig = HERE,
+) -> int:
+    """The number of rows: interest, rank, user_id, probability; interests in the order given, or of the label space."""
+    model = load(folder, labels)
+    numbers = _numbers(model, interests)
+    users = model.stored_users()
+    topk.require_count(n, "users")
+    if n > len(users):
+        raise DataError(f"There are {len(users):,} users; ask for no more than that (n = {n:,}).")
+    asked = Asked(Path(folder), labels, tuple(numbers.tolist()), n, engine.of_threads())
+    essence = {"parents": model.hashes, "n": n, "interests": asked.numbers}
+    sharded = engine.model_copy(update={"shards": engine.shards or max(1, round(len(users) / USERS))})
+    job = Job("audiences", set_up, asked, rank, essence)
+    with workplace(Path(out), sharded) as place:
+        best = _join(make_parts(job, users, place, sharded, Worker(asked, model)), n)
+        with files.replacing(Path(out), storage.MODE) as file:
+            _told(model, numbers, best).write_parquet(file)
+    return len(best)
+
+
+def set_up(asked: Asked) -> Worker:
+    """Who began the job has read every byte, so nobody does again."""
+    return Worker(asked, load(asked.folder, asked.labels, verify=False, threads=asked.threads, users=False))
+
+
+def rank(worker: Worker, rows: pl.DataFrame) -> pl.DataFrame:
+    """Of every interest: the best of these users, as rows of the model, with their scores."""
+    asked, stored = worker.asked, rows["row"].to_numpy()
+    ranked = list(worker.model.some(rows).audiences(np.array(asked.numbers, dtype=np.int64), rows["user_id"], asked.n))
+    sizes = [len(each.rows) for each in ranked]
+    return pl.DataFrame(
+        {
+            "at": np.repeat(np.arange(len(ranked), dtype=np.uint32), sizes),
+            "row": stored[np.concatenate([each.rows for each in ranked])].astype(np.uint32),
+            "score": np.concatenate([each.scores for each in ranked]),
+        }
+    )
+
+
+def _numbers(model: Model, interests: Sequence[str] | None) -> Ints:
+    """Labels by their numbers. What is blocked is refused; what is no label is a question for `Model.audience`."""
+    if interests is None:
+        return np.flatnonzero(model.labels.live_mask())
+    wanted = [model.interest(text) for text in dict.fromkeys(interests)]
+    if unknown := [each.text for each in wanted if each.label < 0]:
+        raise DataError(f"'{unknown[0]}' is no label of this model. Ask for it alone, with `merit model audience`.")
+    if not wanted:
+        raise DataError("The list of interests is empty.")
+    return np.array([each.label for each in wanted], dtype=np.int64)
+
+
+def _join(parts: Parts, n: int) -> pl.DataFrame:
+    """The best of all shards; two lists of n are in memory for each interest, however many shards there are."""
+    best: pl.DataFrame | None = None
+    for each in parts.tables():
+        both = each if best is None else pl.concat([best, each])
+        best = both.sort("at", -pl.col("score"), "row").group_by("at", maintain_order=True).head(n)
+    assert best is not None
+    return best
+
+
+def _told(model: Model, numbers: Ints, best: pl.DataFrame) -> pl.DataFrame:
+    texts = model.labels.table["text"].gather(numbers[best["at"].to_numpy()])
+    ranks = best.select(pl.int_range(1, pl.len() + 1).over("at")).to_series()
+    users = model.named(best["row"].to_numpy(), best["score"].to_numpy())
+    return users.select(texts.alias("interest"), ranks.alias("rank"), "user_id", "probability")

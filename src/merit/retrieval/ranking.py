@@ -1,0 +1,162 @@
+"""rankings: what the propensity model says of the test users, both ways.
+
+The artifact: predictions (the most likely interests of each user, for the results table), and audiences.parquet: users
+for an interest, beside the history's frequencies and the generator's own likelihood, with intervals.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from merit.baselines.world import top
+from merit.core import artifacts, console
+from merit.core.artifacts import Artifact
+from merit.core.config import Frozen
+from merit.core.ragged import Ragged, offsets_of
+from merit.core.types import Floats, Ints
+from merit.evaluation import audiences, predictions, tables
+from merit.evaluation.audiences import Scores
+from merit.evaluation.classification import Metrics
+from merit.evaluation.evaluate import AUDIENCES, HISTORY, training_popularity, truth_of_test_users
+from merit.evaluation.predictions import Predictions, Truth, head, owners
+from merit.generator import backbone
+from merit.generator.model import Generator, load_generator
+from merit.labels import space
+from merit.labels.build import load_vectors
+from merit.propensity.features import Known
+from merit.propensity.length import LengthConfig, best_lengths
+from merit.propensity.states import read_states
+from merit.propensity.train import Scorer, Users, load_scorer
+from merit.retrieval.build import vertical_shares
+
+NAME = "propensity"
+LIKELIHOOD = "likelihood"
+
+
+class RankingsConfig(Frozen):
+    """How long lists are, and from how many resamples of users intervals come."""
+
+    budget: int = Field(20, ge=1)
+    """Interests ranked for each user."""
+    length: LengthConfig = LengthConfig()
+    """How long the list of a user is where nobody says how many are wanted."""
+    resamples: int = Field(2_000, ge=100)
+
+
+def rank(
+    propensity: Artifact,
+    states: Artifact,
+    generator: Artifact,
+    examples: Artifact,
+    labels: Artifact,
+    out: Path,
+    config: RankingsConfig,
+    seed: int,
+) -> Artifact:
+    """Score all test users against all labels and judge both directions."""
+    known = space.load(labels.path)
+    truth = truth_of_test_users(examples, known, load_vectors(labels))
+    scorer = load_scorer(propensity, labels)
+    _, kept = read_states(states, "test")
+    users = scorer.users(kept)
+    trained, settings = load_generator(generator, examples, labels)
+    parents = {"propensity": propensity, "states": states, "generator": generator}
+    parents |= {"examples": examples, "labels": labels}
+    name = f"{settings.train.name}, {NAME}"
+    methods: dict[str, Scores] = {
+        HISTORY: frequency_scores(truth),
+        f"{settings.train.name}, {LIKELIHOOD}": likelihood_scores(trained, kept, training_popularity(known)),
+        name: propensity_scores(scorer, users),
+    }
+    with artifacts.writing(out, "predictions", config=config, seed=seed, parents=parents) as draft:
+        with console.spinner(f"ranking {len(users):,} users for {len(known):,} labels"):
+            free, ranked = top_labels(scorer, users, config.budget, config.length)
+            shares, _ = vertical_shares(examples, known)
+            judged = [judge(method, seed, score, truth, shares) for method, score in methods.items()]
+            figures = tables.compare(judged, truth.users, seed, HISTORY, config.resamples)
+        predictions.write(draft.path / "predictions-0.parquet", Predictions(name, seed, free, ranked))
+        figures.write_parquet(draft.path / AUDIENCES)
+        shutil.copyfile(propensity.file("reliability.parquet"), draft.path / "reliability.parquet")
+        draft.summary |= {"examples": len(ranked), "methods": [name]}
+    return artifacts.load(out, "predictions")
+
+
+def judge(method: str, seed: int, score: Scores, truth: Truth, shares: Floats) -> tuple[Predictions, Metrics]:
+    """The figures of a method that ranks users, in the form that `tables.compare` takes."""
+    nothing = Ragged(np.zeros(len(truth) + 1, dtype=np.int64), np.zeros(0, dtype=np.int32))
+    return Predictions(method, seed, nothing), audiences.measure(score, truth, shares)
+
+
+def top_labels(scorer: Scorer, users: Users, budget: int, length: LengthConfig) -> tuple[Ragged, Ragged]:
+    """The labels with the highest scores of each user, best first; of equal ones the lower number.
+
+    As many as are worth saying, and `budget` of them.
+    """
+    live, curve = np.flatnonzero(scorer.live), scorer.calibration
+    assert curve is not None
+    everything = np.arange(len(scorer.live))
+    step = max(1, (1 << 24) // len(everything))
+    parts, lengths = [], []
+    for at in range(0, len(users), step):
+        scores = scorer.grid(users.part(at, at + step), everything)
+        parts.append(top(scores, live, budget))
+        best = np.take_along_axis(scores, parts[-1].values.reshape(len(scores), -1).astype(np.int64), axis=1)
+        expected = curve.probability(scores[:, live]).sum(1)
+        lengths.append(best_lengths(curve.probability(best), expected, length))
+    sizes = np.concatenate([part.lengths() for part in parts])
+    ranked = Ragged(offsets_of(sizes), np.concatenate([part.values for part in parts]))
+    return head(ranked, np.concatenate(lengths)), ranked
+
+
+def propensity_scores(scorer: Scorer, users: Users) -> Scores:
+    """Calibrated probabilities."""
+    curve = scorer.calibration
+    assert curve is not None
+
+    def score(labels: Ints) -> Floats:
+        found: Floats = (curve.probability(scorer.grid(users, labels)) * scorer.live[labels]).astype(np.float32)
+        return found
+
+    return score
+
+
+def frequency_scores(truth: Truth) -> Scores:
+    """The share of a user's events that had the label: comparable across users, however busy they are."""
+    owner = owners(truth.history)
+    totals = np.bincount(owner, weights=truth.counts, minlength=len(truth))
+    share = truth.counts / np.maximum(totals[owner], 1)
+    order = np.argsort(truth.history.values, kind="stable")
+    labels, rows, shares = truth.history.values[order], owner[order], share[order]
+
+    def score(block: Ints) -> Floats:
+        first, last = np.searchsorted(labels, [block[0], block[-1] + 1])  # blocks are ranges of labels
+        scores = np.zeros((len(truth), len(block)), dtype=np.float32)
+        scores[rows[first:last], labels[first:last] - block[0]] = shares[first:last]
+        return scores
+
+    return score
+
+
+def likelihood_scores(trained: Generator, kept: Known, popularity: Ints) -> Scores:
+    """The generator's own probability of a label as the first one it says.
+
+    Of its first token, exactly; labels that share a first token share its probability by their popularity.
+    """
+    paths = trained.shop.paths
+    first = paths.tokens[paths.offsets[:-1]]
+    live = trained.labels.live_mask()
+    weight = np.where(live, np.maximum(popularity, 1), 0)
+    roots, place = np.unique(first, return_inverse=True)
+    share = weight / np.maximum(np.bincount(place, weights=weight)[place], 1)
+    with torch.inference_mode():
+        rows = backbone.head(trained.model)[torch.from_numpy(roots.astype(np.int64))]
+        states, _ = kept.states.first(1).take(np.arange(len(kept)))
+        logits = torch.from_numpy(states[:, 0]) @ rows.T
+        dead = torch.from_numpy(np.bincount(place, weights=weight) == 0)
+        chances = logits.masked_fill(dead, -torch.inf).softmax(1).numpy()
+    return lambda labels: (chances[:, place[labels]] * share[labels]).astype(np.float32)

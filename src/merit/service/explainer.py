@@ -1,0 +1,90 @@
+"""Evidence, from a child process: the generator must read a history again, and the service itself never loads it.
+
+A line of JSON in, a line of JSON out. The child starts with the first question, ends with the service however that ends
+(its input is closed), and is ended when an answer takes too long.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from select import select
+from threading import Lock
+from typing import Any
+
+import merit
+from merit.core import errors
+from merit.core.errors import DataError, MeritError
+from merit.service.problems import Refusal
+
+
+class Explainer:
+    """The child of one served model; it refuses to answer once the folder holds another than the hash `model`."""
+
+    def __init__(self, folder: Path, labels: Path | None, model: str, seconds: float) -> None:
+        self._words = [str(folder), str(labels or ""), model]
+        self._seconds = seconds
+        self._lock = Lock()
+        self._child: subprocess.Popen[str] | None = None
+
+    def ask(self, user: str, interest: str, k: int) -> list[dict[str, Any]]:
+        """The rows of `Model.explain`. One question at a time: it takes a core anyhow."""
+        with self._lock:
+            child = self._running()
+            assert child.stdin and child.stdout
+            try:
+                child.stdin.write(json.dumps({"user": user, "interest": interest, "k": k}) + "\n")
+                child.stdin.flush()
+                ready, _, _ = select([child.stdout], [], [], self._seconds)
+                line = child.stdout.readline() if ready else ""
+            except BrokenPipeError:
+                line = ""
+            if not line:
+                self._end()
+                raise Refusal(
+                    503, "It takes too long", "The explanation took too long, or its process ended.", "Ask again."
+                )
+        told = json.loads(line)
+        if "error" in told:
+            raise getattr(errors, told["error"])(told["message"])
+        rows: list[dict[str, Any]] = told["rows"]
+        return rows
+
+    def close(self) -> None:
+        """After the question that is being answered."""
+        with self._lock:
+            self._end()
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._child is None or self._child.poll() is not None:
+            command = [sys.executable, "-m", "merit.service.explainer", *self._words]
+            self._child = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
+        return self._child
+
+    def _end(self) -> None:
+        if self._child:
+            self._child.kill()
+            self._child.communicate()
+            self._child = None
+
+
+def answer_lines(folder: str, labels: str, expected: str) -> None:
+    """The child."""
+    model = merit.load(folder, labels or None, verify=False)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            if model.artifact.manifest.hash != expected:
+                raise DataError("The model's folder has changed since it was opened. Reload the service and ask again.")
+            told: dict[str, Any] = {"rows": model.explain(**asked).to_dicts()}
+        except MeritError as error:
+            told = {"error": type(error).__name__, "message": str(error)}
+        print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    answer_lines(*sys.argv[1:])

@@ -1,0 +1,142 @@
+"""API keys: who may ask for what. A key is shown once; what is kept is a salted hash of it.
+
+    made, secret = keys.create(Path("service/keys.json"), "campaign tool", ["read", "audience"])
+    Keyring(Path("service/keys.json")).find(secret)          # the key, or None
+
+A secret is 256 random bits, so that no dictionary helps and a fast hash is enough.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal, get_args
+
+from pydantic import Field, ValidationError
+
+from merit.core import files
+from merit.core.config import Frozen
+from merit.core.errors import ConfigError, DamagedArtifact
+from merit.core.storage import storage_errors
+from merit.privacy import audit
+
+Scope = Literal["read", "audience", "export", "admin", "erase"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+FILE = "keys.json"  # in the state folder of a service
+PREFIX = "merit"  # lets scanners for leaked secrets recognise one
+
+
+class Key(Frozen):
+    """What the file keeps of a key: a salted hash and never the secret; a revoked one stays, with the time of it."""
+
+    id: str
+    name: str = Field(min_length=1, max_length=200)
+    scopes: tuple[Scope, ...] = Field(min_length=1)
+    salt: str
+    hash: str
+    created: str
+    revoked: str | None = None
+
+
+class _File(Frozen):
+    keys: tuple[Key, ...] = ()
+
+
+def create(path: Path, name: str, scopes: Sequence[str]) -> tuple[Key, str]:
+    """A new key, and the one time its secret is known."""
+    key, secret = make(name, scopes)
+    with files.locked(path.with_name(".keys.lock")):
+        _write(path, (*read(path), key))
+    audit.append(path.parent, "key created", key=key.id, scopes=list(key.scopes))
+    return key, secret
+
+
+def make(name: str, scopes: Sequence[str]) -> tuple[Key, str]:
+    """A key that nobody has written down yet, and its secret."""
+    if unknown := [scope for scope in scopes if scope not in SCOPES]:
+        raise ConfigError(f"There is no scope '{unknown[0]}'. Choose among {', '.join(SCOPES)}.")
+    if not scopes or not 0 < len(name) <= 200:
+        raise ConfigError("A key needs a name and at least one scope: `merit keys create NAME --scope read`.")
+    number, secret, salt = secrets.token_hex(6), secrets.token_urlsafe(32), secrets.token_hex(16)
+    key = Key.model_validate(
+        {
+            "id": number,
+            "name": name,
+            "scopes": tuple(scope for scope in SCOPES if scope in scopes),
+            "salt": salt,
+            "hash": _hash(secret, salt),
+            "created": _now(),
+        }
+    )
+    return key, f"{PREFIX}_{number}_{secret}"
+
+
+def revoke(path: Path, number: str) -> Key:
+    """A running service refuses the key from its next request on."""
+    with files.locked(path.with_name(".keys.lock")):
+        had = read(path)
+        if number not in {key.id for key in had}:
+            raise ConfigError(f"There is no key '{number}' in {path}. See `merit keys list`.")
+        changed = tuple(
+            key.model_copy(update={"revoked": key.revoked or _now()}) if key.id == number else key for key in had
+        )
+        _write(path, changed)
+    audit.append(path.parent, "key revoked", key=number)
+    return next(key for key in changed if key.id == number)
+
+
+def read(path: Path) -> tuple[Key, ...]:
+    """All keys, revoked ones too; none where there is no file."""
+    try:
+        with storage_errors(path):
+            return _File.model_validate(json.loads(path.read_text(encoding="utf-8"))).keys
+    except FileNotFoundError:
+        return ()
+    except (json.JSONDecodeError, UnicodeDecodeError, ValidationError):
+        raise DamagedArtifact(f"{path} is damaged. Remove it, and make new keys with `merit keys create`.") from None
+
+
+class Keyring:
+    """The keys of a file, read again when it changes: no restart to revoke one. Guests live as long as the process."""
+
+    def __init__(self, path: Path, guests: Sequence[Key] = ()) -> None:
+        self.path = path
+        self._guests = {key.id: key for key in guests}
+        self._seen: tuple[int, int, int] | None = None
+        self._keys: dict[str, Key] = {}
+
+    def find(self, given: str) -> Key | None:
+        """Whose secret this is. As slow for an unknown key as for a wrong secret, and for a right one."""
+        self._refresh()
+        prefix, _, rest = given.partition("_")
+        number, _, secret = rest.partition("_")
+        key = self._guests.get(number) or self._keys.get(number)
+        right = hmac.compare_digest(_hash(secret, key.salt if key else ""), key.hash if key else "0" * 64)
+        return key if key and right and prefix == PREFIX and key.revoked is None else None
+
+    def _refresh(self) -> None:
+        try:
+            stat = self.path.stat()
+            seen = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        except FileNotFoundError:
+            self._keys, self._seen = {}, None
+            return
+        if seen != self._seen:
+            self._keys, self._seen = {key.id: key for key in read(self.path)}, seen
+
+
+def _write(path: Path, keys: tuple[Key, ...]) -> None:
+    files.write(path, _File(keys=keys).model_dump_json(indent=1) + "\n")
+
+
+def _hash(secret: str, salt: str) -> str:
+    return sha256(f"{salt}{secret}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

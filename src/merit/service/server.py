@@ -1,0 +1,91 @@
+"""The process: uvicorn over the application, a reload on SIGHUP, and a warning where keys could be overheard."""
+
+from __future__ import annotations
+
+import ipaddress
+import signal
+from pathlib import Path
+from threading import Thread
+
+import uvicorn
+
+from merit.core import console
+from merit.core.errors import MeritError
+from merit.service import app, keys
+from merit.service.keys import Key
+from merit.service.limits import Limits
+from merit.service.middleware import set_up_logging
+from merit.service.routes import status
+from merit.service.service import Service, opened
+
+CONNECTIONS = 1_000
+
+
+def serve(
+    folder: Path,
+    state: Path,
+    host: str,
+    port: int,
+    labels: Path | None,
+    tables: Path | None,
+    limits: Limits,
+    verify: bool,
+    tls_in_front: bool,
+    guest: tuple[Key, str] | None = None,
+) -> None:
+    """Serve until told to stop. `guest` is a key for this process alone, which opens Studio, and its secret."""
+    warn_if_overheard(host, tls_in_front)
+    with opened(folder, state, labels, tables, limits, verify, guest[:1] if guest else ()) as service:
+        if not guest and not (state / keys.FILE).exists():
+            console.warn(f"There are no keys yet. Make one with `merit keys create NAME --scope read --state {state}`.")
+        set_up_logging()
+        Thread(target=_make_charts, args=(service,), daemon=True).start()
+        signal.signal(signal.SIGHUP, lambda *_: Thread(target=_reload, args=(service,), daemon=True).start())
+        model = service.store.current.model
+        console.tell(f"{model!r} at http://{host}:{port}/", users=len(model.users))
+        if guest:
+            console.stderr.print(f"Open http://{host}:{port}/#key={guest[1]}", markup=False, soft_wrap=True)
+        settings = uvicorn.Config(
+            app.make(service),
+            host=host,
+            port=port,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            limit_concurrency=CONNECTIONS,
+            timeout_keep_alive=30,
+        )
+        uvicorn.Server(settings).run()
+
+
+def warn_if_overheard(host: str, tls_in_front: bool) -> None:
+    """Warns and does not refuse: a network may be safe for reasons that cannot be seen from here."""
+    if not (tls_in_front or is_local(host)):
+        console.warn(
+            f"{host} can be reached from elsewhere, and keys would travel in the clear. Put a proxy with TLS in front "
+            "and say --tls-in-front, or stay on 127.0.0.1."
+        )
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine can reach it; a name other than localhost counts as reachable from elsewhere."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _make_charts(service: Service) -> None:
+    """Ahead of the first chart, so that nobody need wait for it."""
+    try:
+        service.bundle.file()
+    except MeritError as error:
+        console.warn(f"Studio will have no charts: {error}")
+
+
+def _reload(service: Service) -> None:
+    try:
+        told = status.reloaded(service)
+        console.tell(f"reloaded: {told.before} → {told.now}", **told.model_dump())
+    except MeritError as error:
+        console.warn(f"not reloaded, the old model stays: {error}")

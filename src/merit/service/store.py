@@ -1,0 +1,135 @@
+"""The model that is being served, and how the next one takes its place.
+
+A request takes the model that is current when it begins and keeps it to its end; a new one is opened beside it and then
+becomes current. Nothing waits, and nothing is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from threading import Lock, Thread
+
+import polars as pl
+
+import merit
+from merit.core import artifacts
+from merit.core.artifacts import Artifact
+from merit.core.errors import DataError
+from merit.retrieval.model import Model
+from merit.retrieval.query import Interest
+from merit.service.explainer import Explainer
+from merit.service.score_cache import Recent
+
+
+@dataclass(frozen=True)
+class Served:
+    """An open model and what lives as long as it is served; whoever began with it keeps it to the end."""
+
+    model: Model
+    name: str
+    opened: str
+    explainer: Explainer
+    run: Path
+    """The folder that was asked for: beside the model, it may hold the run's other artifacts."""
+    _encoding: Lock = field(default_factory=Lock)
+
+    @property
+    def version(self) -> str:
+        """Changes whenever an answer could; the third number counts erasures."""
+        manifest, erased = self.model.artifact.manifest, len(self.model.artifact.manifest.erased)
+        return f"{manifest.hash[:16]}-{self.model.labels.version}" + (f"-{erased}" if erased else "")
+
+    @cached_property
+    def everybody(self) -> Recent:
+        """Everybody's probability for an interest; the last ones asked for are kept as long as this model is served."""
+        return Recent(self.model.everybody)
+
+    @contextmanager
+    def reading(self, texts: Iterable[str]) -> Iterator[Model]:
+        """The model, for a question with these interests: phrases go through the encoder one at a time.
+
+        Its tokenizer is shared, and refuses to be used by two threads at once.
+        """
+        wanted = list(texts)
+        if self.model.listed(wanted):
+            yield self.model
+        else:
+            with self._encoding:
+                yield self.model
+
+    def interest(self, text: str) -> Interest:
+        """What a text means to the model; one thread at a time for a phrase that is no label."""
+        with self.reading([text]) as model:
+            return model.interest(text)
+
+    def knows(self, user: str) -> bool:
+        """Whether the model may tell of this user: not of one who was erased."""
+        return self.model.knows(user)
+
+    def items(self, user: str) -> pl.Series | None:
+        """What a user did, in the order of time; None of a user who is not known, or not any more."""
+        own = self.model.users.filter(pl.col("user_id") == user)["items"]
+        return own[0] if len(own) else None
+
+    def beside(self, kind: str) -> Artifact | None:
+        """The artifact of this kind that the model was made from, if the folder that is served still has it."""
+        place, parent = self.run / kind, self.model.artifact.manifest.parents[kind]
+        if not (place / artifacts.MANIFEST).exists():
+            return None
+        found = artifacts.load(place, kind, verify=False)
+        return found if found.manifest.hash == parent.hash else None
+
+
+class Store:
+    """Opens the model when it is made, so that a folder without a good one keeps the service from starting."""
+
+    def __init__(self, folder: Path, labels: Path | None, verify: bool, seconds_to_explain: float) -> None:
+        self.folder, self.labels, self._verify = folder, labels, verify
+        self._seconds = seconds_to_explain
+        self._reloading = Lock()
+        self._current = self._open(verify)
+
+    @property
+    def current(self) -> Served:
+        """What is served. Where users were erased from it since, it is opened again before anybody is answered."""
+        if self._current.model.outdated:
+            with self._reloading:
+                if self._current.model.outdated:
+                    self._replace(verify=False)  # what the purge wrote, it has hashed
+        return self._current
+
+    @property
+    def run(self) -> Path:
+        """The folder of what is served, behind its links."""
+        return self._current.run
+
+    def reload(self) -> Served:
+        """Open what is now in the folder (or behind the link) and serve it. If it is no good, the old one stays."""
+        if not self._reloading.acquire(blocking=False):
+            raise DataError("The model is being reloaded already. Wait for it.")
+        try:
+            self._replace(self._verify)
+            return self._current
+        finally:
+            self._reloading.release()
+
+    def _replace(self, verify: bool) -> None:
+        old, self._current = self._current, self._open(verify)
+        Thread(target=old.explainer.close, daemon=True).start()
+
+    def _open(self, verify: bool) -> Served:
+        place = self.folder.resolve()  # links are followed once: the next version does not change this one's files
+        labels = self.labels.resolve() if self.labels else None
+        model = merit.load(place, labels, verify)
+        return Served(
+            model=model,
+            name=self.folder.name,
+            opened=datetime.now(UTC).isoformat(timespec="seconds"),
+            explainer=Explainer(model.artifact.path, labels, model.artifact.manifest.hash, self._seconds),
+            run=place,
+        )

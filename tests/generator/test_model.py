@@ -1,0 +1,129 @@
+"""A generator is trained on a pretrained backbone as on a tiny one, and is measured on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tokenizers import Tokenizer
+
+from merit.core import config
+from merit.core.artifacts import Artifact
+from merit.core.pipeline import RunConfig, run
+from merit.core.ragged import Ragged
+from merit.data.labelled import Labelled
+from merit.data.planted import PlantedConfig, shop, write
+from merit.generator import checkpoint
+from merit.generator import model as stage
+from merit.generator.decoding import DecodeConfig
+from tests.generator.small import backbone_folder
+
+STEPS = 4
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+    folder = tmp_path_factory.mktemp("shop")
+    write(shop(PlantedConfig(users=60), seed=7), folder)
+    values = {
+        "out": str(folder / "run"),
+        "cache": str(folder / "cache"),
+        "source": {
+            "kind": "tables",
+            "interactions": f"{folder}/interactions.parquet",
+            "items": f"{folder}/items.parquet",
+        },
+        "labels": {"encoder": "hashed"},
+        "backbone": {"name": str(backbone_folder(folder / "backbone")), "lora_rank": 2},
+        "text": {"prompt": {"budget": 64}},
+        "stage_1": {"steps": STEPS, "batch_size": 8, "evaluate_every": 2, "checkpoint_every": 1},
+    }
+    return config.build(RunConfig, values)
+
+
+@pytest.fixture(scope="module")
+def made(settings: RunConfig) -> dict[str, Artifact]:
+    return dict(run(settings, until="stage-1"))
+
+
+def test_a_pretrained_backbone_is_trained_in_its_own_words(settings: RunConfig, made: dict[str, Artifact]) -> None:
+    trained, how = stage.load_generator(made["stage-1"], made["examples"], made["labels"])
+    own = Tokenizer.from_file(f"{settings.backbone.name}/tokenizer.json")
+    label = trained.labels.texts[0]
+    assert trained.shop.vocabulary.encode([label]) == [own.encode(f" {label}").ids]
+    _, prompts = stage.read_examples(made["examples"], "test", trained, how)
+    said = trained.decode(prompts, DecodeConfig(max_labels=3, fixed_budget=True), seed=7)
+    assert set(said.lengths()) == {3}
+    assert trained.labels.live_mask()[said.values].all()
+
+
+def test_the_artifact_holds_the_whole_model_and_no_adapter(settings: RunConfig, made: dict[str, Artifact]) -> None:
+    before = load_file(f"{settings.backbone.name}/model.safetensors")
+    after = load_file(made["stage-1"].file("model.safetensors"))
+    assert set(after) == set(before)
+    moved = [name for name in before if not np.array_equal(before[name], after[name][: len(before[name])])]
+    assert len(moved) == 14  # the seven matrices of both layers; norms and the rows of old tokens are as they were
+
+
+def test_the_log_has_recall_and_exposure_bias(made: dict[str, Artifact]) -> None:
+    log = EventAccumulator(str(made["stage-1"].file("log"))).Reload()
+    for name in ("validation/recall", "validation/exposure_bias"):
+        assert [event.step for event in log.Scalars(name)] == [2, 4]
+
+
+def test_a_stopped_training_ends_with_the_same_bytes(
+    settings: RunConfig, made: dict[str, Artifact], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = checkpoint.save
+
+    def dies_after_two(file: Path, *arguments: Any) -> None:
+        real(file, *arguments)
+        if file.name == "step-0000002.safetensors":
+            raise KeyboardInterrupt
+
+    def train() -> Artifact:
+        how = settings.generator(settings.stage_1)
+        return stage.train_generator(made["examples"], made["labels"], None, tmp_path / "again", how, settings.seed)
+
+    monkeypatch.setattr(checkpoint, "save", dies_after_two)
+    with pytest.raises(KeyboardInterrupt):
+        train()
+    monkeypatch.setattr(checkpoint, "save", real)
+    again = train().manifest.files["model.safetensors"]
+    assert again.sha256 == made["stage-1"].manifest.files["model.safetensors"].sha256
+
+
+GOLD = Ragged.of([[0, 1, 2], [2, 3], [4]])
+WRONG, SEP = 5, 99
+
+
+@dataclass
+class Parrot:
+    """Says all golds, or a wrong label when it is sampled; after a mistake, if it is easily led, only wrong ones."""
+
+    led: bool
+    shop = SimpleNamespace(vocabulary=SimpleNamespace(sep=SEP), paths=SimpleNamespace(path=lambda label: (label,)))
+
+    def decode(self, prompts: Ragged, config: DecodeConfig, seed: int) -> Ragged:
+        if config.mode == "sample":
+            return Ragged.of([[WRONG]] * len(prompts))
+        mistaken = [WRONG in prompts[row][1:] for row in range(len(prompts))]
+        return Ragged.of([[WRONG] if self.led and bad else GOLD[row] for row, bad in enumerate(mistaken)])
+
+
+@pytest.mark.parametrize(("led", "bias"), [(True, 1.0), (False, 0.0)])
+def test_exposure_bias_is_what_a_mistake_costs(led: bool, bias: float) -> None:
+    nothing = Ragged.of([[]] * len(GOLD))
+    examples = Labelled(
+        GOLD, nothing, nothing.values, nothing.values, nothing, nothing, np.zeros(3, np.int64), ["a", "b", "c"]
+    )
+    prompts, vectors = Ragged.of([[50], [51], [52]]), np.eye(6, dtype=np.float32)
+    parrot: Any = Parrot(led)
+    told = stage._validate(parrot, examples, prompts, vectors, seed=7)
+    assert told == {"recall": 1.0, "exposure_bias": bias}
