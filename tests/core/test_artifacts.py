@@ -134,7 +134,7 @@ def test_the_family_leads_back_to_the_start(tmp_path: Path) -> None:
 KILLED = """
 import sys, time
 from pathlib import Path
-from merit import artifacts
+from merit.core import artifacts
 with artifacts.writing(Path(sys.argv[1]), "toy") as draft:
     (draft.path / "a.txt").write_text("x" * 100_000)
     print("writing", flush=True)
@@ -160,7 +160,7 @@ FILLED = """
 import resource, signal, sys
 from pathlib import Path
 import polars as pl
-from merit import artifacts
+from merit.core import artifacts
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 try:

@@ -7,7 +7,7 @@ import sys
 from subprocess import run
 
 WORDS = ["a label of many words " * 4, "another " * 9]
-PROGRAM = f"from merit import console; console.show_table('Labels', ['left', 'right'], [{WORDS}])"
+PROGRAM = f"from merit.core import console; console.show_table('Labels', ['left', 'right'], [{WORDS}])"
 
 
 def shown(**environment: str) -> list[str]:

@@ -31,8 +31,8 @@ def test_lines_are_counted_by_package(covered: Any) -> None:
     files = {
         "src/merit/data/a.py": _file(3, 4),
         "src/merit/data/sources/b.py": _file(1, 4),
-        "src/merit/retrieval/model.py": _file(10, 10),
-        "src/merit/core/seeds.py": _file(0, 5),
+        "src/merit/model.py": _file(10, 10),
+        "src/merit/seeds.py": _file(0, 5),
     }
     found = covered.by_package({"files": files})
     assert found == {"data/": (4, 8), "modules that stand alone": (10, 15)}
@@ -62,7 +62,7 @@ def test_the_folder_of_mutants_is_a_project_with_our_settings(mutants: Any, tmp_
     mutants.prepare(tmp_path, mutants.SUBJECTS["campaigns/lift"])
     settings = tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
     assert settings["mutmut"]["only_mutate"] == ["src/merit/campaigns/experiments/lift*.py"]
-    assert settings["mutmut"]["pytest_add_cli_args_test_selection"] == ["tests/campaign"]
+    assert settings["mutmut"]["pytest_add_cli_args_test_selection"] == ["tests/campaigns"]
     assert "pytest" in settings and (tmp_path / "src/merit/campaigns/experiments/lift.py").exists()
     before = (tmp_path / "pyproject.toml").stat().st_mtime_ns
     mutants.prepare(tmp_path, mutants.SUBJECTS["campaigns/lift"])

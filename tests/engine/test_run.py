@@ -239,14 +239,14 @@ def test_in_memory_too_and_a_second_holder_is_refused_there_until_the_first_is_d
 
 
 def test_of_two_that_take_over_from_a_dead_one_the_last_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock = f"memory://{tmp_path.name}/out/.lock"
+    file = f"memory://{tmp_path.name}/out/.lock"
     dead = {"token": "old", "host": "a dead one", "at": time.time() - 1_000}
-    storage.put(lock, json.dumps(dead).encode())
+    storage.put(file, json.dumps(dead).encode())
     theirs = json.dumps({"token": "theirs", "host": "another", "at": time.time()}).encode()
-    monkeypatch.setattr(time, "sleep", lambda _: storage.put(lock, theirs))  # they come while ours settles
-    with pytest.raises(StorageError, match="Another run, on another, holds"), lock.held(lock.removesuffix("/.lock")):
+    monkeypatch.setattr(time, "sleep", lambda _: storage.put(file, theirs))  # they come while ours settles
+    with pytest.raises(StorageError, match="Another run, on another, holds"), lock.held(file.removesuffix("/.lock")):
         raise AssertionError("both hold it")
-    assert storage.get(lock) == theirs
+    assert storage.get(file) == theirs
 
 
 def test_who_was_silent_for_too_long_does_not_take_back_what_another_holds(

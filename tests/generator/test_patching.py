@@ -33,8 +33,8 @@ from merit.objective.collate import OBJECTIVES, CollateConfig, Corpus, collate
 from merit.propensity.states import read_states
 from merit.retrieval.explain import leave_one_out
 from tests import small_run
-from tests.generator import test_decode as slow
-from tests.generator import test_loop
+from tests.generator import test_decoding as slow
+from tests.generator import test_training
 from tests.generator.small import backbone_folder
 from tests.generator.test_decoding import END, SEP, VOCABULARY, assert_agrees, gpt2, llama, phi, some_labels, trie_of
 
@@ -197,7 +197,7 @@ def test_a_patch_without_windows_is_refused() -> None:
 
 def world(examples: int = 64) -> tuple[Any, Corpus]:
     """The small world of the loop's tests, where two thirds of the users have an older history of seven words."""
-    model, corpus = test_loop.world(examples)
+    model, corpus = test_training.world(examples)
     words = corpus.paths.values.tolist()
     full, sizes = [], []
     for row in range(examples):
@@ -314,8 +314,8 @@ def trained(folder: Path, how: PatchingConfig | None, stop: int | None = None) -
         for _ in range(2):
             model, corpus = world()
             with suppress(KeyboardInterrupt):
-                train(model, corpus, SELF, test_loop.CONFIG, 7, folder, patching=how)
-    return test_loop.weights(folder)
+                train(model, corpus, SELF, test_training.CONFIG, 7, folder, patching=how)
+    return test_training.weights(folder)
 
 
 @pytest.mark.parametrize("stop", [1, 2, 3])
@@ -332,9 +332,9 @@ def test_each_schedule_is_a_training_of_its_own(tmp_path: Path) -> None:
 
 def test_the_log_has_tokens_and_padding(tmp_path: Path) -> None:
     model, corpus = world()
-    log = test_loop.Log()
-    train(model, corpus, SELF, test_loop.CONFIG, 7, tmp_path, log=log, patching=PATCHING)
-    assert len(log.told["train/padding"]) == len(log.told["train/tokens"]) == test_loop.CONFIG.steps
+    log = test_training.Log()
+    train(model, corpus, SELF, test_training.CONFIG, 7, tmp_path, log=log, patching=PATCHING)
+    assert len(log.told["train/padding"]) == len(log.told["train/tokens"]) == test_training.CONFIG.steps
     assert all(0 <= share < 0.5 for share in log.told["train/padding"])
 
 
@@ -346,7 +346,7 @@ def test_examples_of_like_length_are_read_together() -> None:
         recent, older = int(rng.integers(4, 60)), int(rng.integers(0, 60))
         sizes.append([10] * older + [1] * recent)
         full.append(rng.integers(3, 200, 10 * older + recent).tolist())
-    _, corpus = test_loop.world(1600)
+    _, corpus = test_training.world(1600)
     corpus = replace(corpus, patched=pool(Ragged.of(full), Ragged.of(sizes)))
     every = np.ones(32, np.bool_)
 
@@ -365,7 +365,7 @@ def test_not_a_number_keeps_the_patches_too(tmp_path: Path) -> None:
         model.get_input_embeddings().weight.fill_(float("nan"))
     start = PATCHING.model_copy(update={"schedule": "from-the-start"})
     with pytest.raises(Exception, match="not a number at step 0"):
-        train(model, corpus, SELF, test_loop.CONFIG, 7, tmp_path, patching=start)
+        train(model, corpus, SELF, test_training.CONFIG, 7, tmp_path, patching=start)
     (file,) = tmp_path.glob("not-a-number-*.safetensors")
     assert b"patch_tokens" in file.read_bytes()[:2000]
 
@@ -405,8 +405,8 @@ def test_without_patches_the_model_reads_ids(monkeypatch: pytest.MonkeyPatch, tm
 
     for module in (patching, backbone):
         monkeypatch.setattr(module, "embed", never)
-    model, corpus = test_loop.world()
-    assert train(model, corpus, SELF, test_loop.CONFIG, 7, tmp_path).step == test_loop.CONFIG.steps
+    model, corpus = test_training.world()
+    assert train(model, corpus, SELF, test_training.CONFIG, 7, tmp_path).step == test_training.CONFIG.steps
     assert decode(llama(), slow.some_prompts(0, 3), trie_of([(3,)]), SEP, END).counts.tolist() == [[1], [1], [1]]
 
 

@@ -124,7 +124,7 @@ def test_a_crash_before_the_head_is_no_fault(folder: Path) -> None:
 
 
 def test_processes_that_write_at_once_make_one_chain(tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from merit import audit\n"
+    code = "import sys; from pathlib import Path; from merit.privacy import audit\n"
     code += "for n in range(20): audit.append(Path(sys.argv[1]), 'export', rows=n)"
     writers = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) for _ in range(3)]
     assert [writer.wait() for writer in writers] == [0, 0, 0]

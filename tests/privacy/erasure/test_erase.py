@@ -273,7 +273,7 @@ def test_a_seed_that_is_hidden_counts_no_more(work: Path, tmp_path: Path) -> Non
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from merit.stages import erase
+from merit.privacy.erasure import erase
 
 place, user, name, times, when = sys.argv[1:]
 module = erase if name.startswith("erase.") else getattr(erase, name.split(".")[0])

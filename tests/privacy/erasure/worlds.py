@@ -12,6 +12,7 @@ import merit
 from merit.campaigns.audiences import build
 from merit.campaigns.audiences.export import WRITERS
 from merit.campaigns.audiences.request import AudienceRequest
+from merit.campaigns.experiments import steps
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.core import config
 
@@ -45,8 +46,8 @@ def fill(run: Path, place: Path) -> Path:
     build.export(made, model, "csv", place / "sent and gone", "all")
     shutil.rmtree(place / "sent and gone")
     model.users.select("user_id").write_csv(place.parent / "everyone.csv")
-    agreed = run.freeze(config.build(ExperimentDesign, DESIGN), place / "design")
-    run.assign_users(agreed, place.parent / "everyone.csv", place / "assignment")
+    agreed = steps.freeze(config.build(ExperimentDesign, DESIGN), place / "design")
+    steps.assign_users(agreed, place.parent / "everyone.csv", place / "assignment")
     return place
 
 
