@@ -20,12 +20,12 @@ import polars as pl
 
 SMALL = """
 seed = {seed}
-out = "{out}"
-cache = "{cache}"
+out = "run"
+cache = "cache"
 [source]
 kind = "tables"
-interactions = "{shop}/interactions.parquet"
-items = "{shop}/items.parquet"
+interactions = "shop/interactions.parquet"
+items = "shop/items.parquet"
 [labels]
 encoder = "hashed"
 [backbone]
@@ -55,8 +55,8 @@ resamples = 100
 """
 DEMO = """
 seed = 7
-out = "{out}"
-cache = "{cache}"
+out = "run"
+cache = "cache"
 [source]
 kind = "complete-journey"
 [stage_1]
@@ -76,11 +76,10 @@ salt = "the same salt"
 """
 
 
-def merit(*words: object) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "merit.cli", *map(str, words)], stdout=subprocess.PIPE, text=True, check=True
-    )
-    return done.stdout
+def merit(place: Path, *words: object) -> str:
+    """A command in a folder: with relative paths, so that no setting depends on where that is."""
+    command = [sys.executable, "-m", "merit.cli", *map(str, words)]
+    return subprocess.run(command, cwd=place, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 def hashes(run: Path) -> dict[str, str]:
@@ -90,8 +89,11 @@ def hashes(run: Path) -> dict[str, str]:
 
 def content(file: Path) -> str:
     """The hash of a table's rows, whatever its columns are called."""
-    table = pl.read_parquet(file)
-    return sha256(json.dumps(table.rows(), default=str).encode()).hexdigest()[:16]
+    return _digest(json.dumps(pl.read_parquet(file).rows(), default=str))
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:16]
 
 
 def answers(run: Path) -> dict[str, str]:
@@ -103,30 +105,33 @@ def answers(run: Path) -> dict[str, str]:
     }
     labels = pl.read_parquet(run / "labels/labels.parquet").filter(pl.col("status") == "live")
     label = labels.sort("count", "id", descending=[True, False])["text"][0]
-    said["audience"] = sha256(merit("model", "audience", run, label, "-n", 100, "--jsonl").encode()).hexdigest()[:16]
+    said["audience"] = sha256(
+        merit(run.parent, "model", "audience", "run", label, "-n", 100, "--jsonl").encode()
+    ).hexdigest()[:16]
     users = pl.read_parquet(run / "model/users.parquet")["user_id"].sort().head(50).to_list()
-    said["interests"] = sha256(merit("model", "interests", run, *users, "--jsonl").encode()).hexdigest()[:16]
-    request = run.parent / "request.toml"
-    request.write_text(REQUEST.format(label=label))
-    out = run.parent / "audience"
-    merit("audience", "build", run, "--request", request, "--out", out)
-    said["members"] = content(out / "members.parquet")
+    said["interests"] = sha256(merit(run.parent, "model", "interests", "run", *users, "--jsonl").encode()).hexdigest()[
+        :16
+    ]
+    (run.parent / "request.toml").write_text(REQUEST.format(label=label))
+    merit(run.parent, "audience", "build", "run", "--request", "request.toml", "--out", "audience")
+    said["members"] = content(run.parent / "audience/members.parquet")
     return said
 
 
 def planted(place: Path, seed: int) -> Path:
-    merit("data", "planted", "--out", place / "shop", "--set", "users=300", "--seed", seed)
-    return _run(place, SMALL.format(seed=seed, out=place / "run", cache=place / "cache", shop=place / "shop"))
+    place.mkdir(parents=True, exist_ok=True)
+    merit(place, "data", "planted", "--out", "shop", "--set", "users=300", "--seed", seed)
+    return _run(place, SMALL.format(seed=seed))
 
 
 def demo(place: Path) -> Path:
-    return _run(place, DEMO.format(out=place / "run", cache=place / "cache"))
+    place.mkdir(parents=True, exist_ok=True)
+    return _run(place, DEMO)
 
 
 def _run(place: Path, text: str) -> Path:
-    place.mkdir(parents=True, exist_ok=True)
     (place / "run.toml").write_text(text)
-    merit("run", place / "run.toml")
+    merit(place, "run", "run.toml")
     return place / "run"
 
 
@@ -134,12 +139,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--against", type=Path, help="OUT of another checkout")
-    parser.add_argument("--quick", action="store_true", help="one planted shop, no demo")
+    parser.add_argument("--quick", action="store_true", help="one planted shop only")
+    parser.add_argument("--no-demo", action="store_true", help="two planted shops only")
     wanted = parser.parse_args()
     out = wanted.out.absolute()
     worlds = {"planted-1": lambda: planted(out / "planted-1", 1)}
     if not wanted.quick:
         worlds["planted-2"] = lambda: planted(out / "planted-2", 2)
+    if not (wanted.quick or wanted.no_demo):
         worlds["demo"] = lambda: demo(out / "demo")
     figures: dict[str, object] = {}
     for name, make in worlds.items():
