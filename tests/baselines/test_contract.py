@@ -9,8 +9,7 @@ from merit.baselines import budget, validation
 from merit.baselines.methods import METHODS
 from merit.baselines.world import Answer, World
 from merit.core.ragged import Ragged
-from merit.evaluation.predictions import head
-from merit.evaluation.trivial import BUDGET
+from merit.evaluation.predictions import BUDGET, head
 from tests.baselines.small import make_small, ticking
 
 Small = tuple[World, Ragged]

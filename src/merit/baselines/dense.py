@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from merit.baselines.world import Answer, World, top
+from merit.baselines.world import Answer, World
 from merit.core.ragged import Ragged, matrix
 from merit.core.types import Floats
+from merit.evaluation.predictions import top
 
 
 def gold_matrix(gold: Ragged, n_labels: int) -> Any:

@@ -23,11 +23,12 @@ from merit.baselines.budget import Budget
 from merit.baselines.dexml_losses import decoupled_softmax, log_soft_top_k, soft_top_k_loss
 from merit.baselines.fitting import FitConfig, fit
 from merit.baselines.generative import few, fresh, text_of
-from merit.baselines.world import Answer, Text, World, top
+from merit.baselines.world import Answer, Text, World
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
+from merit.evaluation.predictions import top
 from merit.generator import backbone
 
 TEMPERATURE = 0.05

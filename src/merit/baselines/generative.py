@@ -15,7 +15,7 @@ from merit.core.errors import ConfigError
 from merit.core.ragged import Ragged
 from merit.core.types import Ints
 from merit.data.patches import windows_of
-from merit.evaluation.trivial import BUDGET
+from merit.evaluation.predictions import BUDGET
 from merit.generator import backbone
 from merit.generator.decoding import DecodeConfig, Decoded, decode
 from merit.generator.tokenizer import Vocabulary

@@ -22,7 +22,7 @@ from merit.baselines.world import Answer, World
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged, matrix
 from merit.core.types import Floats, Ints
-from merit.evaluation.trivial import BUDGET
+from merit.evaluation.predictions import BUDGET
 from merit.generator.decoding import DecodeConfig
 from merit.objective.collate import OBJECTIVES
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from merit.baselines.world import World, top
+from merit.baselines.world import World
 from merit.core.ragged import Ragged
 from merit.core.types import Floats
-from merit.evaluation.predictions import head, owners
+from merit.evaluation.predictions import head, owners, top
 
 BUDGET = 10  # labels: the middle one of the equal budgets
 

@@ -20,8 +20,7 @@ from merit.core.ragged import Ragged
 from merit.core.types import Floats, Ints
 from merit.data.labelled import Labelled
 from merit.evaluation.audiences import Scores
-from merit.evaluation.predictions import Predictions, head
-from merit.evaluation.trivial import BUDGET, LENGTH
+from merit.evaluation.predictions import LENGTH, Predictions, head
 from merit.labels.space import LabelSpace
 
 FREE = LENGTH  # labels at free length of a method that does not stop by itself
@@ -83,10 +82,3 @@ def without_gold(examples: Labelled) -> Labelled:
     """The same users, of whom nothing is known but their history."""
     nothing = Ragged(np.zeros(len(examples) + 1, dtype=np.int64), np.zeros(0, dtype=np.int32))
     return replace(examples, gold=nothing, later=nothing)
-
-
-def top(scores: Floats, live: Ints, k: int = BUDGET) -> Ragged:
-    """The k live labels with the highest scores of each row, best first; of equal ones the lower number."""
-    size = min(k, len(live))
-    order = np.argsort(-scores[:, live], axis=1, kind="stable")[:, :size]
-    return Ragged(np.arange(0, order.size + 1, size, dtype=np.int64), live[order].ravel().astype(np.int32))

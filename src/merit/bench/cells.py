@@ -33,8 +33,7 @@ from merit.evaluation import audiences, discovery, predictions
 from merit.evaluation.audiences import MEAN, SHARES, Scores, hit
 from merit.evaluation.classification import Key, Metrics
 from merit.evaluation.evaluate import truth_of_test_users
-from merit.evaluation.predictions import Predictions, Truth
-from merit.evaluation.trivial import BUDGET
+from merit.evaluation.predictions import BUDGET, Predictions, Truth
 from merit.evaluation.uncertainty import Metric
 from merit.generator.backbone import BackboneConfig
 from merit.generator.decoding import DecodeConfig

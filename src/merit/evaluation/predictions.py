@@ -24,6 +24,8 @@ from merit.core.ragged import Ragged, list_column, offsets_of
 from merit.core.types import Floats, Ints
 
 UNKNOWN = "unknown"  # the vertical of a label that has none
+LENGTH = 5  # labels at free length of a method that does not stop by itself: the paper's cut
+BUDGET = 20  # labels of a ranked list: the largest of the equal budgets
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,13 @@ def select(lists: Ragged, keep: NDArray[np.bool_]) -> Ragged:
 def head(lists: Ragged, length: int | Ints) -> Ragged:
     """At most the first `length` values of each row; one length for all rows, or one for each."""
     return select(lists, ranks(lists) < (length if isinstance(length, int) else length[owners(lists)]))
+
+
+def top(scores: Floats, live: Ints, k: int = BUDGET) -> Ragged:
+    """The k live labels with the highest scores of each row, best first; of equal ones the lower id."""
+    size = min(k, len(live))
+    order = np.argsort(-scores[:, live], axis=1, kind="stable")[:, :size]
+    return Ragged(np.arange(0, order.size + 1, size, dtype=np.int64), live[order].ravel().astype(np.int32))
 
 
 def _keys(lists: Ragged, labels: int) -> Ints:

@@ -16,10 +16,7 @@ from numpy.typing import NDArray
 
 from merit.core.ragged import Ragged, offsets_of
 from merit.core.types import Ints
-from merit.evaluation.predictions import Predictions, Truth, head, owners, ranks, select
-
-LENGTH = 5
-BUDGET = 20
+from merit.evaluation.predictions import BUDGET, LENGTH, Predictions, Truth, head, owners, ranks, select
 
 
 def trivial(truth: Truth, popularity: Ints) -> Predictions:

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from merit.baselines.world import top
 from merit.core import artifacts, console
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
@@ -23,7 +22,7 @@ from merit.evaluation import audiences, predictions, tables
 from merit.evaluation.audiences import Scores
 from merit.evaluation.classification import Metrics
 from merit.evaluation.evaluate import AUDIENCES, HISTORY, training_popularity, truth_of_test_users
-from merit.evaluation.predictions import Predictions, Truth, head, owners
+from merit.evaluation.predictions import Predictions, Truth, head, owners, top
 from merit.generator import backbone
 from merit.generator.model import Generator, load_generator
 from merit.labels import space
