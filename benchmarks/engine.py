@@ -44,7 +44,7 @@ from merit.generator.mining import MiningConfig
 from merit.generator.model import TOGETHER, read_labelled
 from merit.generator.worker import Asked, Speaker, job_of, rows_of
 from merit.propensity.states import StatesConfig, look, write_states
-from merit.retrieval.all_interests import write_everyone
+from merit.retrieval.all_interests import write_all_interests
 
 SHARDS = 16
 ONE = EngineConfig(shards=SHARDS, threads=1)
@@ -162,7 +162,7 @@ def hashes(made: dict[str, Artifact], out: Path, engine: EngineConfig) -> list[s
     examples = prepare(out / "examples", several, 7, engine)
     mined = mine(*shop, out / "mined", MiningConfig(), 7, engine=engine)
     states = write_states(*shop, out / "states", StatesConfig(), 7, engine=engine)
-    write_everyone(made["model"].path, str(out / "scores"), engine=engine)
+    write_all_interests(made["model"].path, str(out / "scores"), engine=engine)
     return [each.manifest.hash for each in (examples, mined, states, artifacts.load(out / "scores", "parts"))]
 
 

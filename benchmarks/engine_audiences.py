@@ -24,7 +24,7 @@ from merit.core.seeds import stream
 from merit.data import planted
 from merit.engine.config import EngineConfig
 from merit.retrieval import mlp, store
-from merit.retrieval.all_interests import write_everyone
+from merit.retrieval.all_interests import write_all_interests
 from merit.retrieval.audience_scores import write_audiences
 from merit.retrieval.exact import Exact
 from merit.retrieval.model import Model, load
@@ -159,7 +159,7 @@ def measured(folder: Path, users: int, interests: int, seed: int) -> tuple[dict[
     some = multiplied(model, folder / "some", few, seed)
     engine = EngineConfig(runner="local", workers=2, threads=1)
     lists = folder / "lists.parquet"
-    _, list_seconds = harness.timed(lambda: write_everyone(some.path, str(lists), LIST, engine=engine))
+    _, list_seconds = harness.timed(lambda: write_all_interests(some.path, str(lists), LIST, engine=engine))
     single, double = (by_workers(some.path, folder / f"{count}.parquet", texts, count, 16) for count in (1, 2))
     rows = pl.read_parquet(folder / "two.parquet")
     ranked, listed = counted(folder / "two.parquet", "interest"), counted(lists, "user_id")

@@ -17,7 +17,7 @@ from merit.data import planted
 from merit.data.prepare import PrepareRun, prepare
 from merit.engine.config import EngineConfig
 from merit.propensity.states import StatesConfig, write_states
-from merit.retrieval.all_interests import write_everyone
+from merit.retrieval.all_interests import write_all_interests
 from merit.retrieval.audience_scores import write_audiences
 from merit.retrieval.model import load
 
@@ -70,7 +70,7 @@ def of_scores(folder: Path, users: int, run: Path, what: str, seed: int) -> floa
     engine = EngineConfig(runner="local", workers=1, threads=1, shards=max(1, users // PER_SHARD[what]))
     with Watch("RssAnon") as watch:
         if what == "lists":
-            write_everyone(model.path, str(folder / f"{what}-{users}.parquet"), engine=engine)
+            write_all_interests(model.path, str(folder / f"{what}-{users}.parquet"), engine=engine)
         else:
             texts = live(load(model.path), 64)
             write_audiences(model.path, folder / f"{what}-{users}.parquet", texts, min(BEST, users), engine=engine)

@@ -24,7 +24,7 @@ from merit.engine.config import EngineConfig
 from merit.generator.mine import mine
 from merit.generator.mining import MiningConfig
 from merit.propensity.states import StatesConfig, write_states
-from merit.retrieval.all_interests import write_everyone
+from merit.retrieval.all_interests import write_all_interests
 from merit.retrieval.audience_scores import write_audiences
 from merit.retrieval.model import load
 
@@ -68,7 +68,7 @@ def costs(folder: Path, users: int, seed: int) -> dict[str, Cost]:
     _, mining = core_seconds(lambda: mine(*shop, folder / "mined", MiningConfig(), 7, engine=ONE))  # type: ignore[arg-type]
     states, looking = core_seconds(lambda: _states(shop, folder / "states"))
     rows = sum(states.manifest.summary[split] for split in ("train", "validation", "test", "now"))
-    _, lists = core_seconds(lambda: write_everyone(many.path, str(folder / "lists.parquet"), engine=ONE))
+    _, lists = core_seconds(lambda: write_all_interests(many.path, str(folder / "lists.parquet"), engine=ONE))
     _, ranked = core_seconds(lambda: write_audiences(many.path, folder / "a.parquet", texts, BEST, engine=ONE))
     labels = load(many.path).labels.live_mask().sum()
     return {

@@ -27,7 +27,7 @@ from merit.core.pipeline import RunConfig, Stage, run
 from merit.data import planted
 from merit.engine import inline
 from merit.engine.config import EngineConfig
-from merit.retrieval.all_interests import write_everyone
+from merit.retrieval.all_interests import write_all_interests
 from merit.retrieval.model import load
 
 USERS, SHARDS = 140, 6
@@ -130,7 +130,7 @@ def go(place: Place, out: Path, limit: int | None = None, meek: bool = False) ->
         run(settings, place.until)
         if place.until:
             return
-        write_everyone(out, str(out / "scores"), k=3, engine=settings.engine)
+        write_all_interests(out, str(out / "scores"), k=3, engine=settings.engine)
         if not (out / "audience" / MANIFEST).exists():
             model = load(out)
             asked = {

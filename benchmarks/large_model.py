@@ -31,7 +31,7 @@ from merit.core.types import Floats, Ints
 from merit.evaluation.calibration import Bins
 from merit.labels import space
 from merit.labels.build import LabelsConfig, build_labels, load_vectors
-from merit.propensity.calibration import CENTRES, Calibration
+from merit.propensity.calibration import CENTRES, CalibrationCurve
 from merit.retrieval import mlp, store
 from merit.retrieval.exact import Exact
 from merit.retrieval.mlp import Mlp
@@ -183,7 +183,7 @@ def _histories(owner: Ints, had: NDArray[np.int32], each: Ints, users: int) -> d
 
 def write_curve(folder: Path, rng: np.random.Generator) -> None:
     """A calibration that is nearly the score itself, and how it did among test users who are not there."""
-    curve = Calibration(tuple(CENTRES.tolist()), tuple((0.9 * CENTRES - 0.2).tolist()))
+    curve = CalibrationCurve(tuple(CENTRES.tolist()), tuple((0.9 * CENTRES - 0.2).tolist()))
     (folder / "calibration.json").write_text(
         json.dumps({"scores": curve.scores, "log_odds": curve.log_odds}), encoding="utf-8"
     )

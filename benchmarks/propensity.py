@@ -47,9 +47,9 @@ from merit.labels.build import change_labels, load_vectors
 from merit.labels.mentions import Mentions
 from merit.labels.space import LabelSpace
 from merit.propensity import unseen_labels
-from merit.propensity.features import Known
+from merit.propensity.features import UserFeatures
 from merit.propensity.states import StatesConfig, read_states, write_states
-from merit.propensity.train import PropensityRun, Scorer, Users, load_scorer, train_propensity
+from merit.propensity.train import EncodedUsers, PropensityRun, TrainedScorer, load_scorer, train_propensity
 from merit.propensity.unseen_labels import Catalogue
 from merit.retrieval.build import vertical_shares
 from merit.retrieval.ranking import NAME, frequency_scores, judge, likelihood_scores, propensity_scores, rank
@@ -187,7 +187,7 @@ def lift_from_text_alone(
 
 
 def unseen_scores(
-    scorer: Scorer, users: Users, examples: Artifact, without: Artifact, truth: Truth, known: LabelSpace
+    scorer: TrainedScorer, users: EncodedUsers, examples: Artifact, without: Artifact, truth: Truth, known: LabelSpace
 ) -> Scores:
     """As `merit.load` scores a label that training never saw: by its text, and by products whose titles name it."""
     items = pl.read_parquet(examples.file("items.parquet"))
@@ -203,9 +203,9 @@ def unseen_scores(
     def score(labels: Ints) -> Floats:
         named = [catalogue.naming(known.texts[label]) for label in labels.tolist()]
         found = [catalogue.labels_of(each) for each in named]
-        own = np.stack([unseen_labels.own(weights, numbers[which]) for which, weights in found])
+        own = np.stack([unseen_labels.mean_factors(weights, numbers[which]) for which, weights in found])
         vectors = torch.from_numpy(np.concatenate([scorer.texts[labels], own], axis=1))
-        said = unseen_labels.told(bought, named, len(items))
+        said = unseen_labels.count_mentions(bought, named, len(items))
         times = np.zeros((len(users), len(labels)), np.float32)
         times[said.users, said.labels] = said.times
         shares = (np.maximum(times, 1) / totals[:, None]).astype(np.float32)
@@ -237,7 +237,7 @@ def _with_states(truth: Truth, states: Artifact) -> Truth:
     return replace(truth, **lists, counts=counts, purchases=purchases, user=truth.user[rows])
 
 
-def _same_users(states: Artifact, truth: Truth) -> Known:
+def _same_users(states: Artifact, truth: Truth) -> UserFeatures:
     """The states of the truth's test users."""
     people, found = read_states(states, "test")
     names = [truth.user_ids[user] for user in truth.user.tolist()]

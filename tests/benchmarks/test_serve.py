@@ -27,7 +27,7 @@ def test_a_model_of_random_numbers_is_a_model(large: Path) -> None:
     assert (len(model.users), len(model.labels)) == (600, 300) and 0 < (~live).sum() < 30  # cigars are blocked
     user, text = model.users["user_id"][0], model.labels.texts[int(np.flatnonzero(live)[5])]
     assert len(model.interests(user, k=5)) == 5 and len(model.verticals(user)) == len(large_model.VERTICALS)
-    chances = model.everybody(text)
+    chances = model.audience_scores(text)
     assert 0 < chances.min() < np.median(chances) < 0.05 and chances.max() < 1
     assert model.interest("baskets for beginners").label == -1
     history, counts = (model.users[name].list for name in ("history", "counts"))

@@ -12,7 +12,7 @@ from merit.engine.run import HERE
 from merit.generator.mine import mine
 from merit.generator.mining import MiningConfig
 from merit.propensity.states import StatesConfig, write_states
-from merit.retrieval.all_interests import write_everyone
+from merit.retrieval.all_interests import write_all_interests
 
 SHARDS = 8
 ALL = ("mined", "states", "scores")
@@ -26,7 +26,7 @@ def hashes(run: Path, out: Path, engine: EngineConfig, what: tuple[str, ...] = A
     if "states" in what:
         write_states(*inputs, out / "states", StatesConfig(labels=3), 7, engine=engine)  # type: ignore[arg-type]
     if "scores" in what:
-        write_everyone(run, str(out / "scores"), k=5, engine=engine)
+        write_all_interests(run, str(out / "scores"), k=5, engine=engine)
     assert sorted(path.name for path in out.iterdir()) == sorted(what)  # no part is left over
     return {name: artifacts.load(out / name).manifest.hash for name in what}
 

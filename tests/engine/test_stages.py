@@ -11,7 +11,7 @@ import pytest
 import merit
 from merit.core.errors import DataError, StorageError
 from merit.engine.config import EngineConfig
-from merit.retrieval.all_interests import write_everyone
+from merit.retrieval.all_interests import write_all_interests
 from merit.retrieval.audience_scores import write_audiences
 from tests.conftest import Command
 from tests.engine.stages import ALL, SHARDS, hashes
@@ -40,26 +40,26 @@ def test_states_of_many_shards_are_those_of_one_but_for_their_last_bits(made: Pa
 def test_the_scores_of_everyone_are_those_of_each(made: Path, tmp_path: Path) -> None:
     model = merit.load(made)
     out = tmp_path / "new" / "lists.parquet"
-    assert write_everyone(made, str(out), k=4) == 4 * len(model.users)
+    assert write_all_interests(made, str(out), k=4) == 4 * len(model.users)
     assert pl.read_parquet(out).equals(model.interests(model.users["user_id"], k=4))
     assert [path.name for path in out.parent.iterdir()] == ["lists.parquet"]
-    write_everyone(made, f"memory://{tmp_path.name}/lists", k=4, engine=EngineConfig(shards=SHARDS))
+    write_all_interests(made, f"memory://{tmp_path.name}/lists", k=4, engine=EngineConfig(shards=SHARDS))
     several = tmp_path / "several.parquet"
-    write_everyone(made, str(several), k=4, engine=EngineConfig(shards=SHARDS))
+    write_all_interests(made, str(several), k=4, engine=EngineConfig(shards=SHARDS))
     assert pl.read_parquet(several).sort("user_id", "rank").equals(pl.read_parquet(out).sort("user_id", "rank"))
 
 
 def test_scores_that_cannot_be_written_are_told_and_leave_nothing(made: Path, tmp_path: Path) -> None:
     (tmp_path / "folder.parquet").mkdir()
     with pytest.raises(DataError, match=r"is a folder. Name a file in it"):
-        write_everyone(made, str(tmp_path / "folder.parquet"), k=2)
+        write_all_interests(made, str(tmp_path / "folder.parquet"), k=2)
     (tmp_path / "file").write_text("mine")
     with pytest.raises(StorageError, match="a part of this path is a file"):
-        write_everyone(made, str(tmp_path / "file" / "lists.parquet"), k=2)
+        write_all_interests(made, str(tmp_path / "file" / "lists.parquet"), k=2)
     with pytest.raises(DataError, match="0 regions"):
-        write_everyone(made, str(tmp_path / "lists.parquet"), k=2, regions=0)
+        write_all_interests(made, str(tmp_path / "lists.parquet"), k=2, regions=0)
     with pytest.raises(DataError, match="live interests; ask for no more"):
-        write_everyone(made, str(tmp_path / "lists.parquet"), k=10**6)
+        write_all_interests(made, str(tmp_path / "lists.parquet"), k=10**6)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.parquet"]
 
 

@@ -8,12 +8,12 @@ import torch
 
 from merit.core.errors import TrainingError
 from merit.core.ragged import Ragged
-from merit.propensity.features import Known, States
-from merit.propensity.linear import FactorsConfig, Lots, Met, factors_loss, fit_factors
+from merit.propensity.features import States, UserFeatures
+from merit.propensity.linear import FactorsConfig, LabelSampler, SampledLabels, factors_loss, fit_factors
 from merit.propensity.ridge import RidgeConfig
 from merit.propensity.states_model import Propensity, PropensityConfig
 from merit.propensity.training import user_vectors
-from merit.propensity.trends import Lately
+from merit.propensity.trends import Trends
 
 LABELS, TEXT = 12, 5
 CONFIG = PropensityConfig(labels=1, width=8, heads=2, layers=1, hidden=8, second=4, own=6)
@@ -31,15 +31,15 @@ def _model(config=CONFIG):
 
 def _known(histories, times):
     states = States(np.zeros((len(histories), 1, 4), np.float16), np.ones(len(histories), np.int32))
-    return Known(states, Ragged.of(histories), np.array(times, np.int32))
+    return UserFeatures(states, Ragged.of(histories), np.array(times, np.int32))
 
 
 def test_the_loss_is_that_of_every_pair_one_by_one():
     trends = np.random.default_rng(2).normal(size=(3, LABELS - 1)).astype(np.float16)  # the last is newer than they
-    lately = Lately(np.array([2, 0, 1]), trends)
+    lately = Trends(np.array([2, 0, 1]), trends)
     known = replace(_known([[0, 3, 7], [], [5, 1]], [2, 1, 4, 1, 1]), lately=lately)
     gold, model, rows = Ragged.of([[1, 7], [4], [5, 3]]), _model(), np.array([2, 0, 1])
-    met = Met(np.array([1, 2, 3, 4, 5, 7, 11]), np.array([1, 0.5, 2, 1, 0, 3, 1], np.float32))
+    met = SampledLabels(np.array([1, 2, 3, 4, 5, 7, 11]), np.array([1, 0.5, 2, 1, 0, 3, 1], np.float32))
     table = model.labels(torch.from_numpy(TEXTS), torch.arange(LABELS))
     users = user_vectors(model, known.take(rows), TEXTS)
     slow = 0.0
@@ -64,7 +64,7 @@ def test_the_loss_is_that_of_every_pair_one_by_one():
 
 def test_every_label_counts_once_on_average_however_it_is_drawn():
     chances = np.array([0.6, 0.2, 0.1, 0.05, 0.05])
-    lots, rng = Lots(np.array([2, 4, 6, 8, 10]), chances, 4), np.random.default_rng(0)
+    lots, rng = LabelSampler(np.array([2, 4, 6, 8, 10]), chances, 4), np.random.default_rng(0)
     total = np.zeros(11)
     for _ in range(8_000):
         met = lots.draw(np.array([8]), rng)
@@ -74,7 +74,7 @@ def test_every_label_counts_once_on_average_however_it_is_drawn():
 
 
 def test_a_small_space_is_met_whole():
-    met = Lots(np.array([2, 4, 6]), np.full(3, 1 / 3), 4).draw(np.array([4]), np.random.default_rng(0))
+    met = LabelSampler(np.array([2, 4, 6]), np.full(3, 1 / 3), 4).draw(np.array([4]), np.random.default_rng(0))
     assert met.labels.tolist() == [2, 4, 6] and met.weights.tolist() == [1, 1, 1]
 
 

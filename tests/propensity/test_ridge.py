@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from merit.core.ragged import Ragged
 from merit.propensity import ridge
-from merit.propensity.features import Known, States
+from merit.propensity.features import States, UserFeatures
 from merit.propensity.linear import FactorsConfig, fit_factors
 from merit.propensity.ridge import RidgeConfig
 from merit.propensity.states_model import Propensity, PropensityConfig
@@ -64,11 +64,11 @@ def test_only_the_most_popular_labels_are_solved_for() -> None:
     assert found.labels.tolist() == [2, 5] and found.says.shape == found.own.shape == (2, 2)
 
 
-def shop(users: int = 400) -> tuple[Known, Ragged]:
+def shop(users: int = 400) -> tuple[UserFeatures, Ragged]:
     """Who had a label buys the next one."""
     had = np.random.default_rng(3).integers(0, LABELS, users)
     states = States(np.zeros((users, 1, 4), np.float16), np.ones(users, np.int32))
-    known = Known(states, Ragged.of([[label] for label in had.tolist()]), np.ones(users, np.int32))
+    known = UserFeatures(states, Ragged.of([[label] for label in had.tolist()]), np.ones(users, np.int32))
     return known, Ragged.of([[(label + 1) % LABELS] for label in had.tolist()])
 
 

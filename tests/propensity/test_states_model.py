@@ -2,10 +2,10 @@ import numpy as np
 import torch
 
 from merit.core.ragged import Ragged
-from merit.propensity.features import Known, States
+from merit.propensity.features import States, UserFeatures
 from merit.propensity.states_model import Propensity, PropensityConfig
 from merit.propensity.training import user_vectors
-from merit.propensity.words import Bag
+from merit.propensity.words import WordCounts
 
 CONFIG = PropensityConfig(labels=3, width=16, layers=2, heads=2, hidden=24, second=8, own=4)
 
@@ -83,13 +83,13 @@ def test_a_history_is_the_mean_of_its_label_vectors_and_the_sum_of_what_they_and
     """The slow twin adds them up one by one."""
     torch.manual_seed(0)
     model = Propensity(CONFIG, 10, 6, torch.tensor((True, True, False, True)), words=3).eval()
-    words = Bag(Ragged.of([[1], [0, 2], []]), np.array([4, 1, 2], np.int32))
+    words = WordCounts(Ragged.of([[1], [0, 2], []]), np.array([4, 1, 2], np.int32))
     history = Ragged.of([[0, 2], [], [1, 2, 3]])
     times = np.array([1, 5, 2, 2, 9], np.int32)
     states = States(np.random.default_rng(0).normal(size=(3, 3, 10)).astype(np.float16), np.array([3, 1, 2], np.int32))
     texts = np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32)
     rows = np.array([2, 0, 1])
-    found = user_vectors(model, Known(states, history, times, words).take(rows), texts)
+    found = user_vectors(model, UserFeatures(states, history, times, words).take(rows), texts)
     table = model.labels(torch.from_numpy(texts), torch.arange(4))
     for place, row in enumerate(rows.tolist()):
         often = np.log1p(times[history.offsets[row] : history.offsets[row + 1]])

@@ -8,10 +8,10 @@ import torch
 
 from merit.core.errors import TrainingError
 from merit.core.ragged import Ragged
-from merit.propensity.features import Known, States
+from merit.propensity.features import States, UserFeatures
 from merit.propensity.negatives import NegativesConfig, make_sampler
 from merit.propensity.states_model import Propensity, PropensityConfig
-from merit.propensity.training import FitConfig, fit, user_vectors
+from merit.propensity.training import PropensityFitConfig, fit, user_vectors
 
 USERS, LABELS = 3000, 30
 
@@ -27,7 +27,7 @@ def _shop(seed=0):
     wanted = rng.random((USERS, LABELS)) < truth[kind]
     gold = Ragged.of([np.flatnonzero(row).tolist() for row in wanted])
     nothing = Ragged(np.zeros(USERS + 1, np.int64), np.zeros(0, np.int32))
-    kept = Known(States(states.astype(np.float16), np.full(USERS, 2, np.int32)), nothing, np.zeros(0, np.int32))
+    kept = UserFeatures(States(states.astype(np.float16), np.full(USERS, 2, np.int32)), nothing, np.zeros(0, np.int32))
     return kept, kind, gold, truth
 
 
@@ -43,7 +43,9 @@ def _fitted(negatives, epochs=12):
     torch.manual_seed(0)
     config = PropensityConfig(labels=2, width=16, layers=1, heads=2, hidden=64, second=16, dropout=0.0, own=0)
     model = Propensity(config, 4, LABELS, torch.ones(LABELS, dtype=torch.bool))
-    losses = fit(model, kept, sampler, vectors, FitConfig(epochs=epochs, learning_rate=5e-3, batch_size=128), 1)
+    losses = fit(
+        model, kept, sampler, vectors, PropensityFitConfig(epochs=epochs, learning_rate=5e-3, batch_size=128), 1
+    )
     with torch.inference_mode():
         users = model.user_halves(user_vectors(model, kept.take(np.arange(USERS)), vectors))
         scores = model.score(users[:, None], model.label_halves(model.labels(torch.eye(LABELS), torch.arange(LABELS))))
@@ -73,4 +75,4 @@ def test_a_loss_that_is_not_a_number_stops_the_training():
         sampler = make_sampler(gold, hits, nothing, counts, np.ones(LABELS, bool), NegativesConfig())
         config = PropensityConfig(labels=2, width=8, heads=2)
         model = Propensity(config, 4, LABELS, torch.ones(LABELS, dtype=torch.bool))
-        fit(model, broken, sampler, vectors, FitConfig(epochs=1), 1)
+        fit(model, broken, sampler, vectors, PropensityFitConfig(epochs=1), 1)

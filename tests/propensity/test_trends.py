@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from merit.propensity.trends import BACK, SURE, WEEK, Lately, trends_of, week_of
+from merit.propensity.trends import BACK, SURE, WEEK, Trends, trends_of, week_of
 
 
 @given(arrays(np.float64, (14, 3), elements=st.integers(0, 50)))
@@ -45,7 +45,7 @@ def test_weeks_are_counted_from_the_first_event() -> None:
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=5), st.lists(st.integers(-1, 7), min_size=1, max_size=6))
 def test_both_ways_of_asking_give_the_same(weeks: list[int], labels: list[int]) -> None:
     trends = np.random.default_rng(1).standard_normal((4, 5)).astype(np.float16)
-    lately, asked = Lately(np.array(weeks), trends), np.array(labels)
+    lately, asked = Trends(np.array(weeks), trends), np.array(labels)
     wanted = [[float(trends[week, label]) if 0 <= label < 5 else 0.0 for label in labels] for week in weeks]
     assert lately.of(asked).tolist() == wanted
     assert lately.of(np.broadcast_to(asked, (len(weeks), len(asked)))).tolist() == wanted

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from merit.core.ragged import Ragged
 from merit.labels.mentions import Mentioned, Mentions
 from merit.propensity import unseen_labels
-from merit.propensity.unseen_labels import Catalogue, told
+from merit.propensity.unseen_labels import Catalogue, count_mentions
 
 ITEMS = 6
 phrases = st.lists(
@@ -28,7 +28,7 @@ def test_what_histories_tell_is_added_up_item_by_item(histories: list[list[int]]
             says = dict(zip(phrase.items.tolist(), phrase.weights.tolist(), strict=True))
             if any(item in says for item in items):
                 slow[user, which] = sum(says.get(item, 0.0) for item in items)
-    found = told(Ragged.of(histories), named, ITEMS)
+    found = count_mentions(Ragged.of(histories), named, ITEMS)
     assert list(zip(found.users.tolist(), found.labels.tolist(), strict=True)) == list(slow)
     np.testing.assert_allclose(found.times, list(slow.values()))
 
@@ -44,18 +44,18 @@ def test_labels_of_products_that_name_a_phrase_speak_for_it_by_how_often_they_ar
     labels, weights = catalogue.labels_of(catalogue.naming("green tea"))
     assert labels.tolist() == [0, 1] and weights.tolist() == [3.0, 4.0]
     numbers = np.array([[1.0, 0.0, 9.0], [0.0, 7.0, 9.0]], np.float32)
-    np.testing.assert_allclose(unseen_labels.own(weights, numbers), [3 / 7, 4.0, 0.0], rtol=1e-6)
+    np.testing.assert_allclose(unseen_labels.mean_factors(weights, numbers), [3 / 7, 4.0, 0.0], rtol=1e-6)
 
 
 def test_labels_that_training_never_saw_say_nothing() -> None:
     numbers = np.array([[0.0, 0.0], [2.0, 1.0]], np.float32)
-    np.testing.assert_allclose(unseen_labels.own(np.array([5.0, 1.0]), numbers), [2.0, 0.0])
+    np.testing.assert_allclose(unseen_labels.mean_factors(np.array([5.0, 1.0]), numbers), [2.0, 0.0])
 
 
 def test_a_phrase_that_nothing_names_has_nothing_of_its_own() -> None:
     catalogue = _catalogue()
     labels, weights = catalogue.labels_of(catalogue.naming("bicycles"))
-    assert not unseen_labels.own(weights, np.ones((3, 4), np.float32)[labels]).any()
+    assert not unseen_labels.mean_factors(weights, np.ones((3, 4), np.float32)[labels]).any()
 
 
 def test_products_that_carry_a_label_count_whole_whatever_their_title() -> None:

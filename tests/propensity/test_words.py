@@ -7,20 +7,20 @@ from hypothesis import strategies as st
 
 from merit.core.ragged import Ragged
 from merit.propensity import words
-from merit.propensity.words import Bag, Words, vocabulary
+from merit.propensity.words import TitleWords, WordCounts, vocabulary
 
 TITLES = pl.Series(["Green tea", None, "tea pots", "a green GREEN pot", ""])
 KNOWN = ["tea", "green", "pot"]
 
 
 def test_an_item_has_each_known_word_of_its_title_once() -> None:
-    found = Words.of(KNOWN, TITLES)
+    found = TitleWords.of(KNOWN, TITLES)
     assert [sorted(found.of_item[row].tolist()) for row in range(len(TITLES))] == [[0, 1], [], [0, 2], [1, 2], []]
 
 
 @given(st.lists(st.lists(st.integers(0, 4), max_size=6), min_size=1, max_size=9))
 def test_words_of_histories_are_counted_by_hand(histories: list[list[int]]) -> None:
-    read = Words.of(KNOWN, TITLES)
+    read = TitleWords.of(KNOWN, TITLES)
     words.BLOCK, block = 2, words.BLOCK
     try:
         bag = read.in_histories(Ragged.of(histories))
@@ -34,12 +34,12 @@ def test_words_of_histories_are_counted_by_hand(histories: list[list[int]]) -> N
 
 
 def test_nobody_and_no_word() -> None:
-    assert len(Words.of([], TITLES).in_histories(Ragged.of([[0, 2], []])).things.values) == 0
-    assert len(Words.of(KNOWN, TITLES).in_histories(Ragged.of([])).things) == 0
+    assert len(TitleWords.of([], TITLES).in_histories(Ragged.of([[0, 2], []])).things.values) == 0
+    assert len(TitleWords.of(KNOWN, TITLES).in_histories(Ragged.of([])).things) == 0
 
 
 def test_some_users_of_a_bag() -> None:
-    bag = Bag(Ragged.of([[1, 2], [], [3]]), np.array([5, 6, 7], np.int32))
+    bag = WordCounts(Ragged.of([[1, 2], [], [3]]), np.array([5, 6, 7], np.int32))
     assert bag.gather(np.array([2, 0])).times.tolist() == [7, 5, 6]
     assert bag.part(2, 3).gather(np.array([0])).things[0].tolist() == [3]
 

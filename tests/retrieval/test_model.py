@@ -45,10 +45,10 @@ def test_lists_are_the_best_of_all_labels(model):
 
 def test_a_search_in_all_regions_is_exact_and_in_few_it_says_what_it_lost(model):
     clusters = model.labels.table["cluster"].n_unique()
-    whole = pl.concat(model.everyone(k=5, regions=clusters))
+    whole = pl.concat(model.all_interests(k=5, regions=clusters))
     assert whole.equals(model.interests(model.users["user_id"], k=5))
     assert model.shortlist_recall(5, clusters) == 1
-    few = pl.concat(model.everyone(k=5, regions=1))
+    few = pl.concat(model.all_interests(k=5, regions=1))
     both = few.join(whole, on=["user_id", "interest"], how="semi")
     assert model.shortlist_recall(5, 1, users=len(model.users)) == pytest.approx(len(both) / len(whole))
     assert len(both) < len(whole)
@@ -95,7 +95,7 @@ def test_audiences_at_once_are_those_of_each_label_among_the_same_users(model):
     users, labels = model.users["user_id"].sample(30, seed=1), np.flatnonzero(model.labels.live_mask())[::-3]
     for label, found in zip(labels, model.audiences(labels, users, n=10), strict=True):
         alone = model.audience(model.labels.texts[label], n=10, among=users)
-        assert model.named(*found).equals(alone.drop("rank"))
+        assert model.probabilities(*found).equals(alone.drop("rank"))
 
 
 def test_the_number_of_threads_changes_no_answer(made, model):
@@ -126,19 +126,19 @@ def test_verticals_add_up_the_probabilities_of_their_labels(model):
 def test_everybodys_probability_is_that_of_the_pair(model, label):
     text = label if isinstance(label, str) else model.labels.texts[label]
     pairs = model.score(model.users["user_id"], text)["probability"].to_numpy()
-    np.testing.assert_array_equal(model.everybody(text, exact=True), pairs)
-    np.testing.assert_allclose(model.everybody(text), pairs, rtol=1e-4)
+    np.testing.assert_array_equal(model.audience_scores(text, exact=True), pairs)
+    np.testing.assert_allclose(model.audience_scores(text), pairs, rtol=1e-4)
 
 
 def test_names_of_labels_are_found_as_the_space_finds_them(model):
     texts = model.labels.texts
     asked = [texts[3], f"  {texts[5].upper()}!", "what nobody sells", "", "🙂", texts[3]]
     assert model._meanings.find(asked).tolist() == model.labels.find(asked).tolist()
-    assert model.listed(texts[:2]) and model.listed([]) and not model.listed(asked)
+    assert model.are_labels(texts[:2]) and model.are_labels([]) and not model.are_labels(asked)
 
 
 def test_users_are_known_by_their_id(model):
-    assert model.knows(model.users["user_id"][-1]) and not model.knows("nobody")
+    assert model.has_user(model.users["user_id"][-1]) and not model.has_user("nobody")
     with pytest.raises(DataError, match="2 users are unknown to this model, such as 'nobody'"):
         model.interests([model.users["user_id"][0], "nobody", "no one"])
 

@@ -97,7 +97,7 @@ def test_many_audiences_at_once_are_those_of_each_to_the_last_bit(
 @given(worlds, st.integers(0, 39))
 def test_everybody_is_scored_exactly_or_as_nearly_as_the_bound_says(scorer: Scorer, label: int) -> None:
     vector = labels_of(scorer)[label % len(scorer.labels)]
-    exact, rough = scorer.everybody(vector, exact=True), scorer.everybody(vector)
+    exact, rough = scorer.user_scores(vector, exact=True), scorer.user_scores(vector)
     everyone, one = np.arange(len(scorer.users)), np.array([label % len(scorer.labels)])
     assert (exact == scorer.grid(everyone, one)[:, 0]).all()
     off = scorer._fix(scorer.exact.labels.halves(vector[None]), scorer.users)[1][0]
@@ -109,7 +109,7 @@ def test_everybody_is_scored_exactly_or_as_nearly_as_the_bound_says(scorer: Scor
 def test_everything_is_scored_as_nearly_as_the_bound_says(scorer: Scorer, users: int) -> None:
     some = np.arange(len(scorer.users))[:users]
     off = scorer.fixed_users(some)[1]
-    away = np.abs(scorer.everything(some) - scorer.grid(some, np.arange(len(scorer.labels))))
+    away = np.abs(scorer.label_scores(some) - scorer.grid(some, np.arange(len(scorer.labels))))
     assert (away <= off[:, None]).all()
 
 
@@ -118,8 +118,8 @@ def test_threads_change_no_bit_of_everybody_nor_everything(block: int) -> None:
     one, *others = (world(5, users=3_000, labels=2_000, block=block, threads=threads) for threads in (1, 2, 3, 8))
     vector, some = labels_of(one)[0], np.arange(3)
     for other in others:
-        assert (other.everybody(vector) == one.everybody(vector)).all()
-        assert (other.everything(some) == one.everything(some)).all()
+        assert (other.user_scores(vector) == one.user_scores(vector)).all()
+        assert (other.label_scores(some) == one.label_scores(some)).all()
 
 
 def joined(scorer: Scorer, k: int, live: np.ndarray) -> list[Ranked]:

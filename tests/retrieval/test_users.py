@@ -21,7 +21,7 @@ def test_some_users_have_the_answers_they_have_among_all(made, model, tmp_path, 
         change_labels(old, labels, "add", [title], reason="new", cache=tmp_path / "cache")
     whole, nobody = merit.load(made, labels=labels), merit.load(made, labels=labels, users=False)
     rows = whole.stored_users()[3::4]
-    some, users = nobody.some(rows), rows["user_id"]
+    some, users = nobody.for_users(rows), rows["user_id"]
     assert len(nobody.users) == 0 and some.users.equals(rows.drop("row"))
     assert some.ranked(users, 6).equals(whole.ranked(users, 6))
     assert some.interests(users, 4, diverse_regions=True).equals(whole.interests(users, 4, diverse_regions=True))

@@ -75,9 +75,9 @@ def test_another_size_of_an_audience_is_no_other_pass(
 ) -> None:
     model = service.store.current.model
     passes = []
-    plain = type(model).everybody
-    monkeypatch.setattr(type(model), "everybody", lambda *given: passes.append(given) or plain(*given))
-    monkeypatch.setattr(service.store.current.everybody, "_everybody", model.everybody)
+    plain = type(model).audience_scores
+    monkeypatch.setattr(type(model), "audience_scores", lambda *given: passes.append(given) or plain(*given))
+    monkeypatch.setattr(service.store.current.everybody, "_everybody", model.audience_scores)
     text = model.labels.texts[9]
     for users in (110, 120, 130):
         asked = wanted | {"interests": [text], "size": {"by": "count", "users": users}}

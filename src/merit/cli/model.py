@@ -17,7 +17,7 @@ from merit.engine.config import EngineRun
 from merit.labels import search as label_search
 from merit.labels.search import Findable
 from merit.privacy import pseudonyms
-from merit.retrieval.all_interests import write_everyone
+from merit.retrieval.all_interests import write_all_interests
 from merit.retrieval.audience_scores import write_audiences
 
 model_app = typer.Typer(help="Ask a trained model: interests for a user, users for an interest.", no_args_is_help=True)
@@ -74,7 +74,7 @@ def everyone(
 ) -> None:
     """The most likely interests of all users, as a file or as parts with a manifest."""
     by = config.build(EngineRun, {}, engine_words(engine, workers, threads, address), origin="the engine").engine
-    rows = write_everyone(folder, out, k, regions, labels, by)
+    rows = write_all_interests(folder, out, k, regions, labels, by)
     found = f"; {merit.load(folder, labels).shortlist_recall(k, regions):.1%}" if regions else ""
     lost = f"{found} of an exact search's, on a sample of users" if regions else ""
     console.tell(f"{rows:,} rows in {out}{lost}", rows=rows, file=out)

@@ -28,8 +28,8 @@ from merit.plan.sample import Sample
 from merit.plan.shapes import Shape
 from merit.plan.work import Decoding, Encoding, Fitting, Loading, Passing, Relating, Scoring, Tabulating, Training, Work
 from merit.propensity import training as fitting
-from merit.propensity.features import Known, States
-from merit.propensity.linear import Met, factors_loss
+from merit.propensity.features import States, UserFeatures
+from merit.propensity.linear import SampledLabels, factors_loss
 from merit.propensity.negatives import make_sampler
 from merit.propensity.train import GRID, make_model
 
@@ -147,7 +147,7 @@ class Probe:
         known = _known(sample, run.model.labels, self.shape.width)
         model = make_model(run.model, self.shape.width, sample.vectors.shape[1], sample.live, seed=0, words=0)
         rows, labels = np.arange(min(run.factors.batch_size, len(known))), np.flatnonzero(sample.live)
-        met = Met(labels[: run.factors.labels], np.ones(min(run.factors.labels, len(labels)), np.float32))
+        met = SampledLabels(labels[: run.factors.labels], np.ones(min(run.factors.labels, len(labels)), np.float32))
         begin = time.perf_counter()
         factors_loss(model, known, sample.corpus.gold, sample.vectors, rows, met).backward()  # type: ignore[no-untyped-call]
         return (time.perf_counter() - begin) / len(rows)
@@ -236,7 +236,7 @@ def _first(corpus: Corpus, rows: int) -> Corpus:
     )
 
 
-def _known(sample: Sample, labels: int, width: int) -> Known:
+def _known(sample: Sample, labels: int, width: int) -> UserFeatures:
     rows = len(sample.history)
     values = np.random.default_rng(0).standard_normal((rows, labels, width)).astype(np.float16)
-    return Known(States(values, np.full(rows, labels, np.int32)), sample.history, sample.times)
+    return UserFeatures(States(values, np.full(rows, labels, np.int32)), sample.history, sample.times)

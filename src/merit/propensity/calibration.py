@@ -21,16 +21,16 @@ SLOPE = 1e-3  # of the curve, at the least, in log-odds per log-odds
 
 
 @dataclass
-class Tally:
+class ScoreTally:
     """Pairs and hits by score."""
 
     pairs: NDArray[np.float64]
     hits: NDArray[np.float64]
 
     @staticmethod
-    def empty() -> Tally:
+    def empty() -> ScoreTally:
         """To be filled by `add`, with a place for every bin."""
-        return Tally(np.zeros(len(CENTRES)), np.zeros(len(CENTRES)))
+        return ScoreTally(np.zeros(len(CENTRES)), np.zeros(len(CENTRES)))
 
     def add(self, scores: Floats, truth: NDArray[np.bool_]) -> None:
         """Count pairs by their scores in log-odds, those beyond ±20 in the last bins; what is no number is refused."""
@@ -42,7 +42,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class CalibrationCurve:
     """A rising, piecewise linear curve from scores to calibrated log-odds."""
 
     scores: tuple[float, ...]
@@ -56,7 +56,7 @@ class Calibration:
         return _probability(inside + beyond)
 
 
-def calibrate(tally: Tally) -> Calibration:
+def calibrate(tally: ScoreTally) -> CalibrationCurve:
     """The curve of a tally of users that were not trained on."""
     from sklearn.isotonic import IsotonicRegression  # half a second, and only training needs it
 
@@ -70,7 +70,7 @@ def calibrate(tally: Tally) -> Calibration:
     log_odds = np.maximum.accumulate(log_odds - SLOPE * CENTRES) + SLOPE * CENTRES
     met = np.flatnonzero(tally.pairs)
     used = slice(int(met[0]), int(met[-1]) + 1)
-    return Calibration(tuple(CENTRES[used].tolist()), tuple(log_odds[used].tolist()))
+    return CalibrationCurve(tuple(CENTRES[used].tolist()), tuple(log_odds[used].tolist()))
 
 
 def _probability(log_odds: NDArray[np.float64]) -> NDArray[np.float64]:

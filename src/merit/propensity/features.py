@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from merit.core.errors import DamagedArtifact, DataError
 from merit.core.ragged import Ragged, offsets_of
 from merit.core.types import Ints
-from merit.propensity.trends import Lately
-from merit.propensity.words import Bag
+from merit.propensity.trends import Trends
+from merit.propensity.words import WordCounts
 
 
 @dataclass(frozen=True)
@@ -43,28 +43,28 @@ class States:
 
 
 @dataclass(frozen=True)
-class Known:
+class UserFeatures:
     """Users: their states, and how often each label is in their history."""
 
     states: States
     history: Ragged
     times: NDArray[np.int32]  # beside history.values
-    words: Bag | None = None
+    words: WordCounts | None = None
     """In the titles of the history; None for a model that reads none."""
-    lately: Lately | None = None
+    lately: Trends | None = None
 
     def __len__(self) -> int:
         return len(self.states)
 
-    def first(self, k: int) -> Known:
+    def first(self, k: int) -> UserFeatures:
         """For a model of the first k labels. Histories stay whole."""
         return replace(self, states=self.states.first(k))
 
-    def part(self, start: int, stop: int) -> Known:
+    def part(self, start: int, stop: int) -> UserFeatures:
         """Users from start to stop, without copying."""
         states = States(self.states.values[start:stop], self.states.counts[start:stop])
         stop = min(stop, len(self))
-        return Known(
+        return UserFeatures(
             states,
             self.history.part(start, stop),
             self.times,
@@ -72,11 +72,11 @@ class Known:
             self.lately and self.lately.part(start, stop),
         )
 
-    def gather(self, rows: NDArray[np.int64]) -> Known:
+    def gather(self, rows: NDArray[np.int64]) -> UserFeatures:
         """These users, in this order."""
         times, _ = Ragged(self.history.offsets, self.times).take(rows)
         states = States(self.states.values[rows], self.states.counts[rows])
-        return Known(
+        return UserFeatures(
             states,
             self.history.gather(rows),
             times,
@@ -84,7 +84,7 @@ class Known:
             self.lately and self.lately.gather(rows),
         )
 
-    def had(self, rows: NDArray[np.int64], labels: NDArray[np.int64], n_labels: int) -> Had:
+    def had(self, rows: NDArray[np.int64], labels: NDArray[np.int64], n_labels: int) -> HistoryCounts:
         """Of the labels (B, M): how often each is in the history of its user, and its share of that history."""
         own, sizes = self.history.take(rows)
         times, _ = Ragged(self.history.offsets, self.times).take(rows)
@@ -98,7 +98,7 @@ class Known:
             there = (keys[order][place] == wanted) & (labels >= 0)  # -1 is no label, though its key may be another's
             found = np.where(there, times[order][place], 0).astype(np.float32)
         seen = np.where(found > 0, np.maximum(found, 1), 0)
-        return Had(found, (seen / total[:, None]).astype(np.float32))
+        return HistoryCounts(found, (seen / total[:, None]).astype(np.float32))
 
     def take(self, rows: NDArray[np.int64]) -> Inputs:
         """What the model computes with of these users, in this order; only their states are read from the file."""
@@ -115,19 +115,19 @@ class Known:
             unit(shares, owner),
             times.astype(np.float32),
             np.bincount(owner, weights=times, minlength=len(rows))[owner].astype(np.float32),
-            Said.of(self.words.gather(rows)) if self.words else None,
+            WordWeights.of(self.words.gather(rows)) if self.words else None,
             self.lately.gather(rows) if self.lately else None,
         )
 
 
-class Had(NamedTuple):
+class HistoryCounts(NamedTuple):
     """What pairs of user and label have in common: both (B, M), zero where the user never had the label."""
 
     times: NDArray[np.float32]
     shares: NDArray[np.float32]
 
 
-class Said(NamedTuple):
+class WordWeights(NamedTuple):
     """The words of some users, and how much each weighs: of length one for every user."""
 
     words: NDArray[np.int64]
@@ -135,11 +135,11 @@ class Said(NamedTuple):
     weights: NDArray[np.float32]
 
     @staticmethod
-    def of(bag: Bag) -> Said:
+    def of(bag: WordCounts) -> WordWeights:
         """From counts: the tenth time says less than the first."""
         sizes = bag.things.lengths()
         weights = unit(np.log1p(bag.times.astype(np.float32)), np.repeat(np.arange(len(sizes)), sizes))
-        return Said(bag.things.values.astype(np.int64), bag.things.offsets, weights)
+        return WordWeights(bag.things.values.astype(np.int64), bag.things.offsets, weights)
 
 
 class Inputs(NamedTuple):
@@ -153,8 +153,8 @@ class Inputs(NamedTuple):
     weights: NDArray[np.float32]  # the same, of length one for every user
     times: NDArray[np.float32]  # beside labels: how often
     totals: NDArray[np.float32]  # beside labels: all labels of that user's history, repeats counted
-    said: Said | None
-    lately: Lately | None
+    said: WordWeights | None
+    lately: Trends | None
 
 
 def shares_of(times: NDArray[np.int32], sizes: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -22,7 +22,7 @@ from merit.core.ragged import Ragged, offsets_of
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
 from merit.propensity import ridge
-from merit.propensity.features import Known
+from merit.propensity.features import UserFeatures
 from merit.propensity.ridge import RidgeConfig
 from merit.propensity.states_model import Propensity
 from merit.propensity.training import FASTER, said
@@ -51,7 +51,7 @@ class FactorsConfig(Frozen):
 
 
 @dataclass(frozen=True)
-class Met:
+class SampledLabels:
     """Labels that a batch meets, and how much each counts as a negative."""
 
     labels: Ints  # ascending
@@ -59,26 +59,26 @@ class Met:
 
 
 @dataclass(frozen=True)
-class Lots:
+class LabelSampler:
     """Draws labels: half of them by popularity, half evenly; each counts by how rarely it is drawn."""
 
     live: Ints
     chances: NDArray[np.float64]
     draws: int
 
-    def draw(self, gold: NDArray[np.int32], rng: np.random.Generator) -> Met:
+    def draw(self, gold: NDArray[np.int32], rng: np.random.Generator) -> SampledLabels:
         """The gold labels are always there; as negatives they count only as far as they were drawn."""
         if self.draws >= len(self.live):
-            return Met(self.live, np.ones(len(self.live), np.float32))
+            return SampledLabels(self.live, np.ones(len(self.live), np.float32))
         found = rng.choice(len(self.live), self.draws, p=self.chances)
         counts = np.bincount(found, minlength=len(self.live))
         there = (counts > 0) | np.isin(self.live, gold)
         weights = counts[there] / (self.draws * self.chances[there])
-        return Met(self.live[there], weights.astype(np.float32))
+        return SampledLabels(self.live[there], weights.astype(np.float32))
 
 
 def fit_factors(
-    model: Propensity, known: Known, gold: Ragged, live: Ints, vectors: Floats, config: FactorsConfig, seed: int
+    model: Propensity, known: UserFeatures, gold: Ragged, live: Ints, vectors: Floats, config: FactorsConfig, seed: int
 ) -> list[float]:
     """Train what the product is made of, and the numbers about repeats, in place; the mean loss of every epoch."""
     if not model.factors:
@@ -128,11 +128,11 @@ def fit_factors(
 
 def factors_loss(
     model: Propensity,
-    known: Known,
+    known: UserFeatures,
     gold: Ragged,
     vectors: Floats,
     rows: Ints,
-    met: Met,
+    met: SampledLabels,
     dropped: float = 0.0,
     dropout: float = 0.0,
 ) -> Tensor:
@@ -163,10 +163,10 @@ def _spots(labels: Ints, offsets: Ints, met: Ints) -> tuple[Tensor, NDArray[np.b
     return torch.from_numpy((owner * len(met) + place)[there]), there
 
 
-def _lots(gold: Ragged, live: Ints, config: FactorsConfig) -> Lots:
+def _lots(gold: Ragged, live: Ints, config: FactorsConfig) -> LabelSampler:
     popularity = np.bincount(gold.values, minlength=int(live.max()) + 1)[live] ** 0.75
     even = np.full(len(live), 1 / len(live))
-    return Lots(live, 0.5 * popularity / max(popularity.sum(), 1e-9) + 0.5 * even, config.labels)
+    return LabelSampler(live, 0.5 * popularity / max(popularity.sum(), 1e-9) + 0.5 * even, config.labels)
 
 
 def _start_at_popularity(model: Propensity, gold: Ragged) -> None:
@@ -178,7 +178,7 @@ def _start_at_popularity(model: Propensity, gold: Ragged) -> None:
         model.own[:, -1] = torch.from_numpy(often - average).float()
 
 
-def _start_at_the_ridge(model: Propensity, known: Known, gold: Ragged, config: RidgeConfig, seed: int) -> None:
+def _start_at_the_ridge(model: Propensity, known: UserFeatures, gold: Ragged, config: RidgeConfig, seed: int) -> None:
     """What labels say and are, but for how popular they are, begins as a regression solved in closed form."""
     rank = model.says.shape[1]
     if not (config.weight and rank):

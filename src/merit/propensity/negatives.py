@@ -43,7 +43,7 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class Said:
+class SampleCounts:
     """How often the samples of an example held a label, right or wrong."""
 
     keys: Ints  # example · labels + label, sorted
@@ -65,7 +65,7 @@ class Sampler:
     gold: Ragged
     mined: Ragged
     mistakes: Ints  # beside mined.values and one beyond: how many mistakes were sampled before
-    said: Said
+    said: SampleCounts
     live: Ints
     popularity: NDArray[np.float64]  # by live label, cumulative
     base: Floats  # by label: expected draws as popular and as random
@@ -129,11 +129,11 @@ def make_sampler(
     return Sampler(config, gold, mined, mistakes, said, chosen, np.cumsum(popularity), base)
 
 
-def _said(parts: list[tuple[Ragged, NDArray[np.int32]]], n_labels: int) -> Said:
+def _said(parts: list[tuple[Ragged, NDArray[np.int32]]], n_labels: int) -> SampleCounts:
     owners = [np.repeat(np.arange(len(lists)), lists.lengths()) * n_labels + lists.values for lists, _ in parts]
     keys, counts = np.concatenate(owners), np.concatenate([counts for _, counts in parts])
     order = np.argsort(keys, kind="stable")
-    return Said(keys[order], counts[order], n_labels)
+    return SampleCounts(keys[order], counts[order], n_labels)
 
 
 def _padded(lists: Ragged, rows: Ints) -> Ints:

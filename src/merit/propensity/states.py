@@ -33,10 +33,10 @@ from merit.generator.model import TOGETHER, read_labelled
 from merit.generator.texts import Shop
 from merit.generator.worker import Asked, Speaker, job_of, rows_of, threads_of
 from merit.propensity import features
-from merit.propensity.features import Known, States
-from merit.propensity.trends import Lately, week_of
+from merit.propensity.features import States, UserFeatures
+from merit.propensity.trends import Trends, week_of
 from merit.propensity.weekly import write_trends
-from merit.propensity.words import Bag, Words, vocabulary
+from merit.propensity.words import TitleWords, WordCounts, vocabulary
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 NOW = "now"
@@ -107,7 +107,7 @@ def look(speaker: Speaker, rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select("split", "row").with_columns(states=pl.Series(known), count=pl.Series(said.counts[:, 0]))
 
 
-def read_states(artifact: Artifact, split: str) -> tuple[pl.DataFrame, Known]:
+def read_states(artifact: Artifact, split: str) -> tuple[pl.DataFrame, UserFeatures]:
     """Who the rows are, and what is known of them."""
     table, found = pl.read_parquet(artifact.file(f"{split}.parquet")), features.read(artifact.path, split)
     if len(table) != len(found):
@@ -115,19 +115,19 @@ def read_states(artifact: Artifact, split: str) -> tuple[pl.DataFrame, Known]:
     return table, _known(artifact, table, found)
 
 
-def read_purchases(artifact: Artifact) -> tuple[Ragged, Known]:
+def read_purchases(artifact: Artifact) -> tuple[Ragged, UserFeatures]:
     """What the product learns from: labels bought, and what is known beside states of who bought them."""
     name = f"{PURCHASES}.parquet" if f"{PURCHASES}.parquet" in artifact.manifest.files else "train.parquet"
     table = pl.read_parquet(artifact.file(name))
     return column_lists(table["gold"]), _known(artifact, table, features.without(len(table)))
 
 
-def _known(artifact: Artifact, table: pl.DataFrame, found: States) -> Known:
+def _known(artifact: Artifact, table: pl.DataFrame, found: States) -> UserFeatures:
     trends = np.load(artifact.file(TRENDS), mmap_mode="r", allow_pickle=False)
     lists = {name: column_lists(table[name]) for name in ("history", "counts", "words", "word_counts")}
-    words = Bag(lists["words"], lists["word_counts"].values)
-    lately = Lately(table["week"].to_numpy().astype(np.int64), trends)
-    return Known(found, lists["history"], lists["counts"].values, words, lately)
+    words = WordCounts(lists["words"], lists["word_counts"].values)
+    lately = Trends(table["week"].to_numpy().astype(np.int64), trends)
+    return UserFeatures(found, lists["history"], lists["counts"].values, words, lately)
 
 
 def _splits(examples: Artifact, shop: Shop) -> Iterator[tuple[str, Labelled]]:
@@ -170,14 +170,14 @@ def _purchases(examples: Artifact, shop: Shop, config: StatesConfig, seed: int) 
     }
 
 
-def known_words(examples: Artifact, most: int) -> Words:
+def known_words(examples: Artifact, most: int) -> TitleWords:
     """The words of titles, chosen by what training users had."""
     titles = pl.read_parquet(examples.file("items.parquet"), columns=["title"])["title"]
     sold = pl.read_parquet(examples.file("item_counts.parquet"))["count"].to_numpy().astype(np.int64)
-    return Words.of(vocabulary(titles, sold, most), titles)
+    return TitleWords.of(vocabulary(titles, sold, most), titles)
 
 
-def _table(found: Labelled, words: Bag, items: bool) -> pl.DataFrame:
+def _table(found: Labelled, words: WordCounts, items: bool) -> pl.DataFrame:
     """What later stages need to know of the examples, so that they need not read the events again."""
     columns = {"gold": found.gold, "later": found.later, "history": found.history}
     columns |= {"words": words.things, "word_counts": Ragged(words.things.offsets, words.times)}

@@ -31,13 +31,13 @@ from merit.evaluation import calibration
 from merit.evaluation.calibration import Bins
 from merit.labels import space
 from merit.labels.build import load_vectors
-from merit.propensity.calibration import Calibration, Tally, calibrate
-from merit.propensity.features import Known
+from merit.propensity.calibration import CalibrationCurve, ScoreTally, calibrate
+from merit.propensity.features import UserFeatures
 from merit.propensity.linear import FactorsConfig, fit_factors
 from merit.propensity.negatives import NegativesConfig, Sampler, make_sampler
 from merit.propensity.states import WORDS, read_purchases, read_states
 from merit.propensity.states_model import Propensity, PropensityConfig
-from merit.propensity.training import FitConfig, fit, user_vectors
+from merit.propensity.training import PropensityFitConfig, fit, user_vectors
 
 GRID = 1 << 22  # numbers of the hidden layer at a time
 
@@ -48,13 +48,13 @@ class PropensityRun(Frozen):
     model: PropensityConfig = PropensityConfig()
     factors: FactorsConfig = FactorsConfig()
     negatives: NegativesConfig = NegativesConfig()
-    fit: FitConfig = FitConfig()
+    fit: PropensityFitConfig = PropensityFitConfig()
     calibration_pairs: int = Field(20_000_000, ge=1)
     """Pairs of user and label that calibration and its check look at, at most; whole users are left out beyond."""
 
 
 @dataclass(frozen=True)
-class Scorer:
+class TrainedScorer:
     """A trained model with the halves of all labels. Scores are log-odds before calibration."""
 
     model: Propensity
@@ -65,19 +65,19 @@ class Scorer:
     halves: torch.Tensor  # (C, hidden + factors)
     repeats: torch.Tensor  # (C,)
     live: NDArray[np.bool_]
-    calibration: Calibration | None
+    calibration: CalibrationCurve | None
 
-    def vectors(self, known: Known) -> torch.Tensor:
+    def vectors(self, known: UserFeatures) -> torch.Tensor:
         """(B, width + factors): the vectors of users."""
         with torch.inference_mode():
             return user_vectors(self.model, known.first(self.labels).take(np.arange(len(known))), self.texts)
 
-    def users(self, known: Known) -> Users:
+    def users(self, known: UserFeatures) -> EncodedUsers:
         """Users ready to be scored."""
         with torch.inference_mode():
-            return Users(self.model.user_halves(self.vectors(known)), known)
+            return EncodedUsers(self.model.user_halves(self.vectors(known)), known)
 
-    def grid(self, users: Users, labels: Ints) -> Floats:
+    def grid(self, users: EncodedUsers, labels: Ints) -> Floats:
         """(B, labels): all pairs."""
         chosen = self.halves[torch.from_numpy(labels)]
         step = max(1, GRID // max(1, chosen.numel()))
@@ -95,18 +95,18 @@ class Scorer:
 
 
 @dataclass(frozen=True)
-class Users:
+class EncodedUsers:
     """Users encoded once, to be scored against any labels."""
 
     halves: torch.Tensor  # (B, hidden + factors)
-    known: Known
+    known: UserFeatures
 
     def __len__(self) -> int:
         return len(self.halves)
 
-    def part(self, start: int, stop: int) -> Users:
+    def part(self, start: int, stop: int) -> EncodedUsers:
         """From start to stop, without copying."""
-        return Users(self.halves[start:stop], self.known.part(start, stop))
+        return EncodedUsers(self.halves[start:stop], self.known.part(start, stop))
 
     def had(self, start: int, stop: int, labels: Ints, n_labels: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Both (users, labels): how often users from start to stop had a label, and its share of their history."""
@@ -150,7 +150,7 @@ def train_propensity(
     return artifacts.load(out, "propensity")
 
 
-def load_scorer(propensity: Artifact, labels: Artifact) -> Scorer:
+def load_scorer(propensity: Artifact, labels: Artifact) -> TrainedScorer:
     """A trained model over a label space (that of its training, or a later version: new labels speak by their text)."""
     config = PropensityRun.model_validate(propensity.manifest.config)
     known, vectors = space.load(labels.path), load_vectors(labels)
@@ -167,7 +167,7 @@ def load_scorer(propensity: Artifact, labels: Artifact) -> Scorer:
         model.load_state_dict(trained)
     except RuntimeError as error:
         raise DamagedArtifact(f"{propensity.path} does not hold its model: {str(error).splitlines()[0]}") from None
-    curve = Calibration(**json.loads(propensity.file("calibration.json").read_text(encoding="utf-8")))
+    curve = CalibrationCurve(**json.loads(propensity.file("calibration.json").read_text(encoding="utf-8")))
     return _scorer(model.eval(), config, vectors, known.live_mask(), curve)
 
 
@@ -185,12 +185,12 @@ def _scorer(
     config: PropensityRun,
     vectors: Floats,
     live: NDArray[np.bool_],
-    curve: Calibration | None,
-) -> Scorer:
+    curve: CalibrationCurve | None,
+) -> TrainedScorer:
     with torch.inference_mode():
         table = model.labels(torch.from_numpy(vectors), torch.arange(len(vectors)))
         halves, repeats = model.label_halves(table), model.label_repeats(table)
-    return Scorer(model, config.model.labels, vectors, halves, repeats, live, curve)
+    return TrainedScorer(model, config.model.labels, vectors, halves, repeats, live, curve)
 
 
 def _sampler(people: pl.DataFrame, mined: Artifact, live: NDArray[np.bool_], config: PropensityRun) -> Sampler:
@@ -208,7 +208,9 @@ def _false_negatives(mined: Artifact) -> dict[str, float]:
     return {"mined": report["mined"], "later_bought_share": report["later_bought_share"]}
 
 
-def _grids(scorer: Scorer, states: Artifact, split: str, pairs: int) -> Iterator[tuple[Floats, NDArray[np.bool_]]]:
+def _grids(
+    scorer: TrainedScorer, states: Artifact, split: str, pairs: int
+) -> Iterator[tuple[Floats, NDArray[np.bool_]]]:
     """Scores and truth of all live labels for users of a split, block by block, until so many pairs are seen."""
     people, kept = read_states(states, split)
     live = np.flatnonzero(scorer.live)
@@ -224,15 +226,15 @@ def _grids(scorer: Scorer, states: Artifact, split: str, pairs: int) -> Iterator
         yield scorer.grid(scorer.users(part), live), truth[:, live]
 
 
-def _calibrated(scorer: Scorer, states: Artifact, config: PropensityRun) -> Calibration:
-    tally = Tally.empty()
+def _calibrated(scorer: TrainedScorer, states: Artifact, config: PropensityRun) -> CalibrationCurve:
+    tally = ScoreTally.empty()
     for scores, truth in _grids(scorer, states, "validation", config.calibration_pairs):
         tally.add(scores.ravel(), truth.ravel())
     return calibrate(tally)
 
 
 def _checked(
-    scorer: Scorer, curve: Calibration, states: Artifact, verticals: pl.Series, config: PropensityRun
+    scorer: TrainedScorer, curve: CalibrationCurve, states: Artifact, verticals: pl.Series, config: PropensityRun
 ) -> pl.DataFrame:
     """What was promised to test users and what came true, by probability and vertical of the label."""
     names = verticals.unique().sort()

@@ -16,14 +16,14 @@ from merit.core.config import Frozen
 from merit.core.errors import TrainingError
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
-from merit.propensity.features import Inputs, Known
+from merit.propensity.features import Inputs, UserFeatures
 from merit.propensity.negatives import Pairs, Sampler
 from merit.propensity.states_model import Propensity
 
 FASTER = 20
 
 
-class FitConfig(Frozen):
+class PropensityFitConfig(Frozen):
     """How the rest of the model is trained, once the product stands."""
 
     epochs: int = Field(1, ge=1)
@@ -33,7 +33,7 @@ class FitConfig(Frozen):
 
 
 def fit(
-    model: Propensity, known: Known, sampler: Sampler, vectors: Floats, config: FitConfig, seed: int
+    model: Propensity, known: UserFeatures, sampler: Sampler, vectors: Floats, config: PropensityFitConfig, seed: int
 ) -> list[float]:
     """Train in place; the mean loss of every epoch."""
     groups = _groups(model, config)
@@ -74,7 +74,7 @@ def fit(
     return losses
 
 
-def _groups(model: Propensity, config: FitConfig) -> list[dict[str, Any]]:
+def _groups(model: Propensity, config: PropensityFitConfig) -> list[dict[str, Any]]:
     """The few numbers about repeats must travel far, and Adam moves every number by about the rate a step.
 
     What the product is made of stays as it was trained, against all labels.
@@ -99,7 +99,7 @@ def _start_at_prevalence(model: Propensity, sampler: Sampler) -> None:
 
 def batch_loss(
     model: Propensity,
-    known: Known,
+    known: UserFeatures,
     sampler: Sampler,
     vectors: Floats,
     rows: Ints,

@@ -21,19 +21,19 @@ Counts = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Lately:
+class Trends:
     """Users, each asked about in a week, and what is new in it."""
 
     weeks: Ints  # by user: a row of the trends
     trends: NDArray[np.float16]  # (weeks, labels)
 
-    def part(self, start: int, stop: int) -> Lately:
+    def part(self, start: int, stop: int) -> Trends:
         """Users from start to stop. The trends are those of all, and not copied."""
-        return Lately(self.weeks[start:stop], self.trends)
+        return Trends(self.weeks[start:stop], self.trends)
 
-    def gather(self, rows: NDArray[np.int64]) -> Lately:
+    def gather(self, rows: NDArray[np.int64]) -> Trends:
         """These users, in this order. The trends are those of all, and not copied."""
-        return Lately(self.weeks[rows], self.trends)
+        return Trends(self.weeks[rows], self.trends)
 
     def of(self, labels: Ints) -> Floats:
         """(users, labels), of labels (labels,) or (users, labels). Nothing is new of what training did not know."""

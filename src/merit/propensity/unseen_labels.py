@@ -47,7 +47,7 @@ class Catalogue:
         return found.astype(np.int64), np.bincount(place, weights=weights, minlength=len(found)).astype(np.float64)
 
 
-def own(weights: Doubles, numbers: Floats) -> Floats:
+def mean_factors(weights: Doubles, numbers: Floats) -> Floats:
     """The mean of what these labels have, `numbers` (labels, own), but for those that have nothing.
 
     The last of them, how popular a label is, is no other label's: zero, for the average.
@@ -60,7 +60,7 @@ def own(weights: Doubles, numbers: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Told:
+class MentionCounts:
     """How often users had what names a label; in the order of users, and of labels within one."""
 
     users: Ints
@@ -68,7 +68,7 @@ class Told:
     times: Doubles
 
 
-def told(histories: Ragged, named: Sequence[Mentioned], items: int) -> Told:
+def count_mentions(histories: Ragged, named: Sequence[Mentioned], items: int) -> MentionCounts:
     """Of users with these items: what their products say of each label, added up."""
     which = np.repeat(np.arange(len(named)), [len(each.items) for each in named])
     item = np.concatenate([np.zeros(0, np.int64), *(each.items for each in named)])
@@ -80,4 +80,4 @@ def told(histories: Ragged, named: Sequence[Mentioned], items: int) -> Told:
     spots, sizes = ranges(*(offsets[histories.values[places] + more] for more in (0, 1)))
     keys, place = np.unique(np.repeat(owner, sizes) * len(named) + which[order][spots], return_inverse=True)
     times = np.bincount(place, weights=weights[spots], minlength=len(keys)).astype(np.float64)
-    return Told(keys // max(1, len(named)), keys % max(1, len(named)), times)
+    return MentionCounts(keys // max(1, len(named)), keys % max(1, len(named)), times)

@@ -18,41 +18,41 @@ FEWEST = 5  # titles: what fewer have says nothing that could be learnt
 
 
 @dataclass(frozen=True)
-class Bag:
+class WordCounts:
     """By user: numbers of things, each once, and how often."""
 
     things: Ragged
     times: NDArray[np.int32]  # beside things.values
 
-    def part(self, start: int, stop: int) -> Bag:
+    def part(self, start: int, stop: int) -> WordCounts:
         """Users from start to stop, without copying."""
-        return Bag(self.things.part(start, stop), self.times)
+        return WordCounts(self.things.part(start, stop), self.times)
 
-    def gather(self, rows: NDArray[np.int64]) -> Bag:
+    def gather(self, rows: NDArray[np.int64]) -> WordCounts:
         """These users, in this order."""
-        return Bag(self.things.gather(rows), Ragged(self.things.offsets, self.times).take(rows)[0])
+        return WordCounts(self.things.gather(rows), Ragged(self.things.offsets, self.times).take(rows)[0])
 
 
 @dataclass(frozen=True)
-class Words:
+class TitleWords:
     """Words that are known, and which of them are in the title of each item."""
 
     known: Sequence[str]
     of_item: Ragged
 
     @staticmethod
-    def of(known: Sequence[str], titles: pl.Series) -> Words:
+    def of(known: Sequence[str], titles: pl.Series) -> TitleWords:
         """A word's number is its place among the known ones; all other words of the titles are left out."""
         numbers = pl.DataFrame({"word": pl.Series(known, dtype=pl.String), "number": np.arange(len(known))})
         found = words_of(titles).unique().join(numbers, on="word").sort("row", "number")
         sizes = np.bincount(found["row"].to_numpy(), minlength=len(titles)).astype(np.int64)
-        return Words(known, Ragged(offsets_of(sizes), found["number"].to_numpy().astype(np.int32)))
+        return TitleWords(known, Ragged(offsets_of(sizes), found["number"].to_numpy().astype(np.int32)))
 
-    def in_histories(self, items: Ragged) -> Bag:
+    def in_histories(self, items: Ragged) -> WordCounts:
         """The words of users who had these items."""
         parts = [self._counted(items.part(at, min(at + BLOCK, len(items)))) for at in range(0, len(items) or 1, BLOCK)]
         sizes, words, times = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return Bag(Ragged(offsets_of(sizes), words.astype(np.int32)), times.astype(np.int32))
+        return WordCounts(Ragged(offsets_of(sizes), words.astype(np.int32)), times.astype(np.int32))
 
     def _counted(self, items: Ragged) -> tuple[Ints, Ints, Ints]:
         """By user, how many different words; and the words and how often, one user after the other."""

@@ -1,7 +1,7 @@
 """The most likely interests of all users: one Parquet file, or a folder of parts with a manifest, here or in a store.
 
-    write_everyone("runs/shop", "lists.parquet", k=10)
-    write_everyone("runs/shop", "s3://bucket/lists", k=10, engine=EngineConfig(runner="ray"))
+    write_all_interests("runs/shop", "lists.parquet", k=10)
+    write_all_interests("runs/shop", "s3://bucket/lists", k=10, engine=EngineConfig(runner="ray"))
 
 Shard after shard, and within a shard in the model's order. The millions of rows never stand in memory.
 """
@@ -41,16 +41,16 @@ class Worker:
 
     def __init__(self, asked: Asked, model: Model) -> None:
         self.asked, self.model = asked, model
-        model.at_most(asked.k)
+        model.live_labels(asked.k)
         if asked.regions is not None:
             topk.require_count(asked.regions, "regions")
 
     def lists(self, users: pl.DataFrame) -> pl.DataFrame:
         """The k most likely interests of each of these users, in their order."""
-        return self.model.some(users).ranked(users["user_id"], self.asked.k, self.asked.regions)
+        return self.model.for_users(users).ranked(users["user_id"], self.asked.k, self.asked.regions)
 
 
-def write_everyone(
+def write_all_interests(
     folder: Path | str,
     out: str,
     k: int = 10,

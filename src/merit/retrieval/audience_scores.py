@@ -83,7 +83,9 @@ def set_up(asked: Asked) -> Worker:
 def rank(worker: Worker, rows: pl.DataFrame) -> pl.DataFrame:
     """Of every interest: the best of these users, as rows of the model, with their scores."""
     asked, stored = worker.asked, rows["row"].to_numpy()
-    ranked = list(worker.model.some(rows).audiences(np.array(asked.numbers, dtype=np.int64), rows["user_id"], asked.n))
+    ranked = list(
+        worker.model.for_users(rows).audiences(np.array(asked.numbers, dtype=np.int64), rows["user_id"], asked.n)
+    )
     sizes = [len(each.rows) for each in ranked]
     return pl.DataFrame(
         {
@@ -119,5 +121,5 @@ def _join(parts: Parts, n: int) -> pl.DataFrame:
 def _told(model: Model, numbers: Ints, best: pl.DataFrame) -> pl.DataFrame:
     texts = model.labels.table["text"].gather(numbers[best["at"].to_numpy()])
     ranks = best.select(pl.int_range(1, pl.len() + 1).over("at")).to_series()
-    users = model.named(best["row"].to_numpy(), best["score"].to_numpy())
+    users = model.probabilities(best["row"].to_numpy(), best["score"].to_numpy())
     return users.select(texts.alias("interest"), ranks.alias("rank"), "user_id", "probability")

@@ -28,10 +28,10 @@ from merit.evaluation import calibration
 from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.labels.space import LabelSpace
-from merit.propensity.features import Known
+from merit.propensity.features import UserFeatures
 from merit.propensity.states import NOW, read_states
 from merit.propensity.states_model import Propensity
-from merit.propensity.train import Scorer, load_scorer
+from merit.propensity.train import TrainedScorer, load_scorer
 from merit.retrieval import card, mlp, store
 from merit.retrieval.exact import Exact
 from merit.retrieval.mlp import Mlp
@@ -112,7 +112,7 @@ def label_vectors(model: Propensity, texts: Floats, first: int = 0) -> Floats:
     return found
 
 
-def _interests(scorer: Scorer, texts: Floats, now: Known) -> Floats:
+def _interests(scorer: TrainedScorer, texts: Floats, now: UserFeatures) -> Floats:
     """The vectors of all labels, as popular as they are now: all users are asked about in one week."""
     vectors = label_vectors(scorer.model, texts)
     if scorer.model.factors and now.lately and len(now):
@@ -146,7 +146,7 @@ def verticals_of(known: LabelSpace) -> list[str]:
     return known.table["vertical"].fill_null(UNKNOWN).unique().sort().to_list()
 
 
-def _users(scorer: Scorer, kept: Known) -> Iterator[Floats]:
+def _users(scorer: TrainedScorer, kept: UserFeatures) -> Iterator[Floats]:
     for at in range(0, len(kept), BLOCK):
         yield scorer.vectors(kept.part(at, at + BLOCK)).numpy()
 

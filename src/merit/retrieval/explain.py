@@ -19,10 +19,10 @@ from merit.data.patches import windows_of
 from merit.generator.decoding import DecodeConfig, decode
 from merit.generator.model import load_generator
 from merit.generator.texts import write_inputs
-from merit.propensity.features import Known, States
+from merit.propensity.features import States, UserFeatures
 from merit.propensity.states import WORDS
 from merit.propensity.train import load_scorer
-from merit.propensity.words import Words
+from merit.propensity.words import TitleWords
 
 MOST = 200  # different items, the newest ones: older ones hardly ever reach the prompt
 
@@ -57,9 +57,9 @@ def leave_one_out(
     own = [np.unique(shop.item_labels.take(each)[0], return_counts=True) for each in histories]
     times = np.concatenate([counts for _, counts in own]).astype(np.int32)
     titles = pl.read_parquet(model.file("items.parquet"), columns=["title"])["title"]
-    read = Words.of(json.loads(model.file(f"propensity/{WORDS}").read_text(encoding="utf-8")), titles)
+    read = TitleWords.of(json.loads(model.file(f"propensity/{WORDS}").read_text(encoding="utf-8")), titles)
     texts = read.in_histories(Ragged.of([each.tolist() for each in histories]))
-    known = Known(states, Ragged.of([found.tolist() for found, _ in own]), times, texts)
+    known = UserFeatures(states, Ragged.of([found.tolist() for found, _ in own]), times, texts)
     often = np.array([counts[found == label].sum() for found, counts in own], dtype=np.float64)
     totals = np.array([counts.sum() for _, counts in own], dtype=np.float64)
     return scorer.vectors(known).numpy(), distinct, often, totals

@@ -36,7 +36,7 @@ from merit.labels.mentions import Mentions
 from merit.labels.space import LabelSpace
 from merit.privacy.hidden import Hidden, Purged
 from merit.propensity import unseen_labels
-from merit.propensity.calibration import Calibration
+from merit.propensity.calibration import CalibrationCurve
 from merit.retrieval import additions, diversity, mlp, shortlist, store, topk, verticals
 from merit.retrieval.exact import Doubles, Exact
 from merit.retrieval.over_index import Histories
@@ -64,7 +64,7 @@ def load(
 
     `labels` is a later version of the label space: labels added there can be scored at once, from their text, and the
     scores of all others stay the same to the last bit. `threads` is all cores by default, and changes no answer.
-    Without `users` it knows nobody, and takes no memory for them: `Model.some` brings those who are asked about.
+    Without `users` it knows nobody, and takes no memory for them: `Model.for_users` brings those who are asked about.
     """
     place = Path(folder)
     if not (place / artifacts.MANIFEST).exists() and (place / "model" / artifacts.MANIFEST).exists():
@@ -110,7 +110,7 @@ class Model:
         people, interests = (store.read(artifact.file(name), layer) for name, layer in _sides(exact))
         self._scorer = Scorer(weights, people, self._grown(interests, exact) if newer else interests, threads)
         curve = artifact.file("propensity") / "calibration.json"
-        self._calibration = Calibration(**json.loads(curve.read_text(encoding="utf-8")))
+        self._calibration = CalibrationCurve(**json.loads(curve.read_text(encoding="utf-8")))
         self._know(People.of(pl.read_parquet(artifact.file("users.parquet"), n_rows=None if users else 0)))
 
     def _know(self, people: People) -> None:
@@ -118,7 +118,7 @@ class Model:
         self._repeats = self._with_added(Repeats.of(people.had, people.times, *self._again))
         self._histories = Histories(people.had, len(self.labels))
 
-    def some(self, users: pl.DataFrame) -> Model:
+    def for_users(self, users: pl.DataFrame) -> Model:
         """The same model of some of its users, rows of `stored_users`: what it takes is theirs, and not everybody's."""
         part = copy(self)
         part._scorer = self._scorer.of_users(users["row"].to_numpy())
@@ -126,7 +126,7 @@ class Model:
         return part
 
     def stored_users(self) -> pl.DataFrame:
-        """`users`, and `row`, where each is stored: what another process needs to ask about `some` of them."""
+        """`users`, and `row`, where each is stored: what another process needs to make a model `for_users`."""
         visible = self.visible()
         return visible.users.with_columns(row=pl.Series(visible.rows))
 
@@ -152,7 +152,7 @@ class Model:
             self._visible = self._people.without(hidden)
         return self._visible
 
-    def knows(self, user: str) -> bool:
+    def has_user(self, user: str) -> bool:
         """Whether it may tell of this user."""
         return bool(self._places([user])[0] >= 0)
 
@@ -163,13 +163,13 @@ class Model:
 
     def interests(self, users: Any, k: int = 10, diverse_regions: bool = False) -> pl.DataFrame:
         """The k most likely interests of each user; with `diverse_regions`, of as many regions as there are."""
-        rows, live = self._rows(users), self.at_most(k)
+        rows, live = self._rows(users), self.live_labels(k)
         clusters = self.labels.table["cluster"].to_numpy()
         found = self._lists(rows, min(k * AHEAD, self.live) if diverse_regions else k, live)
         ranked = [one for lists in found for one in _one_by_one(lists)]
         return self._told(rows, [diversity.spread(one, clusters, k) for one in ranked] if diverse_regions else ranked)
 
-    def everyone(self, k: int = 10, regions: int | None = None) -> Iterator[pl.DataFrame]:
+    def all_interests(self, k: int = 10, regions: int | None = None) -> Iterator[pl.DataFrame]:
         """The same for all users, some thousands at a time, so that a list of millions never stands in memory.
 
         With `regions`, only labels of so many clusters are scored for each user, those whose first label suits them
@@ -180,21 +180,21 @@ class Model:
             yield self.ranked(users[span.start : span.stop], k, regions)
 
     def ranked(self, users: Any, k: int, regions: int | None = None) -> pl.DataFrame:
-        """The k most likely interests of each user, of all labels or, as `everyone` says, of some regions."""
+        """The k most likely interests of each user, of all labels or, as in `all_interests`, of some regions."""
         rows = self._rows(users)
-        found = self._lists(rows, k, self.at_most(k), regions)
+        found = self._lists(rows, k, self.live_labels(k), regions)
         return self._told(rows, [one for lists in found for one in _one_by_one(lists)])
 
     def shortlist_recall(self, k: int, regions: int, users: int = 500) -> float:
         """The share of the k best interests of some users that a search in so many regions finds."""
-        rows, live = np.sort(stream(0, "shortlist").permutation(self.visible().rows)[:users]), self.at_most(k)
+        rows, live = np.sort(stream(0, "shortlist").permutation(self.visible().rows)[:users]), self.live_labels(k)
         exact, short = (
             np.concatenate([_pairs(lists, len(self.labels)) for lists in self._lists(rows, k, live, how)])
             for how in (None, regions)
         )
         return float(np.isin(exact, short).mean())
 
-    def at_most(self, k: int) -> NDArray[np.bool_]:
+    def live_labels(self, k: int) -> NDArray[np.bool_]:
         """The live labels, of which there must be k."""
         topk.require_count(k, "labels")
         if k > self.live:
@@ -238,10 +238,10 @@ class Model:
         if n > len(everybody):
             raise DataError(f"There are {len(everybody):,} users; ask for no more than that (n = {n:,}).")
         found = self._best_users(wanted, n, eligible)
-        return self.named(*found).insert_column(1, pl.Series("rank", np.arange(1, len(found.rows) + 1)))
+        return self.probabilities(*found).insert_column(1, pl.Series("rank", np.arange(1, len(found.rows) + 1)))
 
     def audiences(self, labels: Ints, users: Any, n: int) -> Iterator[Ranked]:
-        """For one label of the space after the other, the n most likely of these users: `named` says who they are.
+        """For each label of the space in turn, the n most likely of these users: `probabilities` names them.
 
         Many labels share every pass over the users. Where there are fewer than n users, all of them are ranked.
         """
@@ -253,7 +253,7 @@ class Model:
         for label, vector, dense in zip(labels.tolist(), vectors, ranked, strict=True):
             yield self._merged(dense, vector, *had.users_with(label), n)
 
-    def named(self, rows: Ints, scores: Doubles) -> pl.DataFrame:
+    def probabilities(self, rows: Ints, scores: Doubles) -> pl.DataFrame:
         """user_id and probability: stored users and their scores in words."""
         return pl.DataFrame(
             {
@@ -262,14 +262,14 @@ class Model:
             }
         )
 
-    def everybody(self, interest: str | Interest, exact: bool = False) -> Doubles:
+    def audience_scores(self, interest: str | Interest, exact: bool = False) -> Doubles:
         """The probability of all users, those who are hidden included: `visible().rows` are the others.
 
         From scores in float32, right to about six digits; or `exact`, as all other answers, in ten times the time.
         """
         wanted = self.interest(interest)
         had, added = self._having(wanted)
-        scores = self._scorer.everybody(wanted.vector, exact).astype(np.float64)
+        scores = self._scorer.user_scores(wanted.vector, exact).astype(np.float64)
         scores[had] += added
         parts = each(
             lambda span: self._calibration.probability(scores[span.start : span.stop]),
@@ -283,7 +283,7 @@ class Model:
         rows, wanted = self._rows(users), [self.interest(each) for each in _texts(interests, "interests")]
         scores = np.stack([self._against(rows, each) for each in wanted], axis=1)
         texts = pl.Series("interest", [each.text for _ in rows for each in wanted])
-        return self.named(np.repeat(rows, len(wanted)), scores.ravel()).insert_column(1, texts)
+        return self.probabilities(np.repeat(rows, len(wanted)), scores.ravel()).insert_column(1, texts)
 
     def score_pairs(self, users: Any, interests: Any) -> pl.DataFrame:
         """The probability of the first user for the first interest, of the second for the second, and so on."""
@@ -294,7 +294,7 @@ class Model:
         for text in dict.fromkeys(texts):
             own = np.array([each == text for each in texts])
             scores[own] = self._against(rows[own], self.interest(text))
-        return self.named(rows, scores).insert_column(1, pl.Series("interest", texts))
+        return self.probabilities(rows, scores).insert_column(1, pl.Series("interest", texts))
 
     def card(self) -> str:
         """The model card: what the model was made from, how good it is, and what not to use it for."""
@@ -306,7 +306,7 @@ class Model:
         live = np.flatnonzero(self._live)
         shares = load_file(self.artifact.file("verticals.safetensors"))["shares"]
         known = live[live < len(shares)]  # where the items of a label added later are is not known yet
-        scores = self._scorer.everything(rows)[:, known].astype(np.float64)
+        scores = self._scorer.label_scores(rows)[:, known].astype(np.float64)
         had, added = self._repeats.had.gather(rows), self._repeats.of_users(rows)
         place = np.full(len(self.labels), -1)
         place[known] = np.arange(len(known))
@@ -371,7 +371,7 @@ class Model:
         """What a text means to this model. Blocked interests, and paraphrases of them, are refused."""
         return text if isinstance(text, Interest) else self._meanings.of(text)
 
-    def listed(self, texts: Sequence[str]) -> bool:
+    def are_labels(self, texts: Sequence[str]) -> bool:
         """Whether all of them are labels, so that none has to be encoded."""
         return bool((self._meanings.find(texts) >= 0).all())
 
@@ -384,14 +384,16 @@ class Model:
         if wanted.label >= 0:
             return self._repeats.users_with(wanted.label)
         assert wanted.named is not None
-        found = unseen_labels.told(self._people.bought, [wanted.named], len(self._catalogue.labels))
+        found = unseen_labels.count_mentions(self._people.bought, [wanted.named], len(self._catalogue.labels))
         return found.users, self._repeats.added(found.times, self._repeats.totals[found.users], 0.0)
 
     def _with_added(self, repeats: Repeats) -> Repeats:
         """Labels that are newer than the model were had by those who had products that name them."""
         if not self._meanings.named_later:
             return repeats
-        found = unseen_labels.told(self._people.bought, self._meanings.named_later, len(self._catalogue.labels))
+        found = unseen_labels.count_mentions(
+            self._people.bought, self._meanings.named_later, len(self._catalogue.labels)
+        )
         return repeats.also(found.users, found.labels + self._trained, found.times)
 
     @cached_property
@@ -448,7 +450,7 @@ class Model:
         added = np.pad(texts[trained:], ((0, 0), (0, kept.shape[1] - width)))
         for row, named in zip(added, self._meanings.named_later, strict=True):
             labels, weights = self._catalogue.labels_of(named)
-            row[width:] = unseen_labels.own(weights[labels < trained], kept[labels[labels < trained], width:])
+            row[width:] = unseen_labels.mean_factors(weights[labels < trained], kept[labels[labels < trained], width:])
         return store.hold("interests", np.concatenate([kept, added]), exact.labels)
 
     def _require_descendant(self) -> None:

@@ -122,7 +122,7 @@ class Meanings:
         named = self._catalogue().naming(text)
         labels, weights = self._catalogue().labels_of(named)
         seen = labels < self._trained
-        own = unseen_labels.own(weights[seen], self._vectors(labels[seen])[:, len(vector) :])
+        own = unseen_labels.mean_factors(weights[seen], self._vectors(labels[seen])[:, len(vector) :])
         far = similarity < self._near
         if far:
             console.warn(

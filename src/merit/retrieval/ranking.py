@@ -27,10 +27,10 @@ from merit.generator import backbone
 from merit.generator.model import Generator, load_generator
 from merit.labels import space
 from merit.labels.build import load_vectors
-from merit.propensity.features import Known
+from merit.propensity.features import UserFeatures
 from merit.propensity.length import LengthConfig, best_lengths
 from merit.propensity.states import read_states
-from merit.propensity.train import Scorer, Users, load_scorer
+from merit.propensity.train import EncodedUsers, TrainedScorer, load_scorer
 from merit.retrieval.build import vertical_shares
 
 NAME = "propensity"
@@ -91,7 +91,7 @@ def judge(method: str, seed: int, score: Scores, truth: Truth, shares: Floats) -
     return Predictions(method, seed, nothing), audiences.measure(score, truth, shares)
 
 
-def top_labels(scorer: Scorer, users: Users, budget: int, length: LengthConfig) -> tuple[Ragged, Ragged]:
+def top_labels(scorer: TrainedScorer, users: EncodedUsers, budget: int, length: LengthConfig) -> tuple[Ragged, Ragged]:
     """The labels with the highest scores of each user, best first; of equal ones the lower number.
 
     As many as are worth saying, and `budget` of them.
@@ -112,7 +112,7 @@ def top_labels(scorer: Scorer, users: Users, budget: int, length: LengthConfig) 
     return head(ranked, np.concatenate(lengths)), ranked
 
 
-def propensity_scores(scorer: Scorer, users: Users) -> Scores:
+def propensity_scores(scorer: TrainedScorer, users: EncodedUsers) -> Scores:
     """Calibrated probabilities."""
     curve = scorer.calibration
     assert curve is not None
@@ -141,7 +141,7 @@ def frequency_scores(truth: Truth) -> Scores:
     return score
 
 
-def likelihood_scores(trained: Generator, kept: Known, popularity: Ints) -> Scores:
+def likelihood_scores(trained: Generator, kept: UserFeatures, popularity: Ints) -> Scores:
     """The generator's own probability of a label as the first one it says.
 
     Of its first token, exactly; labels that share a first token share its probability by their popularity.

@@ -98,7 +98,7 @@ class Scorer:
         (found,) = self._best(self.labels, self.exact.labels, half, [k], allowed(live, self.labels))
         return found
 
-    def everybody(self, label: Floats, exact: bool = False) -> Floats | Doubles:
+    def user_scores(self, label: Floats, exact: bool = False) -> Floats | Doubles:
         """(users,): what all users score for this label vector.
 
         In float32, or exact in ten times the time. Those in float32 are the same for any number of threads, and off by
@@ -112,8 +112,8 @@ class Scorer:
         rough: Floats = self._rough(self.users, fixed, None)[0]
         return rough
 
-    def everything(self, users: Ints) -> Floats:
-        """(users, labels): what these users score for all labels, in float32 as those of `everybody`."""
+    def label_scores(self, users: Ints) -> Floats:
+        """(users, labels): what these users score for all labels, in float32 as those of `user_scores`."""
         fixed, _ = self.fixed_users(users)
         return self._rough(self.labels, fixed, None)
 

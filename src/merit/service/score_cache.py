@@ -1,6 +1,6 @@
 """Everybody's probabilities for the interests that were asked for last: whoever moves a slider asks again and again.
 
-    recent = Recent(model.everybody)
+    recent = Recent(model.audience_scores)
     recent(interest)                     # a pass over all users, or what it said the last time
 
 Passes go one at a time: each uses all cores, and two at once would only take turns and twice the memory.

@@ -47,7 +47,7 @@ class Served:
     @cached_property
     def everybody(self) -> Recent:
         """Everybody's probability for an interest; the last ones asked for are kept as long as this model is served."""
-        return Recent(self.model.everybody)
+        return Recent(self.model.audience_scores)
 
     @contextmanager
     def reading(self, texts: Iterable[str]) -> Iterator[Model]:
@@ -56,7 +56,7 @@ class Served:
         Its tokenizer is shared, and refuses to be used by two threads at once.
         """
         wanted = list(texts)
-        if self.model.listed(wanted):
+        if self.model.are_labels(wanted):
             yield self.model
         else:
             with self._encoding:
@@ -69,7 +69,7 @@ class Served:
 
     def knows(self, user: str) -> bool:
         """Whether the model may tell of this user: not of one who was erased."""
-        return self.model.knows(user)
+        return self.model.has_user(user)
 
     def items(self, user: str) -> pl.Series | None:
         """What a user did, in the order of time; None of a user who is not known, or not any more."""

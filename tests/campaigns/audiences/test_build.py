@@ -219,7 +219,7 @@ def test_a_moved_audience_asks_for_its_model(merit: Call, made: Path, spring: Pa
 
 def test_scores_may_be_quick_and_then_figures_are_nearly_the_same(model: Any) -> None:
     asked = request.read(None, ["size.by=percentile", "size.percent=75", "combine=any"], model.labels.texts[:3])
-    exact, quick = (build.preview(model, asked, scores) for scores in (None, model.everybody))
+    exact, quick = (build.preview(model, asked, scores) for scores in (None, model.audience_scores))
     assert quick.figures.forecast and exact.figures.forecast
     assert quick.figures.members == exact.figures.members == len(quick.rows)
     near, right = (each.figures.forecast.model_dump(exclude_none=True) for each in (quick, exact))

@@ -240,7 +240,7 @@ def test_users_are_hidden_from_the_next_call_on(work: Path) -> None:
         assert gone not in model.users["user_id"] and gone not in model.audience(text, len(others))["user_id"]
         with pytest.raises(DataError, match=f"There are {len(others)} users"):
             model.audience(text, len(others) + 1)
-        assert gone not in pl.concat(model.everyone(k=1))["user_id"]
+        assert gone not in pl.concat(model.all_interests(k=1))["user_id"]
         left = everyone.filter(pl.col("user_id") != gone).drop("rank")
         assert model.audience(text, len(others)).drop("rank").equals(left)
         asked = build.figures_of(spring).request

@@ -68,7 +68,7 @@ class Model(Protocol):
         """What a text means; blocked ones are refused."""
         ...
 
-    def everybody(self, interest: Any, exact: bool = False) -> Reals:
+    def audience_scores(self, interest: Any, exact: bool = False) -> Reals:
         """(stored users,): probabilities, those who are hidden included."""
         ...
 
@@ -87,7 +87,7 @@ def preview(model: Model, request: AudienceRequest, scores: Scores | None = None
     if request.lookalike:
         scored = _looked_alike(model, everybody, request)
     else:
-        scored = _wanted(model, everybody.rows, request, scores or partial(model.everybody, exact=True))
+        scored = _wanted(model, everybody.rows, request, scores or partial(model.audience_scores, exact=True))
     eligible, steps = waterfall(request.rules, users, partial(_had, model, everybody.users), request.as_of)
     if request.lookalike and scored.seeds is not None and not request.lookalike.with_seeds:
         eligible = eligible & ~scored.seeds
