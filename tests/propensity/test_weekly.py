@@ -13,6 +13,7 @@ from merit.core.ragged import Ragged
 from merit.data.prepare import shards
 from merit.data.split import SPLITS
 from merit.labels import space
+from merit.propensity import weekly
 from merit.propensity.trends import WEEK, trends_of
 
 
@@ -29,10 +30,10 @@ def test_trends_are_those_of_the_labels_of_every_event(
         )
     ]
     first = min(time for time, _, _ in events)
-    weekly = np.zeros((1 + (max(time for time, _, _ in events) - first) // WEEK, len(known)))
+    counts = np.zeros((1 + (max(time for time, _, _ in events) - first) // WEEK, len(known)))
     for time, item, training in events:
         if training:
-            np.add.at(weekly[(time - first) // WEEK], item_labels[item], 1)
+            np.add.at(counts[(time - first) // WEEK], item_labels[item], 1)
     monkeypatch.setattr(weekly, "LABELS", 7)
     assert weekly.write_trends(examples, item_labels, len(known), tmp_path / "trends.npy") == first
-    assert weekly.sum() and np.array_equal(np.load(tmp_path / "trends.npy"), trends_of(weekly, weekly.sum(axis=1)))
+    assert counts.sum() and np.array_equal(np.load(tmp_path / "trends.npy"), trends_of(counts, counts.sum(axis=1)))
