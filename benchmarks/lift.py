@@ -23,8 +23,8 @@ import statsmodels.api as sm
 
 from benchmarks import harness
 from merit.campaigns.experiments.analysis import Analysis, analyse
-from merit.campaigns.experiments.checks import Circumstances
-from merit.campaigns.experiments.design import ExperimentDesign, Outcome
+from merit.campaigns.experiments.checks import AnalysisContext
+from merit.campaigns.experiments.design import ExperimentDesign, OutcomeSpec
 from merit.campaigns.experiments.lift import compare
 from merit.campaigns.experiments.outcomes import tabulate
 from merit.campaigns.experiments.planted import PlantedCampaign, campaigns
@@ -41,7 +41,7 @@ DESIGN = ExperimentDesign(
     treatment="merit",
     start=date(2026, 3, 2),
     days=7,
-    outcome=Outcome(column="bought"),
+    outcome=OutcomeSpec(column="bought"),
     covariates=COVARIATES,
     minimum_effect=0.01,
     outlook=Outlook(mean=0.05),
@@ -77,7 +77,7 @@ def synthesise(folder: Path, rows: int, seed: int) -> None:
 
 
 def run_merit(folder: Path) -> Analysis:
-    return analyse(DESIGN, tabulate(DESIGN, folder), Circumstances(until=DESIGN.end))
+    return analyse(DESIGN, tabulate(DESIGN, folder), AnalysisContext(until=DESIGN.end))
 
 
 def run_statsmodels(folder: Path) -> tuple[float, float]:

@@ -16,7 +16,7 @@ import polars as pl
 
 from merit.campaigns.experiments import steps
 from merit.campaigns.experiments.analysis import Analysis
-from merit.campaigns.experiments.design import ExperimentDesign, Outcome
+from merit.campaigns.experiments.design import ExperimentDesign, OutcomeSpec
 from merit.campaigns.experiments.power import Outlook
 
 LIFT = 0.08
@@ -29,7 +29,7 @@ DESIGN = ExperimentDesign(
     start=date(2027, 3, 1),
     days=7,
     minimum_effect=0.02,
-    outcome=Outcome(column="bought"),
+    outcome=OutcomeSpec(column="bought"),
     covariates=("orders_before",),
     outlook=Outlook(mean=0.1, users_per_day=25_000, variance_removed=0.05),
 )

@@ -9,14 +9,14 @@ import numpy as np
 import polars as pl
 
 from merit.campaigns.experiments.assign import arm_of
-from merit.campaigns.experiments.checks import Circumstances
+from merit.campaigns.experiments.checks import AnalysisContext
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.campaigns.experiments.moments import Moments, Reals
 from merit.core.config import build
 
 ARMS = {"expert": 0.5, "merit": 0.5}
 SALT = "trail-running-2026"
-KNOWN = Circumstances(until=date(2026, 3, 8))
+KNOWN = AnalysisContext(until=date(2026, 3, 8))
 
 
 def design(**changes: Any) -> ExperimentDesign:

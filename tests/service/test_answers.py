@@ -14,7 +14,7 @@ import pytest
 
 from merit.campaigns.audiences import build as stage
 from merit.campaigns.audiences import request as requests
-from merit.campaigns.audiences.report import told_figures
+from merit.campaigns.audiences.report import public_summary
 from merit.campaigns.audiences.request import AudienceRequest
 from merit.core import config
 from merit.service.examples import DESIGN, STATISTICS
@@ -177,7 +177,7 @@ def test_a_preview_is_what_the_stage_makes(ask: Any, model: Any, wanted: dict[st
     plain = ask("audience").post("/v1/audience/preview", json=wanted).json()
     asked = config.build(AudienceRequest, wanted)
     made = stage.preview(model, asked)
-    page = json.loads(json.dumps(told_figures(made.figures)))
+    page = json.loads(json.dumps(public_summary(made.figures)))
     assert {name: plain[name] for name in page if name not in ("forecast", "sizes")} == {
         name: page[name] for name in page if name not in ("forecast", "sizes")
     }

@@ -14,7 +14,7 @@ import pytest
 from merit.campaigns.experiments import power, steps
 from merit.campaigns.experiments.analysis import Analysis, analyse
 from merit.campaigns.experiments.assign import with_arms
-from merit.campaigns.experiments.checks import Circumstances
+from merit.campaigns.experiments.checks import AnalysisContext
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.campaigns.experiments.outcomes import tabulate
 from merit.campaigns.words import share, signed
@@ -59,7 +59,7 @@ def outcomes(place: Path, lift: float, users: int = 6000) -> Path:
 
 
 def analysed(file: Path, until: date = END) -> Analysis:
-    return analyse(DESIGN, tabulate(DESIGN, file), Circumstances(until=until))
+    return analyse(DESIGN, tabulate(DESIGN, file), AnalysisContext(until=until))
 
 
 def upload(page: Any, studio: Studio, place: Path, table: Path, until: date = END) -> None:

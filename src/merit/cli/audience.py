@@ -20,7 +20,7 @@ from merit.core.storage import storage_errors
 from merit.report import page
 
 if TYPE_CHECKING:
-    from merit.campaigns.audiences.audience import Figures
+    from merit.campaigns.audiences.audience import AudienceSummary
 
 audience_app = typer.Typer(
     help="Audiences that can be sent: preview one, build it, export it, compare several.", no_args_is_help=True
@@ -65,7 +65,7 @@ def build_audience(
     if as_json:
         console.show_json(described(made))
         return
-    _show_audience(audiences.figures_of(made), as_json=False)
+    _show_audience(audiences.load_summary(made), as_json=False)
     console.stdout.print(f"hash {made.manifest.hash}")
     console.stdout.print(f"Open {made.file('index.html').resolve().as_uri()} in a browser.")
 
@@ -98,10 +98,10 @@ def overlap_audiences(
         console.show_table("Overlap", told.columns, told.rows())
 
 
-def _show_audience(told: Figures, as_json: bool) -> None:
+def _show_audience(told: AudienceSummary, as_json: bool) -> None:
     shown = report.audience_page(told)
     if as_json:
-        console.show_json(report.told_figures(told))
+        console.show_json(report.public_summary(told))
         return
     console.stdout.print(escape(shown.subtitle))
     show_frame(told.request.name, report.waterfall_table(told), lines=False)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from merit.campaigns.audiences.audience import Meant
-from merit.campaigns.audiences.forecast import Size
+from merit.campaigns.audiences.audience import ResolvedInterest
+from merit.campaigns.audiences.forecast import SizeForecast
 from merit.campaigns.audiences.request import AudienceRequest
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.campaigns.experiments.statistics import Statistics
@@ -431,11 +431,11 @@ class Preview(Told):
     lowest: float
     """The lowest score that is in."""
     eligible: int
-    interests: list[Meant]
+    interests: list[ResolvedInterest]
     waterfall: list[WaterfallRow]
     forecast: ForecastTold | None
     """Null for a lookalike: likeness is no probability."""
-    sizes: list[Size]
+    sizes: list[SizeForecast]
     eligible_histogram: list[Bar]
     member_histogram: list[Bar]
     over_indexed: list[OverIndexed]

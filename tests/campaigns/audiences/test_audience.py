@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merit.campaigns.audiences import sizing
-from merit.campaigns.audiences.audience import ARMS, Audience, Origin, Scored, arms_of, compose
-from merit.campaigns.audiences.combine import Combined
-from merit.campaigns.audiences.forecast import Kept
+from merit.campaigns.audiences.audience import ARMS, Audience, AudienceProvenance, ScoredUsers, arms_of, compose
+from merit.campaigns.audiences.combine import CombinedScores
+from merit.campaigns.audiences.forecast import ReliabilityBins
 from merit.campaigns.audiences.overlap import lines, overlaps
-from merit.campaigns.audiences.request import AudienceRequest, Economics, Lot
+from merit.campaigns.audiences.request import ArmShare, AudienceRequest, Economics
 from merit.campaigns.audiences.sizing import cut, members, ranking
 from merit.campaigns.experiments.assign import arm_of
 from merit.core.config import build
 from merit.core.errors import DataError, PolicyError
 
-KEPT = Kept(np.array([0.0]), np.array([100.0]), np.array([100.0]))
+KEPT = ReliabilityBins(np.array([0.0]), np.array([100.0]), np.array([100.0]))
 MONEY = {"cost_per_contact": 0.1, "value_per_conversion": 2.0}
 
 
@@ -32,8 +32,8 @@ def request(**changes: Any) -> AudienceRequest:
 def made(scores: np.ndarray, eligible: np.ndarray | None = None, **changes: Any) -> Audience:
     users = pl.Series([f"u{number}" for number in range(len(scores))])
     everyone = np.ones(len(scores), dtype=bool)
-    scored = Scored(Combined(scores, scores, scores), kept=KEPT)
-    origin = Origin(model="0", label_version=1, users=len(scores))
+    scored = ScoredUsers(CombinedScores(scores, scores, scores), kept=KEPT)
+    origin = AudienceProvenance(model="0", label_version=1, users=len(scores))
     return compose(request(**changes), users, scored, everyone if eligible is None else eligible, (), origin)
 
 
@@ -129,12 +129,12 @@ def test_members_are_the_best_with_ranks_and_arms() -> None:
 
 def test_the_control_is_that_of_an_experiment_with_its_salt_and_the_holdout_that_of_all() -> None:
     users = pl.Series([f"u{number}" for number in range(4_000)])
-    holdout, control = Lot(share=0.1, salt="nobody-2027"), Lot(share=0.2, salt="spring-2027")
+    holdout, control = ArmShare(share=0.1, salt="nobody-2027"), ArmShare(share=0.2, salt="spring-2027")
     arms = arms_of(users, holdout, control)
     agreed = arm_of(users, {"control": 0.2, "treatment": 0.8}, "spring-2027")
     rest = arms != "holdout"
     assert (arms.cast(pl.String) == agreed.cast(pl.String)).filter(rest).all()
-    other = arms_of(users, holdout, Lot(share=0.2, salt="summer-2027"))
+    other = arms_of(users, holdout, ArmShare(share=0.2, salt="summer-2027"))
     assert ((other == "holdout") == (arms == "holdout")).all()
     assert arms_of(users, None, None).unique().to_list() == ["treatment"] and arms.dtype == pl.Enum(ARMS)
 

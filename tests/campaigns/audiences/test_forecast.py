@@ -7,11 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.campaigns.audiences.combine import Combined, combined
-from merit.campaigns.audiences.forecast import EDGES, Kept, between, forecast, histogram, merged, sizes, unkept
+from merit.campaigns.audiences.combine import CombinedScores, combined
+from merit.campaigns.audiences.forecast import (
+    EDGES,
+    ReliabilityBins,
+    between,
+    forecast,
+    histogram,
+    merged,
+    sizes,
+    unkept,
+)
 from merit.campaigns.audiences.request import Economics
 
-CERTAIN = Kept(np.array([0.0]), np.array([1e12]), np.array([1e12]))  # promises that were always kept
+CERTAIN = ReliabilityBins(np.array([0.0]), np.array([1e12]), np.array([1e12]))  # promises that were always kept
 PROBABILITIES = st.lists(st.floats(0, 1), min_size=3, max_size=3).map(np.array)
 
 
@@ -50,7 +59,7 @@ def test_one_interest_keeps_its_probability_to_the_last_bit() -> None:
 def test_intervals_hold_nineteen_of_twenty_campaigns(scale: float) -> None:
     rng = np.random.default_rng(3)
     scores = rng.random(600) * scale
-    told = forecast(Combined(scores, scores, scores), CERTAIN, None)
+    told = forecast(CombinedScores(scores, scores, scores), CERTAIN, None)
     seen = (rng.random((4_000, 600)) < scores).sum(axis=1)
     held = float(((seen >= told.low) & (seen <= told.high)).mean())
     assert 0.94 <= held <= 0.995  # few conversions come in large steps
@@ -68,7 +77,7 @@ def test_intervals_hold_when_probabilities_are_off_together() -> None:
 
 def test_nobody_expected_is_zero_and_not_a_nan() -> None:
     none = np.zeros(200)
-    told = forecast(Combined(none, none, none), CERTAIN, Economics(cost_per_contact=1, value_per_conversion=5))
+    told = forecast(CombinedScores(none, none, none), CERTAIN, Economics(cost_per_contact=1, value_per_conversion=5))
     assert (told.conversions, told.low, told.high, told.value) == (0, 0, 0, -200)
 
 
@@ -82,16 +91,20 @@ def test_ends_are_in_order_and_possible(mean: float, spread: float, most: int) -
 def test_doubt_is_the_share_by_which_promises_failed() -> None:
     scores = np.full(300, 0.05)
     bins = (np.array([0.0, 0.01, 0.1]), np.array([10.0, 1e6, 50.0]))
-    assert unkept(scores, Kept(*bins, np.array([10.0, 1e6, 50.0]))) < 0.01
-    assert unkept(scores, Kept(*bins, np.array([10.0, 8e5, 50.0]))) == pytest.approx(0.2, abs=0.01)
-    assert unkept(np.full(9, 0.5), Kept(*bins, np.array([10.0, 1e6, 50.0]))) > 0.1  # few pairs were promised so much
-    assert unkept(np.zeros(5), Kept(*bins, np.array([10.0, 1e6, 50.0]))) == 1
+    assert unkept(scores, ReliabilityBins(*bins, np.array([10.0, 1e6, 50.0]))) < 0.01
+    assert unkept(scores, ReliabilityBins(*bins, np.array([10.0, 8e5, 50.0]))) == pytest.approx(0.2, abs=0.01)
+    assert (
+        unkept(np.full(9, 0.5), ReliabilityBins(*bins, np.array([10.0, 1e6, 50.0]))) > 0.1
+    )  # few pairs were promised so much
+    assert unkept(np.zeros(5), ReliabilityBins(*bins, np.array([10.0, 1e6, 50.0]))) == 1
 
 
 def test_money_is_counted_per_contact() -> None:
     scores = np.array([0.5, 0.1])
     told = forecast(
-        Combined(scores, scores, scores), CERTAIN, Economics(cost_per_contact=1, value_per_conversion=10, caused=0.5)
+        CombinedScores(scores, scores, scores),
+        CERTAIN,
+        Economics(cost_per_contact=1, value_per_conversion=10, caused=0.5),
     )
     assert told.cost == 2 and told.value == pytest.approx(0.6 * 5 - 2)
     [half, whole] = sizes(scores, Economics(cost_per_contact=1, value_per_conversion=10), (50, 100))

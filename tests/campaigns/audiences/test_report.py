@@ -11,25 +11,31 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.campaigns.audiences.audience import Figures, Meant, Origin, Scored, compose
-from merit.campaigns.audiences.combine import Combined
-from merit.campaigns.audiences.eligibility import Step
-from merit.campaigns.audiences.forecast import Kept
-from merit.campaigns.audiences.report import audience_page, told_figures, waterfall_table
+from merit.campaigns.audiences.audience import (
+    AudienceProvenance,
+    AudienceSummary,
+    ResolvedInterest,
+    ScoredUsers,
+    compose,
+)
+from merit.campaigns.audiences.combine import CombinedScores
+from merit.campaigns.audiences.eligibility import WaterfallStep
+from merit.campaigns.audiences.forecast import ReliabilityBins
+from merit.campaigns.audiences.report import audience_page, public_summary, waterfall_table
 from merit.campaigns.audiences.request import AudienceRequest
 from merit.core.config import build
 from merit.report.page import render
 
-KEPT = Kept(np.array([0.0]), np.array([400.0]), np.array([420.0]))
+KEPT = ReliabilityBins(np.array([0.0]), np.array([400.0]), np.array([420.0]))
 NAMES = ("What to know first", "asked for", "may be addressed", "to expect", "contacted", "build it again")
 
 
-def told(removed: list[int], users: int = 4_000, **changes: Any) -> Figures:
+def told(removed: list[int], users: int = 4_000, **changes: Any) -> AudienceSummary:
     scores = np.random.default_rng(1).random(users) ** 3 * 0.2
     left, steps = users, []
     for place, count in enumerate(removed):
         left -= count
-        steps.append(Step(rule=f"rule {place}", removed=count, left=left))
+        steps.append(WaterfallStep(rule=f"rule {place}", removed=count, left=left))
     asked = build(
         AudienceRequest,
         {
@@ -42,13 +48,13 @@ def told(removed: list[int], users: int = 4_000, **changes: Any) -> Figures:
         | changes,
     )
     meant = tuple(
-        Meant(text=text, label=-1, nearest="camping", similarity=0.4, far=True, weight=1)
+        ResolvedInterest(text=text, label=-1, nearest="camping", similarity=0.4, far=True, weight=1)
         for text in ("tents", "stoves")
     )
     ids = pl.Series([f"user-{number}" for number in range(users)])
-    found = Combined(scores, scores * 0.5, np.minimum(scores * 2, 1))
-    origin = Origin(model="abc", label_version=1, users=users, tables={"c.csv": {"c.csv": "0" * 64}})
-    return compose(asked, ids, Scored(found, meant, KEPT), np.arange(users) < left, tuple(steps), origin).figures
+    found = CombinedScores(scores, scores * 0.5, np.minimum(scores * 2, 1))
+    origin = AudienceProvenance(model="abc", label_version=1, users=users, tables={"c.csv": {"c.csv": "0" * 64}})
+    return compose(asked, ids, ScoredUsers(found, meant, KEPT), np.arange(users) < left, tuple(steps), origin).figures
 
 
 def test_every_part_is_there_and_nothing_is_fetched_or_dated() -> None:
@@ -70,7 +76,7 @@ def test_a_small_control_cannot_be_worked_out() -> None:
     contacted, cost = figures.arms["treatment"], figures.forecast.cost  # type: ignore[union-attr]
     assert 0 < figures.members - contacted < 50
     assert f"{contacted}" not in render(page) and f"{cost:.2f}" not in render(page)
-    assert not {"users", "cost"} & set(told_figures(figures)["forecast"])
+    assert not {"users", "cost"} & set(public_summary(figures)["forecast"])
 
 
 @settings(max_examples=60, deadline=None)
@@ -88,7 +94,7 @@ def test_no_small_step_can_be_worked_out(removed: list[int]) -> None:
 
 def test_programs_are_told_no_more_than_people() -> None:
     figures = told([700, 10])
-    spoken = told_figures(figures)
+    spoken = public_summary(figures)
     assert spoken["members"] == 400 and spoken["forecast"]["conversions"] > 0
     assert all(size["users"] >= 50 for size in spoken["sizes"]) and "10" not in [
         row["removed"] for row in spoken["waterfall"]

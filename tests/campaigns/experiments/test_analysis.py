@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 
 from merit.campaigns.experiments.analysis import Analysis, analyse
-from merit.campaigns.experiments.checks import Circumstances, imbalance
+from merit.campaigns.experiments.checks import AnalysisContext, imbalance
 from merit.campaigns.experiments.moments import Moments
-from merit.campaigns.experiments.outcomes import Cell, Flow, Outcomes, tabulate
+from merit.campaigns.experiments.outcomes import CellMoments, Flow, Outcomes, tabulate
 from merit.core.errors import DataError
 from tests.campaigns.worlds import KNOWN, design, moments, outcomes
 
@@ -24,11 +24,14 @@ def of(rate: float, users: int) -> Moments:
 
 
 def rates(expert: float, merit: float, users: tuple[int, int] = (50_000, 50_000), **flow: Any) -> Outcomes:
-    cells = (Cell("expert", None, None, of(expert, users[0])), Cell("merit", None, None, of(merit, users[1])))
+    cells = (
+        CellMoments("expert", None, None, of(expert, users[0])),
+        CellMoments("merit", None, None, of(merit, users[1])),
+    )
     return Outcomes(("bought",), cells, Flow(rows=sum(users), **flow))
 
 
-def analysed(seen: Outcomes, known: Circumstances = KNOWN, **changes: Any) -> Analysis:
+def analysed(seen: Outcomes, known: AnalysisContext = KNOWN, **changes: Any) -> Analysis:
     return analyse(design(**changes), seen, known)
 
 
@@ -70,8 +73,8 @@ BROKEN: dict[str, tuple[Outcomes, dict[str, Any], str]] = {
     "many crossovers": (rates(0.1, 0.12, crossovers=2_000), {}, "crossovers"),
     "another assignment": (rates(0.1, 0.12, checked=1_000, misplaced=500), {}, "assignment"),
     "exposed too early": (rates(0.1, 0.12, early=5_000), {}, "exposure"),
-    "an early look": (rates(0.1, 0.12), {"known": Circumstances(until=date(2026, 3, 5))}, "window"),
-    "a longer window": (rates(0.1, 0.12), {"known": Circumstances(until=date(2026, 3, 20))}, "window"),
+    "an early look": (rates(0.1, 0.12), {"known": AnalysisContext(until=date(2026, 3, 5))}, "window"),
+    "a longer window": (rates(0.1, 0.12), {"known": AnalysisContext(until=date(2026, 3, 20))}, "window"),
     "only buyers": (rates(0.1, 0.12), {"known": replace(KNOWN, assigned=900_000)}, "users"),
     "strangers": (rates(0.1, 0.12), {"known": replace(KNOWN, assigned=90_000)}, "users"),
     "a handful of conversions": (rates(0.0002, 0.0008), {}, "few conversions"),
@@ -90,7 +93,7 @@ WARNED: dict[str, tuple[Outcomes, dict[str, Any], str]] = {
     "few crossovers": (rates(0.1, 0.12, crossovers=20), {}, "crossovers"),
     "few misplaced": (rates(0.1, 0.12, checked=1_000, misplaced=2), {}, "assignment"),
     "few exposed early": (rates(0.1, 0.12, early=20), {}, "exposure"),
-    "a window nobody told": (rates(0.1, 0.12), {"known": Circumstances()}, "window"),
+    "a window nobody told": (rates(0.1, 0.12), {"known": AnalysisContext()}, "window"),
     "a design from after the start": (
         rates(0.1, 0.12),
         {"known": replace(KNOWN, frozen_on=date(2026, 3, 4))},
@@ -131,7 +134,7 @@ def test_a_covariate_that_knows_too_much_is_told() -> None:
     rng = np.random.default_rng(1)
     spent = rng.gamma(1, 1, (2, 500))
     cells = [
-        Cell(arm, None, None, moments(np.stack([row, row + 0.1 * rng.normal(size=500)], axis=1)))
+        CellMoments(arm, None, None, moments(np.stack([row, row + 0.1 * rng.normal(size=500)], axis=1)))
         for arm, row in zip(("expert", "merit"), spent, strict=True)
     ]
     amounts = {"outcome": {"column": "spent", "kind": "amount"}, "outlook": {"mean": 1, "sd": 1}}
@@ -189,7 +192,7 @@ def test_rule_against_rule(tmp_path: Path) -> None:
 
 def test_a_difference_where_the_rules_agree_is_suspicious() -> None:
     cells = [
-        Cell(arm, None, chosen, of(rate, 20_000))
+        CellMoments(arm, None, chosen, of(rate, 20_000))
         for chosen, pair in {"both": (0.1, 0.13), "treatment only": (0.1, 0.12), "control only": (0.1, 0.1)}.items()
         for arm, rate in zip(("expert", "merit"), pair, strict=True)
     ]

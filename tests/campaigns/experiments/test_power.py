@@ -11,8 +11,8 @@ from scipy.stats import norm
 from merit.campaigns.experiments.lift import Lift, Prior, compare, update
 from merit.campaigns.experiments.planted import PlantedCampaign, campaigns
 from merit.campaigns.experiments.power import (
+    DecisionRule,
     Outlook,
-    Rule,
     bar,
     by_lift,
     by_week,
@@ -24,7 +24,7 @@ from merit.campaigns.experiments.power import (
 
 OUTLOOKS = st.builds(Outlook, mean=st.floats(0.01, 0.5), variance_removed=st.floats(0, 0.8))
 RULES = st.builds(
-    Rule,
+    DecisionRule,
     treatment=st.floats(0.1, 0.5),
     control=st.floats(0.1, 0.5),
     threshold=st.floats(0.8, 0.99),
@@ -36,12 +36,12 @@ RULES = st.builds(
 def test_by_hand() -> None:
     """A rate of 5 %, a lift of 2 %, arms of half each: (z₀.₉ + z₀.₈)² · 2 · (0.95 / 0.05) / log(1.02)² per arm."""
     per_arm = (norm.ppf(0.9) + norm.ppf(0.8)) ** 2 * 2 * 19 / np.log(1.02) ** 2
-    assert users_needed(0.02, Outlook(mean=0.05), Rule()) == pytest.approx(2 * per_arm, rel=1e-5)
+    assert users_needed(0.02, Outlook(mean=0.05), DecisionRule()) == pytest.approx(2 * per_arm, rel=1e-5)
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.floats(0.002, 0.3), OUTLOOKS, RULES)
-def test_users_and_lifts_are_two_sides_of_one_thing(lift: float, outlook: Outlook, rule: Rule) -> None:
+def test_users_and_lifts_are_two_sides_of_one_thing(lift: float, outlook: Outlook, rule: DecisionRule) -> None:
     users = users_needed(lift, outlook, rule)
     assert smallest_lift(outlook, rule, users) <= lift
     assert users <= 4 or smallest_lift(outlook, rule, users - 1) > lift
@@ -50,7 +50,7 @@ def test_users_and_lifts_are_two_sides_of_one_thing(lift: float, outlook: Outloo
 
 @settings(max_examples=50, deadline=None)
 @given(st.floats(0.001, 0.2), RULES)
-def test_the_bar_is_where_the_posterior_meets_the_threshold(sd: float, rule: Rule) -> None:
+def test_the_bar_is_where_the_posterior_meets_the_threshold(sd: float, rule: DecisionRule) -> None:
     assert update(Lift(bar(sd, rule), sd), rule.prior).above() == pytest.approx(rule.threshold)
 
 
@@ -58,23 +58,26 @@ def test_the_bar_is_where_the_posterior_meets_the_threshold(sd: float, rule: Rul
 def test_tests_ship_as_often_as_foreseen(explained: float) -> None:
     world = PlantedCampaign(users=2_000, rate=0.2, lift=0.15, explained=explained)
     said = [compare(*pair).lift.above() for pair in campaigns(world, 2_000, seed=7)]
-    foreseen = chance_to_ship(0.15, Outlook(mean=0.2, variance_removed=explained), Rule(), 2_000)
+    foreseen = chance_to_ship(0.15, Outlook(mean=0.2, variance_removed=explained), DecisionRule(), 2_000)
     assert np.mean(np.array(said) >= 0.9) == pytest.approx(foreseen, abs=0.03)
 
 
 def test_no_effect_ships_one_time_in_ten() -> None:
-    assert chance_to_ship(0.0, Outlook(mean=0.1), Rule(), 10_000) == pytest.approx(0.1)
-    sceptical = Rule(prior=Prior(sd=0.01))
+    assert chance_to_ship(0.0, Outlook(mean=0.1), DecisionRule(), 10_000) == pytest.approx(0.1)
+    sceptical = DecisionRule(prior=Prior(sd=0.01))
     assert chance_to_ship(0.0, Outlook(mean=0.1), sceptical, 10_000) < 0.001
 
 
 def test_tables() -> None:
     outlook = Outlook(mean=0.1, users_per_day=10_000, users=200_000)
-    lifts = by_lift(0.02, outlook, Rule())
+    lifts = by_lift(0.02, outlook, DecisionRule())
     assert lifts["users"].is_sorted(descending=True) and lifts["days"].min() >= 1
-    weeks = by_week(outlook, Rule())
+    weeks = by_week(outlook, DecisionRule())
     assert weeks["users"].to_list() == [70_000, 140_000, 200_000] and weeks["lift"].is_sorted(descending=True)
-    assert by_week(Outlook(mean=0.1), Rule()).is_empty() and by_lift(0.02, Outlook(mean=0.1), Rule())["days"][0] is None
-    assert effect_sd(Outlook(mean=0.1), Rule(), 1_000) > effect_sd(
-        Outlook(mean=0.1, variance_removed=0.5), Rule(), 1_000
+    assert (
+        by_week(Outlook(mean=0.1), DecisionRule()).is_empty()
+        and by_lift(0.02, Outlook(mean=0.1), DecisionRule())["days"][0] is None
+    )
+    assert effect_sd(Outlook(mean=0.1), DecisionRule(), 1_000) > effect_sd(
+        Outlook(mean=0.1, variance_removed=0.5), DecisionRule(), 1_000
     )

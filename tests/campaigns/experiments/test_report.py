@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from merit.campaigns.experiments.analysis import Analysis, analyse
-from merit.campaigns.experiments.charts import Bar, densities, density, forest
+from merit.campaigns.experiments.charts import ForestRow, densities, density, forest
 from merit.campaigns.experiments.lift import Lift, published
 from merit.campaigns.experiments.outcomes import tabulate
 from merit.campaigns.experiments.pooled_report import pool_page
@@ -112,7 +112,7 @@ def test_pooled_campaigns_have_a_page() -> None:
 def test_charts_of_any_lift(lift: Lift) -> None:
     assert "lies above zero" in density(lift)
     assert "around" in densities({"flat": lift, "other": replace(lift, sd=0.1)})
-    assert "Lifts with 95 % intervals" in forest([Bar("x", lift.value, *lift.interval())])
+    assert "Lifts with 95 % intervals" in forest([ForestRow("x", lift.value, *lift.interval())])
 
 
 def test_words() -> None:

@@ -243,7 +243,7 @@ def test_users_are_hidden_from_the_next_call_on(work: Path) -> None:
         assert gone not in pl.concat(model.all_interests(k=1))["user_id"]
         left = everyone.filter(pl.col("user_id") != gone).drop("rank")
         assert model.audience(text, len(others)).drop("rank").equals(left)
-        asked = build.figures_of(spring).request
+        asked = build.load_summary(spring).request
         assert gone not in build.preview(model, asked).members["user_id"]
         sent = build.export(spring, model, "parquet", work / "again", "all")
         assert gone not in pl.read_parquet(sent.file("audience.parquet"))["user_id"]

@@ -15,11 +15,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from merit.campaigns.audiences.combine import Combined, Reals
-from merit.campaigns.audiences.eligibility import Step
-from merit.campaigns.audiences.forecast import Forecast, Kept, Size, forecast, histogram, sizes
+from merit.campaigns.audiences.combine import CombinedScores, Reals
+from merit.campaigns.audiences.eligibility import WaterfallStep
+from merit.campaigns.audiences.forecast import Forecast, ReliabilityBins, SizeForecast, forecast, histogram, sizes
 from merit.campaigns.audiences.overlap import TREATED
-from merit.campaigns.audiences.request import SMALLEST, AudienceRequest, Lot
+from merit.campaigns.audiences.request import SMALLEST, ArmShare, AudienceRequest
 from merit.campaigns.audiences.sizing import Rows, cut, members, ranking
 from merit.campaigns.experiments.assign import arm_of
 from merit.core.config import Frozen
@@ -31,7 +31,7 @@ DOUBTFUL = 0.5  # share by which probabilities may be off, from which a person i
 TELLING = 0.6  # chance that a seed ranks above another user, below which the seeds have little in common
 
 
-class Meant(Frozen):
+class ResolvedInterest(Frozen):
     """An interest as the model understood it."""
 
     text: str
@@ -43,7 +43,7 @@ class Meant(Frozen):
     weight: float
 
 
-class Origin(Frozen):
+class AudienceProvenance(Frozen):
     """What an audience was made from, in hashes: equal ones give equal bytes."""
 
     model: str
@@ -54,13 +54,13 @@ class Origin(Frozen):
     """Table as named in the request → its files → sha256."""
 
 
-class Figures(Frozen):
+class AudienceSummary(Frozen):
     """An audience without its people."""
 
     request: AudienceRequest
-    origin: Origin
-    interests: tuple[Meant, ...]
-    waterfall: tuple[Step, ...]
+    origin: AudienceProvenance
+    interests: tuple[ResolvedInterest, ...]
+    waterfall: tuple[WaterfallStep, ...]
     eligible: int
     members: int
     arms: dict[str, int]
@@ -68,7 +68,7 @@ class Figures(Frozen):
     """The lowest score that is in."""
     forecast: Forecast | None
     """None for a lookalike: likeness is no probability."""
-    sizes: tuple[Size, ...]
+    sizes: tuple[SizeForecast, ...]
     eligible_histogram: tuple[int, ...]
     member_histogram: tuple[int, ...]
     seeds: int | None = None
@@ -80,7 +80,7 @@ class Figures(Frozen):
 class Audience:
     """What `compose` gives: figures, and the people behind them."""
 
-    figures: Figures
+    figures: AudienceSummary
     rows: Rows
     """Where its members are among the users that were given, ascending."""
     _ranked: Callable[[], pl.DataFrame]
@@ -92,12 +92,12 @@ class Audience:
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredUsers:
     """Everybody's score, and what is known of it."""
 
-    found: Combined
-    interests: tuple[Meant, ...] = ()
-    kept: Kept | None = None
+    found: CombinedScores
+    interests: tuple[ResolvedInterest, ...] = ()
+    kept: ReliabilityBins | None = None
     """None for a lookalike."""
     seeds: NDArray[np.bool_] | None = None
     separation: float | None = None
@@ -106,10 +106,10 @@ class Scored:
 def compose(
     request: AudienceRequest,
     users: pl.Series,
-    scored: Scored,
+    scored: ScoredUsers,
     eligible: NDArray[np.bool_],
-    steps: tuple[Step, ...],
-    origin: Origin,
+    steps: tuple[WaterfallStep, ...],
+    origin: AudienceProvenance,
 ) -> Audience:
     """Cut those who may be addressed, draw holdout and control, and count."""
     require_enough(int(eligible.sum()), steps)
@@ -138,7 +138,7 @@ def compose(
             {"user_id": ids, "rank": np.arange(1, count + 1), "score": scores[order], "arm": arms(order)}
         )
 
-    figures = Figures(
+    figures = AudienceSummary(
         request=request,
         origin=origin,
         interests=scored.interests,
@@ -154,11 +154,13 @@ def compose(
     return Audience(figures.model_copy(update={"notes": tuple(_notes(figures))}), places[chosen], ranked)
 
 
-def _ahead(request: AudienceRequest, scored: Scored, contacts: Rows, falling: Reals, part: slice) -> dict[str, Any]:
+def _ahead(
+    request: AudienceRequest, scored: ScoredUsers, contacts: Rows, falling: Reals, part: slice
+) -> dict[str, Any]:
     """What probabilities promise; nothing for a lookalike."""
     if scored.kept is None:
         return {"forecast": None, "sizes": (), "eligible_histogram": (), "member_histogram": ()}
-    own = Combined(*(each[contacts] for each in scored.found))
+    own = CombinedScores(*(each[contacts] for each in scored.found))
     return {
         "forecast": forecast(own, scored.kept, request.economics),
         "sizes": sizes(falling, request.economics),
@@ -167,7 +169,7 @@ def _ahead(request: AudienceRequest, scored: Scored, contacts: Rows, falling: Re
     }
 
 
-def arms_of(users: pl.Series, holdout: Lot | None, control: Lot | None) -> pl.Series:
+def arms_of(users: pl.Series, holdout: ArmShare | None, control: ArmShare | None) -> pl.Series:
     """holdout, control or treatment: two lots that know nothing of each other, and the holdout goes first."""
     arms = np.full(len(users), ARMS.index(TREATED), dtype=np.uint8)
     for name, lot in ((CONTROL, control), (HOLDOUT, holdout)):
@@ -177,7 +179,7 @@ def arms_of(users: pl.Series, holdout: Lot | None, control: Lot | None) -> pl.Se
     return pl.Series("arm", arms).cat.to(pl.Enum(ARMS))
 
 
-def require_enough(users: int, steps: tuple[Step, ...]) -> None:
+def require_enough(users: int, steps: tuple[WaterfallStep, ...]) -> None:
     """So few could be recognised, whatever the reason for them."""
     if users >= SMALLEST:
         return
@@ -189,7 +191,7 @@ def require_enough(users: int, steps: tuple[Step, ...]) -> None:
     )
 
 
-def _notes(figures: Figures) -> list[str]:
+def _notes(figures: AudienceSummary) -> list[str]:
     """What a person should know before anything is sent."""
     far = [each.text for each in figures.interests if each.far]
     told = [f"'{text}' is far from every interest the model knows: take its probabilities as a guess." for text in far]

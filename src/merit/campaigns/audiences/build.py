@@ -24,11 +24,20 @@ from safetensors.numpy import load_file
 from merit.campaigns import tables
 from merit.campaigns.audiences import export as exports
 from merit.campaigns.audiences import lookalike, overlap
-from merit.campaigns.audiences.audience import ARMS, Audience, Figures, Meant, Origin, Scored, compose, require_enough
-from merit.campaigns.audiences.combine import Combined, Reals, combined
+from merit.campaigns.audiences.audience import (
+    ARMS,
+    Audience,
+    AudienceProvenance,
+    AudienceSummary,
+    ResolvedInterest,
+    ScoredUsers,
+    compose,
+    require_enough,
+)
+from merit.campaigns.audiences.combine import CombinedScores, Reals, combined
 from merit.campaigns.audiences.eligibility import Mask, waterfall
 from merit.campaigns.audiences.export import Form
-from merit.campaigns.audiences.forecast import Kept
+from merit.campaigns.audiences.forecast import ReliabilityBins
 from merit.campaigns.audiences.overlap import TREATED, Overlap
 from merit.campaigns.audiences.report import audience_page
 from merit.campaigns.audiences.request import SMALLEST, AudienceRequest
@@ -91,7 +100,7 @@ def preview(model: Model, request: AudienceRequest, scores: Scores | None = None
     eligible, steps = waterfall(request.rules, users, partial(_had, model, everybody.users), request.as_of)
     if request.lookalike and scored.seeds is not None and not request.lookalike.with_seeds:
         eligible = eligible & ~scored.seeds
-    origin = Origin(
+    origin = AudienceProvenance(
         model=model.artifact.manifest.hash,
         label_version=model.labels.version,
         users=len(users),
@@ -128,9 +137,9 @@ def opened(folder: Path) -> Artifact:
     return artifacts.load(folder, AUDIENCE)
 
 
-def figures_of(audience: Artifact) -> Figures:
+def load_summary(audience: Artifact) -> AudienceSummary:
     """As they were when the audience was built; users erased since then still count."""
-    return Figures.model_validate_json(audience.file("audience.json").read_text(encoding="utf-8"))
+    return AudienceSummary.model_validate_json(audience.file("audience.json").read_text(encoding="utf-8"))
 
 
 def model_folder(audience: Artifact, given: Path | None) -> Path:
@@ -150,7 +159,7 @@ def export(
     Interests are judged once more, by this model's label space: what was blocked since is not sent. The audit log is
     beside the audience, or in the folder `log`; `by` tells it who asked.
     """
-    figures = figures_of(audience)
+    figures = load_summary(audience)
     _require_harmless(model, figures.request)
     for each in figures.interests:
         model.interest(each.text)
@@ -196,7 +205,7 @@ def overlaps(folders: Sequence[Path]) -> list[Overlap]:
 # --- scores ----------------------------------------------------------------------------------------------------------
 
 
-def _wanted(model: Model, rows: Ints, request: AudienceRequest, scores: Scores) -> Scored:
+def _wanted(model: Model, rows: Ints, request: AudienceRequest, scores: Scores) -> ScoredUsers:
     meant = [model.interest(each.text) for each in request.interests]
     weights = [each.weight for each in request.interests]
     texts = [each.text for each in meant]
@@ -204,7 +213,7 @@ def _wanted(model: Model, rows: Ints, request: AudienceRequest, scores: Scores) 
         twice = next(text for text in texts if texts.count(text) > 1)
         raise ConfigError(f"Two of the interests are names of '{twice}'. Name it once.")
     told = [
-        Meant(
+        ResolvedInterest(
             text=each.text,
             label=each.label,
             nearest=each.nearest,
@@ -217,20 +226,20 @@ def _wanted(model: Model, rows: Ints, request: AudienceRequest, scores: Scores) 
     found = combined(
         ((_of(scores(each), rows), weight) for each, weight in zip(meant, weights, strict=True)), request.combine
     )
-    return Scored(found, tuple(told), _kept(model))
+    return ScoredUsers(found, tuple(told), _kept(model))
 
 
 def _of(everybody: Reals, rows: Ints) -> Reals:
     return everybody if len(everybody) == len(rows) else everybody[rows]
 
 
-def _kept(model: Model) -> Kept:
+def _kept(model: Model) -> ReliabilityBins:
     """How the model's probabilities did among test users."""
     bins = calibration.by_bin(pl.read_parquet(model.artifact.file("propensity") / "reliability.parquet"))
-    return Kept(*(bins[name].to_numpy() for name in ("low", "promised", "true")))
+    return ReliabilityBins(*(bins[name].to_numpy() for name in ("low", "promised", "true")))
 
 
-def _looked_alike(model: Model, everybody: Any, request: AudienceRequest) -> Scored:
+def _looked_alike(model: Model, everybody: Any, request: AudienceRequest) -> ScoredUsers:
     asked = request.lookalike
     assert asked is not None
     place = tables.find(asked.table, "lookalike.table =")
@@ -253,7 +262,9 @@ def _looked_alike(model: Model, everybody: Any, request: AudienceRequest) -> Sco
         return (vectors.take(everybody.rows[start : start + BLOCK]) for start in range(0, len(seeds), BLOCK))
 
     scores = lookalike.likeness(blocks, seeds)
-    return Scored(Combined(scores, scores, scores), seeds=seeds, separation=lookalike.separation(blocks, seeds))
+    return ScoredUsers(
+        CombinedScores(scores, scores, scores), seeds=seeds, separation=lookalike.separation(blocks, seeds)
+    )
 
 
 def _ids(frame: pl.LazyFrame, user: str, file: str) -> pl.LazyFrame:

@@ -18,7 +18,7 @@ Reals = NDArray[np.float64]
 How = Literal["any", "all", "weighted"]
 
 
-class Combined(NamedTuple):
+class CombinedScores(NamedTuple):
     """The score of each user and its bounds, which are the score itself for one interest and for weighted ones."""
 
     score: Reals  # (users,)
@@ -26,12 +26,12 @@ class Combined(NamedTuple):
     high: Reals
 
 
-def combined(interests: Iterable[tuple[Reals, float]], how: How) -> Combined:
+def combined(interests: Iterable[tuple[Reals, float]], how: How) -> CombinedScores:
     """`interests`: probabilities of all users and a weight, one interest at a time: they need not fit in memory."""
     parts = iter(interests)
     first, weight = next(parts)
     if (second := next(parts, None)) is None:
-        return Combined(first, first, first)
+        return CombinedScores(first, first, first)
     score, low, high = {"any": _log_none(first), "all": first, "weighted": weight * first}[how], first, first
     total, count = weight, 1
     for each, own in chain([second], parts):
@@ -45,12 +45,12 @@ def combined(interests: Iterable[tuple[Reals, float]], how: How) -> Combined:
         total, count = total + own, count + 1
     match how:
         case "any":
-            return Combined(-np.expm1(score), low, np.minimum(high, 1.0))
+            return CombinedScores(-np.expm1(score), low, np.minimum(high, 1.0))
         case "all":
-            return Combined(score, np.maximum(low - (count - 1), 0.0), high)
+            return CombinedScores(score, np.maximum(low - (count - 1), 0.0), high)
         case "weighted":  # an offer about one interest, drawn by weight: which others go with it does not matter
             mean = score / total
-            return Combined(mean, mean, mean)
+            return CombinedScores(mean, mean, mean)
 
 
 def _log_none(probability: Reals) -> Reals:

@@ -26,12 +26,12 @@ from merit.data.sources import files
 from merit.privacy import pseudonyms
 
 Mask = NDArray[np.bool_]
-Had = Callable[[Sequence[str]], Mask]  # labels → which users have one of them in the history the model has read
+HasLabel = Callable[[Sequence[str]], Mask]  # labels → which users have one of them in the history the model has read
 Parser = Callable[[pl.LazyFrame, str, str], pl.Expr]
 NEVER = date(1, 1, 1)  # of rules that look at no time
 
 
-class Step(Frozen):
+class WaterfallStep(Frozen):
     """One line of the waterfall."""
 
     rule: str
@@ -39,17 +39,19 @@ class Step(Frozen):
     left: int
 
 
-def waterfall(rules: Sequence[Rule], users: pl.Series, had: Had, as_of: date | None) -> tuple[Mask, tuple[Step, ...]]:
+def waterfall(
+    rules: Sequence[Rule], users: pl.Series, had: HasLabel, as_of: date | None
+) -> tuple[Mask, tuple[WaterfallStep, ...]]:
     """Who passes all rules, and what each rule took from those whom the rules before it had left."""
     left, steps = np.ones(len(users), dtype=bool), []
     for rule in rules:
         after = left & keeps(rule, users, had, as_of or NEVER)
-        steps.append(Step(rule=title_of(rule), removed=int(left.sum() - after.sum()), left=int(after.sum())))
+        steps.append(WaterfallStep(rule=title_of(rule), removed=int(left.sum() - after.sum()), left=int(after.sum())))
         left = after
     return left, tuple(steps)
 
 
-def keeps(rule: Rule, users: pl.Series, had: Had, as_of: date) -> Mask:
+def keeps(rule: Rule, users: pl.Series, had: HasLabel, as_of: date) -> Mask:
     """Which users one rule lets pass, whatever the others say."""
     match rule:
         case Bought(table=None):

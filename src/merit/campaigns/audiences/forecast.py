@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from merit.campaigns.audiences.combine import Combined, Reals
+from merit.campaigns.audiences.combine import CombinedScores, Reals
 from merit.campaigns.audiences.request import Economics
 from merit.campaigns.audiences.sizing import gain
 from merit.core.config import Frozen
@@ -25,7 +25,7 @@ SHARES = (1, 2, 5, 10, 20, 50, 100)  # percent of the eligible users, for the ta
 EDGES = tuple(10.0**power for power in np.arange(-4, 0.01, 0.25).tolist())  # of probability: four bins a decade
 
 
-class Kept(NamedTuple):
+class ReliabilityBins(NamedTuple):
     """How promises were kept by test users, in bins of probability that rise: sums over pairs."""
 
     low: Reals
@@ -52,7 +52,7 @@ class Forecast(Frozen):
     cost: float | None = None
 
 
-class Size(Frozen):
+class SizeForecast(Frozen):
     """A size the audience could have."""
 
     percent: float
@@ -62,7 +62,7 @@ class Size(Frozen):
     gain: float | None
 
 
-def forecast(found: Combined, kept: Kept, economics: Economics | None) -> Forecast:
+def forecast(found: CombinedScores, kept: ReliabilityBins, economics: Economics | None) -> Forecast:
     """`found`: of the contacted users alone."""
     mean, doubt = float(found.score.sum()), unkept(found.score, kept)
     chance = float((found.score * (1 - found.score)).sum())
@@ -107,7 +107,7 @@ def between(mean: float, variance: float, most: int) -> tuple[float, float]:
     return float(max(0, math.floor(low))), float(min(most, math.ceil(high)))
 
 
-def unkept(scores: Reals, kept: Kept) -> float:
+def unkept(scores: Reals, kept: ReliabilityBins) -> float:
     """How far promises like these were from the truth: their ratio less one, and the noise of that ratio.
 
     Bins count by how much the audience leans on them; one that no test pair fell into borrows from the nearest below.
@@ -125,7 +125,7 @@ def _bins(scores: Reals, low: Reals) -> NDArray[np.int64]:
     return np.clip(np.searchsorted(low, scores, side="right") - 1, 0, None)
 
 
-def sizes(falling: Reals, economics: Economics | None, shares: Sequence[float] = SHARES) -> tuple[Size, ...]:
+def sizes(falling: Reals, economics: Economics | None, shares: Sequence[float] = SHARES) -> tuple[SizeForecast, ...]:
     """What other sizes would bring, holdout and control not yet taken out. `falling`: of eligible users, best first."""
     total = np.cumsum(falling)
     made = []
@@ -134,7 +134,7 @@ def sizes(falling: Reals, economics: Economics | None, shares: Sequence[float] =
         if users:
             worth = float(gain(falling[:users], economics).sum()) if economics else None
             conversions, lowest = float(total[users - 1]), float(falling[users - 1])
-            made.append(Size(percent=percent, users=users, lowest=lowest, conversions=conversions, gain=worth))
+            made.append(SizeForecast(percent=percent, users=users, lowest=lowest, conversions=conversions, gain=worth))
     return tuple(made)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from merit.campaigns.audiences.audience import Figures
+from merit.campaigns.audiences.audience import AudienceSummary
 from merit.campaigns.audiences.forecast import EDGES, Forecast, merged
 from merit.campaigns.audiences.overlap import TREATED
 from merit.campaigns.audiences.request import AudienceRequest
@@ -49,7 +49,7 @@ LONGEST = 22  # characters of a name beside a bar; the table below has the whole
 ROUGH = 100  # a count that would give a small step away is told to the nearest so many
 
 
-def audience_page(told: Figures) -> Page:
+def audience_page(told: AudienceSummary) -> Page:
     """Figures of at least 50 users only, as everywhere."""
     sections = (
         *([Section("What to know first", told.notes)] if told.notes else []),
@@ -62,7 +62,7 @@ def audience_page(told: Figures) -> Page:
     return Page(told.request.name, sentence(told), sections, _tiles(told))
 
 
-def sentence(told: Figures) -> str:
+def sentence(told: AudienceSummary) -> str:
     """What a manager should take home."""
     contacted = _contacted(told)
     who = f"{count(told.members)} of {count(told.eligible)} eligible users"
@@ -76,7 +76,7 @@ def sentence(told: Figures) -> str:
     )
 
 
-def told_figures(told: Figures) -> dict[str, Any]:
+def public_summary(told: AudienceSummary) -> dict[str, Any]:
     """The same for other programs, as silent about fewer than 50 users as the page."""
     ahead = told.forecast
     return {
@@ -91,7 +91,7 @@ def told_figures(told: Figures) -> dict[str, Any]:
     }
 
 
-def _tiles(told: Figures) -> tuple[Tile, ...]:
+def _tiles(told: AudienceSummary) -> tuple[Tile, ...]:
     contacted = _contacted(told)
     tiles = [
         Tile("Members", count(told.members), f"{percent(told.members / told.eligible)} of the eligible"),
@@ -110,7 +110,7 @@ def _tiles(told: Figures) -> tuple[Tile, ...]:
     return tuple(tiles)
 
 
-def _asked_section(told: Figures) -> Section:
+def _asked_section(told: AudienceSummary) -> Section:
     request = told.request
     if request.lookalike:
         text = f"Users like those of {request.lookalike.table}: {request.lookalike.about}."
@@ -129,7 +129,7 @@ def _asked_section(told: Figures) -> Section:
     return Section("What was asked for", (*how, MEANING), tables=(Table("Interests", kept, wide=True),))
 
 
-def _waterfall_section(told: Figures) -> Section:
+def _waterfall_section(told: AudienceSummary) -> Section:
     text = "Rules apply from top to bottom; each takes from those whom the rules before it have left."
     note = f"A rule that takes fewer than {SMALLEST_CELL} users is told together with its neighbours."
     forms: dict[str, Format] = {"removed": "count", "left": "count"}
@@ -144,7 +144,7 @@ def _waterfall_section(told: Figures) -> Section:
     return Section("Who may be addressed", (text,), charts=(drawn,), tables=(shown,))
 
 
-def waterfall_table(told: Figures) -> pl.DataFrame:
+def waterfall_table(told: AudienceSummary) -> pl.DataFrame:
     """step, removed, left; nothing about fewer than 50 users, nor anything it could be worked out from."""
     steps = [(step.rule, step.removed) for step in told.waterfall]
     without = told.origin.users - sum(removed for _, removed in steps)
@@ -174,7 +174,7 @@ def _together(steps: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
     return [(" · ".join(rules), removed) for rules, removed in made]
 
 
-def _forecast_section(told: Figures, ahead: Forecast) -> Section:
+def _forecast_section(told: AudienceSummary, ahead: Forecast) -> Section:
     texts = [
         f"The interval holds chance, and that probabilities like these may be off by {percent(ahead.doubt, 0)}, as "
         "measured among test users. It does not hold a world that changes.",
@@ -197,7 +197,7 @@ def _forecast_section(told: Figures, ahead: Forecast) -> Section:
     )
 
 
-def _size_table(told: Figures) -> Table:
+def _size_table(told: AudienceSummary) -> Table:
     rows = [(f"{each.percent:g} %", each.users, each.lowest, each.conversions, each.gain) for each in told.sizes]
     names = ["best of the eligible", "users", "least likely", "conversions", "value less cost"]
     frame = pl.DataFrame(rows, schema=names, orient="row")
@@ -208,7 +208,7 @@ def _size_table(told: Figures) -> Table:
     return Table("Other sizes", shown, {names[2]: "count"}, note, wide=True)
 
 
-def _arm_section(told: Figures) -> Section:
+def _arm_section(told: AudienceSummary) -> Section:
     lots = {"holdout": told.request.holdout, "control": told.request.control}
     rows = [
         (name, users, "" if not (lot := lots.get(name)) else f"{percent(lot.share)} by salt {lot.salt}")
@@ -228,7 +228,7 @@ def _arm_section(told: Figures) -> Section:
     return Section("Who is contacted", (text,), tables=(Table("Arms", frame),))
 
 
-def _again_section(told: Figures) -> Section:
+def _again_section(told: AudienceSummary) -> Section:
     rows = [("model", told.origin.model), ("version of the label space", f"{told.origin.label_version}")]
     rows += [("request", digest(told.request))]
     rows += [(f"{place}/{name}", sha) for place, each in told.origin.tables.items() for name, sha in each.items()]
@@ -274,7 +274,7 @@ def _size(request: AudienceRequest) -> str:
             return "everybody expected to bring more than a contact costs"
 
 
-def _contacted(told: Figures) -> int | None:
+def _contacted(told: AudienceSummary) -> int | None:
     """How many are contacted; None where that, or the rest of the members, is too few to be told."""
     contacted = told.arms[TREATED]
     back = told.members - contacted

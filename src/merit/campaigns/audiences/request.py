@@ -36,7 +36,7 @@ MOST_MONEY = 1e12  # a sum over users must stay a number, in any currency
 Money = Annotated[float, Field(gt=0, le=MOST_MONEY, allow_inf_nan=False)]
 
 
-class Wanted(Frozen):
+class RequestedInterest(Frozen):
     """One interest: a label, or any phrase."""
 
     text: str = Field(min_length=1)
@@ -57,21 +57,21 @@ class Lookalike(Frozen):
     """Whether the seeds may be in the audience themselves."""
 
 
-class Count(Frozen):
+class CountSize(Frozen):
     """So many users."""
 
     by: Literal["count"]
     users: int = Field(ge=1)
 
 
-class Percentile(Frozen):
+class PercentileSize(Frozen):
     """The best few percent of the eligible users."""
 
     by: Literal["percentile"]
     percent: float = Field(gt=0, le=100)
 
 
-class Probability(Frozen):
+class ProbabilitySize(Frozen):
     """Everybody at least so likely; and at most so, to leave out those who need no asking."""
 
     by: Literal["probability"]
@@ -79,26 +79,26 @@ class Probability(Frozen):
     at_most: float = Field(1.0, gt=0, le=1)
 
     @model_validator(mode="after")
-    def _somebody_lies_between(self) -> Probability:
+    def _somebody_lies_between(self) -> ProbabilitySize:
         if self.at_least > self.at_most:
             raise ValueError("at_least is above at_most, so that nobody is left")
         return self
 
 
-class Budget(Frozen):
+class BudgetSize(Frozen):
     """As many as can be contacted for the money. Holdout and control cost nothing."""
 
     by: Literal["budget"]
     budget: Money
 
 
-class Value(Frozen):
+class ValueSize(Frozen):
     """Everybody who is expected to bring more than the contact costs."""
 
     by: Literal["value"]
 
 
-Size = Annotated[Count | Percentile | Probability | Budget | Value, Field(discriminator="by")]
+Size = Annotated[CountSize | PercentileSize | ProbabilitySize | BudgetSize | ValueSize, Field(discriminator="by")]
 
 
 class Economics(Frozen):
@@ -111,7 +111,7 @@ class Economics(Frozen):
     tells the truth (docs/experiments.md)."""
 
 
-class Lot(Frozen):
+class ArmShare(Frozen):
     """A share of the users, drawn by the hash of their id."""
 
     share: Share
@@ -122,7 +122,7 @@ class AudienceRequest(Frozen):
     """An audience before it is built; parts that contradict each other are refused before anybody is scored."""
 
     name: str = Field(min_length=1, max_length=200)
-    interests: tuple[Wanted, ...] = Field((), max_length=MOST_INTERESTS)
+    interests: tuple[RequestedInterest, ...] = Field((), max_length=MOST_INTERESTS)
     combine: Literal["any", "all", "weighted"] = "any"
     """any: at least one of the interests. all: every one. weighted: an offer about one of them, drawn by weight."""
     lookalike: Lookalike | None = None
@@ -133,9 +133,9 @@ class AudienceRequest(Frozen):
     rules: tuple[Rule, ...] = ()
     """In the order of the waterfall."""
     economics: Economics | None = None
-    holdout: Lot | None = None
+    holdout: ArmShare | None = None
     """Users whom no campaign addresses: give every campaign the same salt, and they stay the same users."""
-    control: Lot | None = None
+    control: ArmShare | None = None
     """Users left out of this campaign alone: a new salt for each."""
 
     @field_validator("interests", mode="before")

@@ -13,7 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merit.campaigns.audiences.combine import Reals
-from merit.campaigns.audiences.request import Budget, Count, Economics, Percentile, Probability, Size, Value
+from merit.campaigns.audiences.request import (
+    BudgetSize,
+    CountSize,
+    Economics,
+    PercentileSize,
+    ProbabilitySize,
+    Size,
+    ValueSize,
+)
 from merit.core.errors import DataError
 
 Rows = NDArray[np.int64]
@@ -25,7 +33,7 @@ FIRST = 65_536  # users who are asked at first whether they are contacted
 
 def cut(size: Size, scores: Reals, falling: Reals, contacted: Contacted, economics: Economics | None) -> slice:
     """Which places of the ranking the audience has; `falling` are the scores best first."""
-    if isinstance(size, Budget):
+    if isinstance(size, BudgetSize):
         return slice(0, affordable(size, scores, falling, contacted, economics))
     return slice(passed_over(size, falling), taken(size, falling, economics))
 
@@ -50,29 +58,33 @@ def ranking(scores: Reals, eligible: Mask) -> Rows:
 
 def passed_over(size: Size, falling: Reals) -> int:
     """How many of the users are too likely to be asked."""
-    return int((falling > size.at_most).sum()) if isinstance(size, Probability) else 0
+    return int((falling > size.at_most).sum()) if isinstance(size, ProbabilitySize) else 0
 
 
-def taken(size: Count | Percentile | Probability | Value, falling: Reals, economics: Economics | None) -> int:
+def taken(
+    size: CountSize | PercentileSize | ProbabilitySize | ValueSize, falling: Reals, economics: Economics | None
+) -> int:
     """How many of the users whose scores are `falling`."""
     match size:
-        case Count():
+        case CountSize():
             if size.users > len(falling):
                 raise DataError(
                     f"{len(falling):,} users are eligible, and {size.users:,} are asked for. Ask for fewer, or ease a "
                     "rule (`merit audience preview` shows what each of them takes)."
                 )
             return size.users
-        case Percentile():
+        case PercentileSize():
             return math.floor(len(falling) * size.percent / 100 + HAIR)
-        case Probability():
+        case ProbabilitySize():
             return int((falling >= size.at_least).sum())
-        case Value():
+        case ValueSize():
             assert economics is not None
             return int((gain(falling, economics) > 0).sum())
 
 
-def affordable(size: Budget, scores: Reals, falling: Reals, contacted: Contacted, economics: Economics | None) -> int:
+def affordable(
+    size: BudgetSize, scores: Reals, falling: Reals, contacted: Contacted, economics: Economics | None
+) -> int:
     """As many as there are before one contact more than the money is good for. Only users so far are asked for arms."""
     assert economics is not None
     most = math.floor(min(size.budget / economics.cost_per_contact, len(falling)) + HAIR)

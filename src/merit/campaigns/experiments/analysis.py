@@ -1,6 +1,6 @@
 """A campaign's whole analysis: from moments and the agreed design to figures, findings and a decision.
 
-told = analyse(design, tabulate(design, Path("outcomes.parquet")), Circumstances(until=date(2026, 3, 8)))
+told = analyse(design, tabulate(design, Path("outcomes.parquet")), AnalysisContext(until=date(2026, 3, 8)))
 told.sentence
 """
 
@@ -14,9 +14,9 @@ from merit.campaigns.experiments.assign import sample_ratio
 from merit.campaigns.experiments.checks import (
     FEWEST,
     UNLIKELY,
+    AnalysisContext,
     Balance,
-    Circumstances,
-    Finding,
+    ExperimentFinding,
     balances,
     findings,
     imbalance,
@@ -25,17 +25,17 @@ from merit.campaigns.experiments.decision import Verdict, decide
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.campaigns.experiments.lift import FLAT, Lift, Prior, compare, conversions, doubt_needed, update
 from merit.campaigns.experiments.moments import Moments, merge
-from merit.campaigns.experiments.outcomes import CHOSEN, Cell, Flow, Outcomes
+from merit.campaigns.experiments.outcomes import CHOSEN, CellMoments, Flow, Outcomes
 from merit.campaigns.experiments.pooling import Mixture, pool
 from merit.campaigns.experiments.power import detectable
 from merit.core.config import Frozen
 from merit.core.errors import DataError
 
 AGREE = "the rules agree"
-NOTHING_KNOWN = Circumstances()
+NOTHING_KNOWN = AnalysisContext()
 
 
-class Reading(Frozen):
+class LiftSummary(Frozen):
     """A lift in figures."""
 
     lift: float
@@ -54,11 +54,11 @@ class Arm(Frozen):
     conversions: float
 
 
-class View(Frozen):
+class PriorSensitivity(Frozen):
     """The posterior under another prior."""
 
     prior: str
-    reading: Reading
+    reading: LiftSummary
 
 
 class Segment(Frozen):
@@ -66,19 +66,19 @@ class Segment(Frozen):
 
     name: str
     users: int
-    own: Reading | None
+    own: LiftSummary | None
     """From its users alone. None: too few conversions."""
-    shared: Reading | None
+    shared: LiftSummary | None
     """In the light of all segments: what to believe of one that was not picked beforehand."""
 
 
-class Group(Frozen):
+class PolicyGroup(Frozen):
     """Users by what two targeting rules say of them."""
 
     name: str
     users: int
     share: float
-    reading: Reading | None = None
+    reading: LiftSummary | None = None
     worth: float | None = None
     """What this group adds to the lift over everybody."""
     worth_low: float | None = None
@@ -92,15 +92,15 @@ class Analysis(Frozen):
     until: date | None
     verdict: Verdict
     sentence: str
-    findings: tuple[Finding, ...]
+    findings: tuple[ExperimentFinding, ...]
     arms: tuple[Arm, ...]
     effect: float
     """The estimate of log(1 + lift) under a flat prior, and its standard deviation: what pooling needs."""
     effect_sd: float
-    estimate: Reading
-    plain: Reading
+    estimate: LiftSummary
+    plain: LiftSummary
     """Without covariates."""
-    posterior: Reading
+    posterior: LiftSummary
     posterior_effect: float
     posterior_sd: float
     loss_of_shipping: float
@@ -114,16 +114,16 @@ class Analysis(Frozen):
     imbalance: float
     sample_ratio: float
     detectable: float
-    sensitivity: tuple[View, ...]
+    sensitivity: tuple[PriorSensitivity, ...]
     doubt: float | None
     """The sd of the widest prior around no effect that keeps the treatment from shipping. None: it does not anyway."""
     segments: tuple[Segment, ...]
     segments_alike: float | None
-    groups: tuple[Group, ...]
+    groups: tuple[PolicyGroup, ...]
     flow: Flow | None
 
 
-def analyse(design: ExperimentDesign, outcomes: Outcomes, known: Circumstances = NOTHING_KNOWN) -> Analysis:
+def analyse(design: ExperimentDesign, outcomes: Outcomes, known: AnalysisContext = NOTHING_KNOWN) -> Analysis:
     """Everything about treatment against control."""
     treatment, control = (_arm(outcomes.cells, name) for name in (design.treatment, design.control))
     users = {name: sum(cell.moments.users for cell in outcomes.cells if cell.arm == name) for name in design.arms}
@@ -182,31 +182,32 @@ def priors(design: ExperimentDesign) -> dict[str, Prior]:
     return known | others
 
 
-def _views(design: ExperimentDesign, seen: Lift) -> tuple[View, ...]:
+def _views(design: ExperimentDesign, seen: Lift) -> tuple[PriorSensitivity, ...]:
     return tuple(
-        View(prior=name, reading=_reading(update(seen, prior), design)) for name, prior in priors(design).items()
+        PriorSensitivity(prior=name, reading=_reading(update(seen, prior), design))
+        for name, prior in priors(design).items()
     )
 
 
-def _arm(cells: Sequence[Cell], name: str) -> Moments:
+def _arm(cells: Sequence[CellMoments], name: str) -> Moments:
     parts = [cell.moments for cell in cells if cell.arm == name]
     if not parts:
         raise DataError(f"No user is in the arm '{name}'. The outcomes of all assigned users are needed.")
     return merge(parts)
 
 
-def _figures(cells: Sequence[Cell], name: str) -> Arm:
+def _figures(cells: Sequence[CellMoments], name: str) -> Arm:
     moments = _arm(cells, name)
     return Arm(name=name, users=moments.users, mean=float(moments.mean[0]), conversions=conversions(moments))
 
 
-def _reading(lift: Lift | Mixture, design: ExperimentDesign) -> Reading:
+def _reading(lift: Lift | Mixture, design: ExperimentDesign) -> LiftSummary:
     low, high = lift.interval()
     minimum = lift.above(design.minimum_effect)
-    return Reading(lift=lift.value, low=low, high=high, above_zero=lift.above(), above_minimum=minimum)
+    return LiftSummary(lift=lift.value, low=low, high=high, above_zero=lift.above(), above_minimum=minimum)
 
 
-def _comparable(design: ExperimentDesign, cells: Sequence[Cell]) -> tuple[Moments, Moments] | None:
+def _comparable(design: ExperimentDesign, cells: Sequence[CellMoments]) -> tuple[Moments, Moments] | None:
     """Both arms of a part of the users, where both have enough conversions to be compared."""
     names = (design.treatment, design.control)
     parts = [[cell.moments for cell in cells if cell.arm == name] for name in names]
@@ -218,11 +219,11 @@ def _comparable(design: ExperimentDesign, cells: Sequence[Cell]) -> tuple[Moment
     return (treatment, control) if enough and varied else None
 
 
-def _users(design: ExperimentDesign, cells: Sequence[Cell]) -> int:
+def _users(design: ExperimentDesign, cells: Sequence[CellMoments]) -> int:
     return sum(cell.moments.users for cell in cells if cell.arm in (design.treatment, design.control))
 
 
-def _segments(design: ExperimentDesign, cells: Sequence[Cell]) -> tuple[tuple[Segment, ...], float | None]:
+def _segments(design: ExperimentDesign, cells: Sequence[CellMoments]) -> tuple[tuple[Segment, ...], float | None]:
     names = sorted({cell.segment for cell in cells if cell.segment is not None})
     parts = {name: [cell for cell in cells if cell.segment == name] for name in names}
     own = {name: compare(*pair).lift for name, part in parts.items() if (pair := _comparable(design, part))}
@@ -240,7 +241,7 @@ def _segments(design: ExperimentDesign, cells: Sequence[Cell]) -> tuple[tuple[Se
     return rows, pooled.alike if pooled else None
 
 
-def _groups(design: ExperimentDesign, cells: Sequence[Cell], control_mean: float) -> tuple[Group, ...]:
+def _groups(design: ExperimentDesign, cells: Sequence[CellMoments], control_mean: float) -> tuple[PolicyGroup, ...]:
     if design.policies is None:
         return ()
     only, other, both, neither = CHOSEN
@@ -255,15 +256,17 @@ def _groups(design: ExperimentDesign, cells: Sequence[Cell], control_mean: float
     return tuple(_group(name, design, part, everyone, control_mean) for name, part in parts.items())
 
 
-def _group(name: str, design: ExperimentDesign, cells: Sequence[Cell], everyone: int, control_mean: float) -> Group:
+def _group(
+    name: str, design: ExperimentDesign, cells: Sequence[CellMoments], everyone: int, control_mean: float
+) -> PolicyGroup:
     users = _users(design, cells)
     pair = _comparable(design, cells)
     if pair is None:
-        return Group(name=name, users=users, share=users / everyone)
+        return PolicyGroup(name=name, users=users, share=users / everyone)
     seen = compare(*pair)
     scale = users / everyone / control_mean
     low, high = seen.difference.interval()
-    return Group(
+    return PolicyGroup(
         name=name,
         users=users,
         share=users / everyone,
@@ -274,7 +277,7 @@ def _group(name: str, design: ExperimentDesign, cells: Sequence[Cell], everyone:
     )
 
 
-def _placebo(groups: Sequence[Group]) -> list[Finding]:
+def _placebo(groups: Sequence[PolicyGroup]) -> list[ExperimentFinding]:
     """Where both rules say the same, both arms got the same: a difference there is no effect of the campaign."""
     agree = [group.reading for group in groups if group.name == AGREE and group.reading]
     if not agree or min(agree[0].above_zero, 1 - agree[0].above_zero) >= UNLIKELY / 2:
@@ -283,4 +286,4 @@ def _placebo(groups: Sequence[Group]) -> list[Finding]:
         "The arms differ among users whom both rules treat alike. Something other than the rules differs between the "
         "arms: find it before you credit the rules."
     )
-    return [Finding(level="warn", what="placebo", told=told)]
+    return [ExperimentFinding(level="warn", what="placebo", told=told)]

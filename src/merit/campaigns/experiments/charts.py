@@ -19,7 +19,7 @@ GAIN, LOSS = PALETTE[0], PALETTE[1]
 AXIS = "datum.value ? format(datum.value, '+.3~p') : '0'"  # +0.25%, without the zeros of +0.250%
 
 
-class Bar(NamedTuple):
+class ForestRow(NamedTuple):
     """A lift with its interval, under a name."""
 
     name: str
@@ -83,9 +83,9 @@ def densities(lifts: Mapping[str, Lift]) -> Svg:
     return svg(alt.LayerChart(layer=[lines, _zero()]), f"Densities of the lift. {said}.")
 
 
-def forest(bars: Sequence[Bar]) -> Svg:
+def forest(bars: Sequence[ForestRow]) -> Svg:
     """Points with their 95 % intervals, in the order given, each with its figure."""
-    frame = pl.DataFrame(bars, schema=Bar._fields, orient="row").with_columns(
+    frame = pl.DataFrame(bars, schema=ForestRow._fields, orient="row").with_columns(
         told=pl.col("lift").map_elements(signed, return_dtype=pl.String)
     )
     base = alt.Chart(frame).encode(

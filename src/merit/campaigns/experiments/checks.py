@@ -31,7 +31,7 @@ TOO_GOOD = 0.9  # share of the variance that no covariate from before a campaign
 
 
 @dataclass(frozen=True)
-class Circumstances:
+class AnalysisContext:
     """What is known of an analysis besides its outcomes."""
 
     until: date | None = None
@@ -42,7 +42,7 @@ class Circumstances:
     """How many users were assigned in all."""
 
 
-class Finding(Frozen):
+class ExperimentFinding(Frozen):
     """Something a reader must know; a single one of the level "block" keeps any decision from being made."""
 
     level: Level
@@ -68,8 +68,8 @@ def findings(
     control: Moments,
     seen: Comparison,
     flow: Flow | None,
-    known: Circumstances,
-) -> list[Finding]:
+    known: AnalysisContext,
+) -> list[ExperimentFinding]:
     """Everything found, what blocks first."""
     found = [
         *_ratio(design, arms),
@@ -121,15 +121,15 @@ _UNCHECKED = (
 )
 
 
-def _block(what: str, told: str) -> Finding:
-    return Finding(level="block", what=what, told=told)
+def _block(what: str, told: str) -> ExperimentFinding:
+    return ExperimentFinding(level="block", what=what, told=told)
 
 
-def _warn(what: str, told: str) -> Finding:
-    return Finding(level="warn", what=what, told=told)
+def _warn(what: str, told: str) -> ExperimentFinding:
+    return ExperimentFinding(level="warn", what=what, told=told)
 
 
-def _ratio(design: ExperimentDesign, arms: dict[str, int]) -> list[Finding]:
+def _ratio(design: ExperimentDesign, arms: dict[str, int]) -> list[ExperimentFinding]:
     luck = sample_ratio(arms, design.arms)
     if luck >= RATIO_WARNS:
         return []
@@ -144,7 +144,7 @@ def _ratio(design: ExperimentDesign, arms: dict[str, int]) -> list[Finding]:
     return [_block("sample ratio", told) if luck < RATIO_BLOCKS else _warn("sample ratio", told)]
 
 
-def _few(design: ExperimentDesign, treatment: Moments, control: Moments) -> list[Finding]:
+def _few(design: ExperimentDesign, treatment: Moments, control: Moments) -> list[ExperimentFinding]:
     counts = {design.treatment: conversions(treatment), design.control: conversions(control)}
     name = min(counts, key=lambda each: counts[each])
     if counts[name] >= FEWEST:
@@ -156,7 +156,7 @@ def _few(design: ExperimentDesign, treatment: Moments, control: Moments) -> list
     return [_block("few conversions", told)]
 
 
-def _rows(design: ExperimentDesign, flow: Flow) -> list[Finding]:
+def _rows(design: ExperimentDesign, flow: Flow) -> list[ExperimentFinding]:
     found = []
     if flow.crossovers:
         everyone = flow.rows - flow.crossovers
@@ -183,7 +183,7 @@ def _rows(design: ExperimentDesign, flow: Flow) -> list[Finding]:
     return found
 
 
-def _lost(arms: dict[str, int], flow: Flow | None, assigned: int | None) -> list[Finding]:
+def _lost(arms: dict[str, int], flow: Flow | None, assigned: int | None) -> list[ExperimentFinding]:
     """Users who were assigned and are not in the table."""
     there = sum(arms.values()) + (flow.crossovers if flow else 0)
     if assigned is None or there == assigned:
@@ -198,7 +198,7 @@ def _lost(arms: dict[str, int], flow: Flow | None, assigned: int | None) -> list
     return [_block("users", told) if assigned - there > LOST * assigned else _warn("users", told)]
 
 
-def _window(design: ExperimentDesign, until: date | None, frozen_on: date | None) -> list[Finding]:
+def _window(design: ExperimentDesign, until: date | None, frozen_on: date | None) -> list[ExperimentFinding]:
     found = []
     if until is None:
         found.append(_warn("window", f"Nobody said up to which day outcomes were counted; agreed was {design.end}."))
@@ -223,7 +223,7 @@ def _window(design: ExperimentDesign, until: date | None, frozen_on: date | None
     return found
 
 
-def _balance(treatment: Moments, control: Moments) -> list[Finding]:
+def _balance(treatment: Moments, control: Moments) -> list[ExperimentFinding]:
     luck = imbalance(treatment, control)
     if luck >= UNLIKELY:
         return []
@@ -234,7 +234,7 @@ def _balance(treatment: Moments, control: Moments) -> list[Finding]:
     return [_warn("covariates", told)]
 
 
-def _covariates(seen: Comparison) -> list[Finding]:
+def _covariates(seen: Comparison) -> list[ExperimentFinding]:
     if seen.variance_removed <= TOO_GOOD:
         return []
     told = (
@@ -244,7 +244,7 @@ def _covariates(seen: Comparison) -> list[Finding]:
     return [_warn("covariates", told)]
 
 
-def _precision(design: ExperimentDesign, seen: Comparison) -> list[Finding]:
+def _precision(design: ExperimentDesign, seen: Comparison) -> list[ExperimentFinding]:
     found = detectable(seen.lift.sd, design.rule)
     if found <= 1.05 * design.minimum_effect:  # a forecast that was off by so little was a good one
         return []

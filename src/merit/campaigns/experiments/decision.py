@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from merit.campaigns.experiments.checks import Finding
+from merit.campaigns.experiments.checks import ExperimentFinding
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.campaigns.experiments.lift import Lift
 from merit.campaigns.words import share, signed
@@ -13,7 +13,7 @@ from merit.campaigns.words import share, signed
 Verdict = Literal["ship", "keep", "blocked"]
 
 
-def decide(design: ExperimentDesign, lift: Lift, found: Sequence[Finding]) -> tuple[Verdict, str]:
+def decide(design: ExperimentDesign, lift: Lift, found: Sequence[ExperimentFinding]) -> tuple[Verdict, str]:
     """What to do, and why, for a manager."""
     blocks = [finding.told for finding in found if finding.level == "block"]
     if blocks:

@@ -23,14 +23,14 @@ from pydantic import Field, model_validator
 from scipy.special import ndtri
 
 from merit.campaigns.experiments.lift import FLAT, Prior
-from merit.campaigns.experiments.power import Outlook, Rule
+from merit.campaigns.experiments.power import DecisionRule, Outlook
 from merit.core.config import Frozen
 
 Column = Annotated[str, Field(min_length=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
-class Outcome(Frozen):
+class OutcomeSpec(Frozen):
     """What is counted for each user in the window. Zero for those who did nothing."""
 
     column: Column = "outcome"
@@ -40,7 +40,7 @@ class Outcome(Frozen):
     """Amounts above count as this much: one wholesaler would otherwise drown everyone. Chosen before launch."""
 
     @model_validator(mode="after")
-    def _cap_fits(self) -> Outcome:
+    def _cap_fits(self) -> OutcomeSpec:
         if self.cap is not None and self.kind == "binary":
             raise ValueError("a yes-or-no outcome has nothing to cap; cap is for kind = 'amount'")
         return self
@@ -66,7 +66,7 @@ class ExperimentDesign(Frozen):
     start: date
     days: int = Field(ge=1)
     """The outcome window: from the start, so many days."""
-    outcome: Outcome = Outcome()
+    outcome: OutcomeSpec = OutcomeSpec()
     covariates: tuple[Column, ...] = ()
     """Columns known before the start."""
     minimum_effect: float = Field(gt=0, lt=1)
@@ -125,9 +125,9 @@ class ExperimentDesign(Frozen):
         return self.start + timedelta(days=self.days - 1)
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> DecisionRule:
         """Shares, threshold, power and prior of the comparison, as `merit.campaigns.experiments.power` wants them."""
-        return Rule(
+        return DecisionRule(
             treatment=self.arms[self.treatment],
             control=self.arms[self.control],
             threshold=self.threshold,

@@ -28,7 +28,7 @@ CHOSEN = ("treatment only", "control only", "both", "neither")  # by which of tw
 
 
 @dataclass(frozen=True)
-class Cell:
+class CellMoments:
     """Users who cannot be told apart by arm, segment and rules."""
 
     arm: str
@@ -60,7 +60,7 @@ class Outcomes:
 
     names: tuple[str, ...]
     """Of the columns of the moments: outcome, covariates, and "… is missing" where some are."""
-    cells: tuple[Cell, ...]
+    cells: tuple[CellMoments, ...]
     flow: Flow | None
     """None where only statistics are known."""
 
@@ -252,7 +252,9 @@ def _compared_with_hashes(frame: pl.LazyFrame, design: ExperimentDesign, rows: i
 # --- second pass -----------------------------------------------------------------------------------------------------
 
 
-def _added_up(frame: pl.LazyFrame, design: ExperimentDesign, flow: Flow) -> tuple[tuple[Cell, ...], tuple[str, ...]]:
+def _added_up(
+    frame: pl.LazyFrame, design: ExperimentDesign, flow: Flow
+) -> tuple[tuple[CellMoments, ...], tuple[str, ...]]:
     columns = {name: f"value {place}" for place, name in enumerate((design.outcome.column, *design.covariates))}
     about = points_near(frame, list(columns.values()))
     gaps = {f"{name} is missing": columns[name] for name in flow.missing}
@@ -265,7 +267,7 @@ def _added_up(frame: pl.LazyFrame, design: ExperimentDesign, flow: Flow) -> tupl
     keys = ["arm", *(["segment"] if design.segment else []), *(["chosen"] if design.policies else [])]
     found = filled.group_by(keys).agg(sums(values, about)).collect(engine="streaming").sort(keys)
     cells = tuple(
-        Cell(row["arm"], row.get("segment"), row.get("chosen"), from_sums(row, values, about))
+        CellMoments(row["arm"], row.get("segment"), row.get("chosen"), from_sums(row, values, about))
         for row in found.iter_rows(named=True)
     )
     return cells, (*columns, *gaps)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from merit.campaigns.experiments.charts import Bar, density, forest
+from merit.campaigns.experiments.charts import ForestRow, density, forest
 from merit.campaigns.experiments.lift import Lift
 from merit.campaigns.experiments.pooling import Mixture, Pooled
 from merit.campaigns.words import share, signed
@@ -79,8 +79,8 @@ def _next_section(found: Pooled) -> Section:
     )
 
 
-def _bar(name: str, lift: Lift | Mixture) -> Bar:
-    return Bar(name, lift.value, *lift.interval())
+def _bar(name: str, lift: Lift | Mixture) -> ForestRow:
+    return ForestRow(name, lift.value, *lift.interval())
 
 
 def _between(lift: Lift | Mixture) -> str:

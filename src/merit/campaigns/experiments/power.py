@@ -43,7 +43,7 @@ class Outlook(Frozen):
         return variance / self.mean**2 * (1 - self.variance_removed)
 
 
-class Rule(Frozen):
+class DecisionRule(Frozen):
     """When a test ships, and how it is split."""
 
     treatment: float = Field(0.5, gt=0, lt=1)
@@ -53,12 +53,12 @@ class Rule(Frozen):
     prior: Prior = FLAT
 
 
-def effect_sd(outlook: Outlook, rule: Rule, users: float) -> float:
+def effect_sd(outlook: Outlook, rule: DecisionRule, users: float) -> float:
     """Of log(1 + lift) with that many users over all arms."""
     return sqrt(outlook.noise * (1 / rule.treatment + 1 / rule.control) / users)
 
 
-def bar(sd: float, rule: Rule) -> float:
+def bar(sd: float, rule: DecisionRule) -> float:
     """The smallest estimate of log(1 + lift) that ships."""
     needed = float(ndtri(rule.threshold))
     if rule.prior.sd is None:
@@ -67,29 +67,29 @@ def bar(sd: float, rule: Rule) -> float:
     return sd**2 * (needed * sqrt(precision) - rule.prior.mean * rule.prior.sd**-2)
 
 
-def chance_to_ship(lift: float, outlook: Outlook, rule: Rule, users: float) -> float:
+def chance_to_ship(lift: float, outlook: Outlook, rule: DecisionRule, users: float) -> float:
     """The power against a lift; at lift 0, how often luck alone ships."""
     sd = effect_sd(outlook, rule, users)
     return float(ndtr((log1p(lift) - bar(sd, rule)) / sd))
 
 
-def smallest_lift(outlook: Outlook, rule: Rule, users: float) -> float:
+def smallest_lift(outlook: Outlook, rule: DecisionRule, users: float) -> float:
     """The minimum detectable effect: the lift that ships with the rule's power."""
     return detectable(effect_sd(outlook, rule, users), rule)
 
 
-def detectable(sd: float, rule: Rule) -> float:
+def detectable(sd: float, rule: DecisionRule) -> float:
     """The same for a test whose precision is known. Never negative, whatever the prior hopes."""
     effect = max(0.0, bar(sd, rule) + float(ndtri(rule.power)) * sd)
     return expm1(effect) if effect < 100 else inf  # a handful of users against a firm prior
 
 
-def users_needed(lift: float, outlook: Outlook, rule: Rule) -> int:
+def users_needed(lift: float, outlook: Outlook, rule: DecisionRule) -> int:
     """Over all arms, for that lift to be found with the rule's power. More users always see smaller lifts: bisect.
 
     Two percent more of five percent who convert:
 
-    >>> users_needed(0.02, Outlook(mean=0.05), Rule())
+    >>> users_needed(0.02, Outlook(mean=0.05), DecisionRule())
     873653
     """
     enough = 4
@@ -102,14 +102,14 @@ def users_needed(lift: float, outlook: Outlook, rule: Rule) -> int:
     return enough
 
 
-def by_lift(lift: float, outlook: Outlook, rule: Rule) -> pl.DataFrame:
+def by_lift(lift: float, outlook: Outlook, rule: DecisionRule) -> pl.DataFrame:
     """Users and days for lifts around the one asked about."""
     lifts = [lift * size for size in SIZES]
     users = [users_needed(each, outlook, rule) for each in lifts]
     return pl.DataFrame({"lift": lifts, "users": users, "days": [_days(each, outlook) for each in users]})
 
 
-def by_week(outlook: Outlook, rule: Rule) -> pl.DataFrame:
+def by_week(outlook: Outlook, rule: DecisionRule) -> pl.DataFrame:
     """What can be seen after so many whole weeks: weekdays differ, so tests should not end in the middle of one."""
     daily = outlook.users_per_day or 0
     total = outlook.users or 7 * daily * max(WEEKS)

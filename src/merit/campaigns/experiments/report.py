@@ -8,8 +8,8 @@ from __future__ import annotations
 import polars as pl
 
 from merit.campaigns.experiments import power
-from merit.campaigns.experiments.analysis import Analysis, Arm, Group, Reading, priors
-from merit.campaigns.experiments.charts import Bar, densities, density, forest
+from merit.campaigns.experiments.analysis import Analysis, Arm, LiftSummary, PolicyGroup, priors
+from merit.campaigns.experiments.charts import ForestRow, densities, density, forest
 from merit.campaigns.experiments.lift import Lift, update
 from merit.campaigns.words import share, signed
 from merit.report import charts
@@ -337,28 +337,28 @@ def _amount(told: Analysis, value: float) -> str:
     return percent(value, 3) if told.design.outcome.kind == "binary" else number(value)
 
 
-def _bar(name: str, found: Reading) -> Bar:
-    return Bar(name, found.lift, found.low, found.high)
+def _bar(name: str, found: LiftSummary) -> ForestRow:
+    return ForestRow(name, found.lift, found.low, found.high)
 
 
 def _spanned(lift: float, low: float, high: float) -> str:
     return f"{signed(lift)} ({signed(low)} to {signed(high)})"
 
 
-def _cell(found: Reading | None) -> str:
+def _cell(found: LiftSummary | None) -> str:
     return _spanned(found.lift, found.low, found.high) if found else "–"
 
 
-def _worth(group: Group) -> str:
+def _worth(group: PolicyGroup) -> str:
     known = (group.worth, group.worth_low, group.worth_high)
     return "–" if None in known else _spanned(*(value or 0.0 for value in known))
 
 
-def _chance(found: Reading | None) -> str:
+def _chance(found: LiftSummary | None) -> str:
     return share(found.above_zero) if found else "–"
 
 
-def _readings(title: str, name: str, rows: list[tuple[str, Reading]]) -> Table:
+def _readings(title: str, name: str, rows: list[tuple[str, LiftSummary]]) -> Table:
     cells = [(text, _cell(found), share(found.above_zero), share(found.above_minimum)) for text, found in rows]
     names = [name, "lift", "P(lift > 0)", "P(lift > smallest)"]
     return Table(title, pl.DataFrame(cells, schema=names, orient="row"), dict.fromkeys(names[1:], "count"), wide=True)

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.campaigns.experiments.moments import Moments
-from merit.campaigns.experiments.outcomes import CHOSEN, Cell, Outcomes
+from merit.campaigns.experiments.outcomes import CHOSEN, CellMoments, Outcomes
 from merit.core.config import Frozen, build
 from merit.core.errors import DataError
 
@@ -90,7 +90,7 @@ def _check_columns(given: Statistics, design: ExperimentDesign, file: Path) -> N
         raise DataError(f"{file}: chosen is one of {', '.join(CHOSEN)}, not {min(map(str, other))!r}.")
 
 
-def _cell(cell: CellStatistics, given: Statistics, design: ExperimentDesign, file: Path) -> Cell:
+def _cell(cell: CellStatistics, given: Statistics, design: ExperimentDesign, file: Path) -> CellMoments:
     mean = np.array(cell.mean)
     where = f"{file}, arm '{cell.arm}'"
     if len(mean) != len(given.columns):
@@ -111,7 +111,7 @@ def _cell(cell: CellStatistics, given: Statistics, design: ExperimentDesign, fil
         )
     if design.outcome.kind == "binary" and not 0 <= mean[0] <= 1:
         raise DataError(f"{where}: a rate of {mean[0]:g} is not between 0 and 1.")
-    return Cell(cell.arm, cell.segment, cell.chosen, Moments(cell.users, mean, scatter))
+    return CellMoments(cell.arm, cell.segment, cell.chosen, Moments(cell.users, mean, scatter))
 
 
 def _unit(covariance: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from pydantic import Field
 from merit.campaigns.experiments import power, statistics
 from merit.campaigns.experiments.analysis import Analysis, analyse
 from merit.campaigns.experiments.assign import sample_ratio, with_arms
-from merit.campaigns.experiments.checks import Circumstances
+from merit.campaigns.experiments.checks import AnalysisContext
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.campaigns.experiments.lift import Lift, published
 from merit.campaigns.experiments.outcomes import Outcomes, tabulate
@@ -135,7 +135,7 @@ def analyse_campaign(
     """Outcomes (a table of users, or `given` statistics of one) → figures, a decision and a page."""
     agreed = design_of(design)
     outcomes, inputs = _outcomes(agreed, table, given)
-    known = Circumstances(
+    known = AnalysisContext(
         until=until,
         frozen_on=datetime.fromisoformat(design.manifest.created).date(),
         assigned=_assigned(assignment, design) if assignment else None,

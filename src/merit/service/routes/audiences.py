@@ -19,7 +19,7 @@ from merit.campaigns.audiences.audience import Audience, require_enough
 from merit.campaigns.audiences.export import Form
 from merit.campaigns.audiences.forecast import EDGES, merged
 from merit.campaigns.audiences.overlap import TREATED
-from merit.campaigns.audiences.report import told_figures
+from merit.campaigns.audiences.report import public_summary
 from merit.campaigns.audiences.request import AudienceRequest
 from merit.report.page import SMALLEST_CELL
 from merit.retrieval.model import Model
@@ -113,7 +113,7 @@ def export(
     """The users of a finished job as a file. Interests are judged again: what was blocked since is not sent."""
     members = service.jobs.audience(number, owner_of(caller))
     place = service.state / EXPORTS / secrets.token_hex(8)
-    figures = stage.figures_of(members)
+    figures = stage.load_summary(members)
     with service.store.current.reading(each.text for each in figures.interests) as model:
         made = stage.export(members, model, form, place, arm, log=service.state, key=caller.id)
     name = f"audience.{form}"
@@ -129,7 +129,7 @@ def export(
 def told(found: Audience, served: Served, tables: Folder | None) -> schemas.Preview:
     """As silent about fewer than 50 users as the page, and about where the tables are."""
     figures = found.figures
-    page = told_figures(figures)
+    page = public_summary(figures)
     steps = [row | {"step": places.without_paths(row["step"], [tables])} for row in page["waterfall"]]
     return schemas.Preview.model_validate(
         page

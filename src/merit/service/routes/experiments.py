@@ -17,7 +17,7 @@ from fastapi import File, Form, UploadFile
 
 from merit.campaigns.experiments import statistics
 from merit.campaigns.experiments.analysis import Analysis, analyse
-from merit.campaigns.experiments.checks import Circumstances
+from merit.campaigns.experiments.checks import AnalysisContext
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.campaigns.experiments.outcomes import Outcomes, tabulate
 from merit.core import config
@@ -37,7 +37,7 @@ def analyze(asked: schemas.AnalysisAsked) -> Analysis:
         file = folder / "statistics.json"
         file.write_text(asked.statistics.model_dump_json(), encoding="utf-8")
         outcomes = statistics.read(file, asked.design)
-    return _analysed(asked.design, outcomes, Circumstances(until=asked.until, assigned=asked.assigned))
+    return _analysed(asked.design, outcomes, AnalysisContext(until=asked.until, assigned=asked.assigned))
 
 
 def analyze_table(
@@ -60,7 +60,7 @@ def analyze_table(
         if suffix == ".parquet":
             _require_small(file)
         outcomes = tabulate(agreed, file)
-    return _analysed(agreed, outcomes, Circumstances(until=until, assigned=assigned))
+    return _analysed(agreed, outcomes, AnalysisContext(until=until, assigned=assigned))
 
 
 def analyze_named(service: TheService, asked: schemas.NamedAnalysisAsked) -> Analysis:
@@ -75,7 +75,7 @@ def analyze_named(service: TheService, asked: schemas.NamedAnalysisAsked) -> Ana
     except DataError as error:
         told = places.without_paths(str(error), [service.tables])
         raise DataError(places.without_values(told, [*columns, *agreed.arms])) from None
-    return without_few(_analysed(agreed, outcomes, Circumstances(until=asked.until, assigned=asked.assigned)))
+    return without_few(_analysed(agreed, outcomes, AnalysisContext(until=asked.until, assigned=asked.assigned)))
 
 
 def _require_plain(design: ExperimentDesign) -> None:
@@ -102,7 +102,7 @@ def without_few(told: Analysis) -> Analysis:
     )
 
 
-def _analysed(design: ExperimentDesign, outcomes: Outcomes, known: Circumstances) -> Analysis:
+def _analysed(design: ExperimentDesign, outcomes: Outcomes, known: AnalysisContext) -> Analysis:
     """Figures come from outside: those that no computation survives are refused, not ours to fail on."""
     try:
         with np.errstate(all="ignore"):
