@@ -18,7 +18,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from merit.data.planted import START, PlantedConfig, Shop, ceiling, shop
+from merit.data.planted import START, PlantedConfig, PlantedShop, ceiling, shop
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 USERS = 600
@@ -31,7 +31,7 @@ Said = dict[str, Lists]
 """Way of naming → user → labels, best first."""
 
 
-def said(planted: Shop) -> tuple[Said, Lists]:
+def said(planted: PlantedShop) -> tuple[Said, Lists]:
     """What each way names for every user, and what the users then bought: the labels of each item after the gap."""
     tags = dict(planted.items.select("item_id", "tags").iter_rows())
     own, baskets, bought = defaultdict(Counter), Counter(), defaultdict(list)
@@ -53,7 +53,7 @@ def said(planted: Shop) -> tuple[Said, Lists]:
     return ways, {user: bought[user] for user in known}  # type: ignore[dict-item]
 
 
-def _visits(planted: Shop, before: bool) -> Iterator[tuple[str, list[str]]]:
+def _visits(planted: PlantedShop, before: bool) -> Iterator[tuple[str, list[str]]]:
     when = pl.col("timestamp") < CUT if before else pl.col("timestamp") >= CUT + GAP
     orders = (
         planted.interactions.filter(when).drop_nulls("order_id").group_by("user_id", "order_id", maintain_order=True)
@@ -89,13 +89,13 @@ def recall(lists: Lists, bought: Any, budget: int) -> float:
     return sum(shares) / len(shares)
 
 
-def regions_covered(lists: Lists, planted: Shop, budget: int = 5) -> float:
+def regions_covered(lists: Lists, planted: PlantedShop, budget: int = 5) -> float:
     """Different regions among the first so many labels, the mean over users."""
     region = dict(planted.regions.select("label", "region").iter_rows())
     return sum(len({region[label] for label in labels[:budget]}) for labels in lists.values()) / len(lists)
 
 
-def lists_picture(planted: Shop, ways: Said, users: int = 10) -> alt.Chart:
+def lists_picture(planted: PlantedShop, ways: Said, users: int = 10) -> alt.Chart:
     """The first five labels of some users, coloured by region: a cascade is a row of one colour."""
     region = dict(planted.regions.select("label", "region").iter_rows())
     mine = dict(planted.truth.select("user_id", "regions").iter_rows())
@@ -137,7 +137,7 @@ def cascade_picture(strengths: tuple[float, ...] = (0.0, 0.3, 0.6, 0.9)) -> alt.
     return _lines(rows, "cascade", "how strongly a region sticks together", "regions", "regions among five labels")
 
 
-def length_picture(planted: Shop, ways: Said, bought: Any) -> alt.Chart:
+def length_picture(planted: PlantedShop, ways: Said, bought: Any) -> alt.Chart:
     """Recall by the number of labels."""
     rows = [
         {"labels": budget, "way": NAMES[way], "recall": 100 * recall(lists, bought, budget)}

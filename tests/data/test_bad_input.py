@@ -26,7 +26,8 @@ def run(
         if content is not None:
             file.write_bytes(content if isinstance(content, bytes) else content.encode())
     source = TablesSource(interactions=folder / name, items=folder / "items.csv", **settings)
-    good = check.good(open_source(source))
+    good = validate.validate(open_source(source))
+    validate.collect(good)
     return good.interactions.collect(engine="streaming"), good.items
 
 
@@ -129,7 +130,9 @@ def test_a_damaged_parquet_is_found_among_many(tmp_path) -> None:
     (folder / "1.parquet").write_bytes(bytes_)
     (tmp_path / "items.csv").write_text(ITEMS)
     with pytest.raises(DataError, match=r"1\.parquet is damaged.*Copy or export it again"):
-        check.good(open_source(TablesSource(interactions=folder, items=tmp_path / "items.csv")))
+        validate.collect(
+            validate.validate(open_source(TablesSource(interactions=folder, items=tmp_path / "items.csv")))
+        )
 
 
 @pytest.mark.parametrize("column", ["user_id", "timestamp", "event"])
@@ -232,5 +235,5 @@ def test_a_full_disk_leaves_no_quarantine_behind(tmp_path, monkeypatch) -> None:
 
     monkeypatch.setitem(validate.SINKS, ".csv", full)
     with pytest.raises(StorageError, match="the disk is full"):
-        check.quarantine(open_source(source), tmp_path / "out" / "bad.csv")
+        validate.quarantine(open_source(source), tmp_path / "out" / "bad.csv")
     assert list((tmp_path / "out").iterdir()) == []

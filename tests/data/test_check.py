@@ -13,14 +13,14 @@ import pytest
 from rich.console import Console
 
 from merit.core.errors import DataError
-from merit.data import check
-from merit.data.schema import Tables
+from merit.data import check, validate
+from merit.data.schema import SourceTables
 from merit.data.sources import TablesSource, open_source
 
 DAY = datetime(2024, 1, 1)
 
 
-def tables(folder: Path, log: list[tuple], items: list[tuple], **settings) -> Tables:
+def tables(folder: Path, log: list[tuple], items: list[tuple], **settings) -> SourceTables:
     names = ["user_id", "item_id", "timestamp", "event"]
     pl.DataFrame(
         log, schema=dict(zip(names, [pl.String, pl.String, pl.Datetime, pl.String], strict=True)), orient="row"
@@ -32,6 +32,12 @@ def tables(folder: Path, log: list[tuple], items: list[tuple], **settings) -> Ta
             interactions=folder / "events.parquet", items=folder / "items.parquet", **{"max_bad_share": 0.5, **settings}
         )
     )
+
+
+def checked(source: SourceTables) -> validate.ValidTables:
+    valid = validate.validate(source)
+    validate.collect(valid)
+    return valid
 
 
 def regular(users: int = 4, days: int = 10) -> list[tuple]:
@@ -98,12 +104,12 @@ def test_thousands_of_unknown_events_are_another_column(tmp_path) -> None:
 def test_a_run_is_refused_with_all_unknown_events_at_once(tmp_path) -> None:
     source = tables(tmp_path, [*strange(3), *regular(), ("", "a", DAY, "view")], ITEMS, max_bad_share=0.001)
     with pytest.raises(DataError, match=r"'Add to bag' \(2 rows\), 'word 00' \(1 row\), 'word 01'.* 5 of 45 rows"):
-        check.good(source)
+        checked(source)
 
 
 def test_what_goes_on_is_clean_and_numbered_in_order_of_the_id(tmp_path) -> None:
     events = [("u1", "b", DAY, "buy"), ("u1", "nope", DAY, "view"), (None, "a", DAY, "view"), ("u1", "a", DAY, "view")]
-    good = check.good(tables(tmp_path, events, [ITEMS[1], ITEMS[0]]))
+    good = checked(tables(tmp_path, events, [ITEMS[1], ITEMS[0]]))
     assert good.items.schema["item"] == pl.UInt32
     assert good.items.select("item", "item_id").rows() == [(0, "a"), (1, "b")]
     table = good.interactions.collect()
@@ -112,19 +118,19 @@ def test_what_goes_on_is_clean_and_numbered_in_order_of_the_id(tmp_path) -> None
 
 
 def test_one_pass_answers_the_query_and_judges_the_table(tmp_path) -> None:
-    good = check.sift(tables(tmp_path, [*regular(), ("u1", "nope", DAY, "view")], ITEMS))
-    (per_user, count), bad = check.collect(
+    good = validate.validate(tables(tmp_path, [*regular(), ("u1", "nope", DAY, "view")], ITEMS))
+    (per_user, count), bad = validate.collect(
         good, good.interactions.group_by("user_id").len(), good.interactions.select(pl.len())
     )
     assert (per_user.height, count.item(), bad.unknown_items, bad.interactions) == (4, 40, 1, 41)
-    plan = pl.explain_all([good.interactions.group_by("user_id").len(), good.judged.select(pl.col("problem").count())])
+    plan = pl.explain_all([good.interactions.group_by("user_id").len(), good.checked.select(pl.col("problem").count())])
     assert plan.count("Parquet SCAN") == 1
 
 
 def test_too_many_bad_rows_end_it_with_one_message(tmp_path) -> None:
     events = [*regular(), ("", "a", DAY, "view"), ("u", "a", DAY.replace(year=1980), "view")]
     with pytest.raises(DataError) as caught:
-        check.good(tables(tmp_path, events, ITEMS, max_bad_share=0.001))
+        checked(tables(tmp_path, events, ITEMS, max_bad_share=0.001))
     for part in (
         "events.parquet, row 41: user_id is empty",
         "1 more of 42 rows",
@@ -132,7 +138,7 @@ def test_too_many_bad_rows_end_it_with_one_message(tmp_path) -> None:
         "source.max_bad_share=0.0",
     ):
         assert part in str(caught.value)
-    check.good(tables(tmp_path, events, ITEMS, max_bad_share=0.052))  # the share the message proposes
+    checked(tables(tmp_path, events, ITEMS, max_bad_share=0.052))  # the share the message proposes
 
 
 @pytest.mark.parametrize(
@@ -157,7 +163,7 @@ def test_the_quarantine_holds_every_row_set_aside_with_its_values(tmp_path, suff
     events = [*regular(), (None, "a", DAY, "view"), ("u1", "nope", DAY, "view")]
     items = [*ITEMS, ("a", "Other", ["x"], None)]
     path = tmp_path / "new" / f"bad{suffix}"
-    assert check.quarantine(tables(tmp_path, events, items), path) == 3
+    assert validate.quarantine(tables(tmp_path, events, items), path) == 3
     read = {".parquet": pl.read_parquet, ".csv": pl.read_csv, ".jsonl": pl.read_ndjson}[suffix]
     table = read(path)
     assert table.columns == ["table", "file", "row", "reason", "original"]
@@ -173,7 +179,7 @@ def test_the_quarantine_holds_every_row_set_aside_with_its_values(tmp_path, suff
 
 def test_the_quarantine_needs_a_suffix_it_knows(tmp_path) -> None:
     with pytest.raises(DataError, match=r"bad\.xls: quarantine files end in"):
-        check.quarantine(tables(tmp_path, regular(), ITEMS), tmp_path / "bad.xls")
+        validate.quarantine(tables(tmp_path, regular(), ITEMS), tmp_path / "bad.xls")
 
 
 def test_texts_of_the_data_are_never_read_as_markup_or_dropped(tmp_path) -> None:
@@ -189,5 +195,5 @@ def test_texts_of_the_data_are_never_read_as_markup_or_dropped(tmp_path) -> None
 
 def test_repeated_runs_give_the_same_items(tmp_path) -> None:
     source = tables(tmp_path, regular(), [*ITEMS, *ITEMS, ("a", "Else", ["y"], "Food")])
-    assert check.good(source).items.equals(check.good(source).items)
-    assert check.good(source).items["title"].to_list() == ["Tea", "Pot"]
+    assert checked(source).items.equals(checked(source).items)
+    assert checked(source).items["title"].to_list() == ["Tea", "Pot"]

@@ -50,7 +50,7 @@ def test_no_column_of_the_interactions_is_ever_held_whole(kind: str, tmp_path: P
     log, items = tmp_path / f"log.{kind}", tmp_path / "items.csv"
     getattr(pl.DataFrame(rows | {"event": ["Add to Cart", "buy"]}), f"write_{kind}")(log)
     items.write_text("item_id,title,tags\na,Tent,camping\n")
-    good = validate.sift(sources.open_source(TablesSource(interactions=log, items=items)))
+    good = validate.validate(sources.open_source(TablesSource(interactions=log, items=items)))
     assert good.interactions.collect()["event"].to_list() == ["cart", "purchase"]
     plan = good.interactions.show_graph(plan_stage="physical", engine="streaming", raw_output=True, show=False)
     assert plan and "scan" in plan

@@ -11,18 +11,18 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from merit.data.planted import START, PlantedConfig, Shop, ceiling, shop, write
+from merit.data.planted import START, PlantedConfig, PlantedShop, ceiling, shop, write
 from merit.data.planted_shelves import shelf_table
 
 CONFIG = PlantedConfig()
 
 
 @pytest.fixture(scope="module")
-def planted() -> Shop:
+def planted() -> PlantedShop:
     return shop(CONFIG, seed=7)
 
 
-def _late_purchases(planted: Shop, days: int) -> pl.DataFrame:
+def _late_purchases(planted: PlantedShop, days: int) -> pl.DataFrame:
     """Purchases after the drift with the item's tags as gold: what the truth speaks about."""
     half = pl.lit(START) + pl.duration(days=days // 2)
     bought = planted.interactions.filter(pl.col("event") == "purchase", pl.col("timestamp") >= half)
@@ -33,7 +33,7 @@ def _recall(gold: pl.Expr, guess: pl.Expr) -> pl.Expr:
     return gold.list.set_intersection(guess).list.len() / gold.list.len()
 
 
-def _user_recalls(planted: Shop, days: int, k: int) -> pl.DataFrame:
+def _user_recalls(planted: PlantedShop, days: int, k: int) -> pl.DataFrame:
     """Recall at k of the oracle and of popularity, a mean per user."""
     early = planted.interactions.join(planted.items, on="item_id").filter(pl.col("event") == "purchase")
     popular = early["tags"].explode().value_counts(sort=True)["tags"].head(k).to_list()
@@ -43,7 +43,7 @@ def _user_recalls(planted: Shop, days: int, k: int) -> pl.DataFrame:
     return table.select("user_id", oracle, trivial).group_by("user_id").mean()
 
 
-def test_the_same_seed_gives_the_same_shop_and_another_seed_another(planted: Shop) -> None:
+def test_the_same_seed_gives_the_same_shop_and_another_seed_another(planted: PlantedShop) -> None:
     again, other = shop(CONFIG, seed=7), shop(CONFIG, seed=8)
     for name in ("interactions", "items", "truth", "regions"):
         assert getattr(again, name).equals(getattr(planted, name))
@@ -51,14 +51,14 @@ def test_the_same_seed_gives_the_same_shop_and_another_seed_another(planted: Sho
     assert not other.truth.equals(planted.truth)
 
 
-def test_more_users_do_not_change_the_others(planted: Shop) -> None:
+def test_more_users_do_not_change_the_others(planted: PlantedShop) -> None:
     more = shop(PlantedConfig(users=450), seed=7)
     kept = pl.col("user_id").is_in(planted.truth["user_id"].to_list())
     assert more.interactions.filter(kept).equals(planted.interactions)
     assert more.truth.filter(kept).equals(planted.truth)
 
 
-def test_tables_fulfil_the_input_contract(planted: Shop) -> None:
+def test_tables_fulfil_the_input_contract(planted: PlantedShop) -> None:
     schema = planted.interactions.schema
     assert schema["timestamp"] == pl.Datetime("ms", "UTC")
     assert {schema[name] for name in ("user_id", "item_id", "event", "order_id")} == {pl.String}
@@ -86,7 +86,7 @@ def test_all_words_are_distinct_and_cover_the_verticals() -> None:
     assert shelf_table(8, 1)["vertical"].n_unique() == 8
 
 
-def test_truth_is_a_distribution_and_likeliest_first(planted: Shop) -> None:
+def test_truth_is_a_distribution_and_likeliest_first(planted: PlantedShop) -> None:
     mass = planted.truth["probabilities"].list.sum().to_numpy()
     np.testing.assert_allclose(mass, 1.0, atol=1e-9)
     probabilities = np.stack(planted.truth["probabilities"].to_list())
@@ -94,7 +94,7 @@ def test_truth_is_a_distribution_and_likeliest_first(planted: Shop) -> None:
     assert planted.truth["labels"].list.n_unique().unique().to_list() == [72]
 
 
-def test_interests_of_a_user_are_unrelated(planted: Shop) -> None:
+def test_interests_of_a_user_are_unrelated(planted: PlantedShop) -> None:
     vertical = dict(planted.regions.select("region", "vertical").iter_rows())
     for regions in planted.truth["regions"].to_list():
         assert 2 <= len(regions) <= 3
@@ -113,7 +113,7 @@ def test_popularity_is_skewed_as_asked() -> None:
     assert 0.23 < default < 0.4 < steep
 
 
-def _same_region_share(planted: Shop) -> float:
+def _same_region_share(planted: PlantedShop) -> float:
     """Among pairs of items of one visit (by order), the share from one region."""
     region = dict(planted.regions.select("label", "region").iter_rows())
     home = {item: region[tags[0]] for item, tags in planted.items.select("item_id", "tags").iter_rows()}
@@ -122,12 +122,12 @@ def _same_region_share(planted: Shop) -> float:
     return float(np.mean(pairs))
 
 
-def test_labels_of_a_region_cooccur_in_baskets_as_strongly_as_asked(planted: Shop) -> None:
+def test_labels_of_a_region_cooccur_in_baskets_as_strongly_as_asked(planted: PlantedShop) -> None:
     loose = shop(PlantedConfig(cascade=0.0), seed=7)
     assert _same_region_share(planted) > _same_region_share(loose) + 0.2
 
 
-def test_labels_of_a_region_cooccur_in_tags(planted: Shop) -> None:
+def test_labels_of_a_region_cooccur_in_tags(planted: PlantedShop) -> None:
     region = dict(planted.regions.select("label", "region").iter_rows())
     pairs = [(a, b) for tags in planted.items["tags"].to_list() for a, b in combinations(tags, 2)]
     assert len(pairs) > len(planted.items) / 2
@@ -202,14 +202,14 @@ def test_the_truth_knows_the_favourites() -> None:
     assert often > never + 0.05
 
 
-def test_the_oracle_beats_popularity_by_a_wide_margin(planted: Shop) -> None:
+def test_the_oracle_beats_popularity_by_a_wide_margin(planted: PlantedShop) -> None:
     recalls = _user_recalls(planted, CONFIG.days, 10)
     gain = (recalls["oracle"] - recalls["popular"]).to_numpy()
     error = gain.std() / np.sqrt(len(gain))
     assert gain.mean() - 4 * error > 0.25
 
 
-def _counts(planted: Shop, table: pl.DataFrame, row: str) -> tuple[list[str], np.ndarray]:
+def _counts(planted: PlantedShop, table: pl.DataFrame, row: str) -> tuple[list[str], np.ndarray]:
     """How often each label occurs in each row (user, order)."""
     names = planted.regions["label"].to_list()
     wide = (
@@ -230,7 +230,7 @@ def _follow(cooccurrence: np.ndarray, first: int, k: int) -> list[int]:
     return said
 
 
-def test_following_cooccurrence_stays_in_one_region_and_misses_the_others(planted: Shop) -> None:
+def test_following_cooccurrence_stays_in_one_region_and_misses_the_others(planted: PlantedShop) -> None:
     """The failure this shop is for: the same histories, read by frequency, cover more regions and more gold."""
     half = pl.lit(START) + pl.duration(days=CONFIG.days // 2)
     users, history = _counts(planted, planted.interactions.filter(pl.col("timestamp") < half), "user_id")
@@ -258,7 +258,7 @@ def test_following_cooccurrence_stays_in_one_region_and_misses_the_others(plante
     assert gain.mean() - 4 * gain.std() / np.sqrt(len(gain)) > 0
 
 
-def test_written_tables_read_back(planted: Shop, tmp_path: Path) -> None:
+def test_written_tables_read_back(planted: PlantedShop, tmp_path: Path) -> None:
     folder = tmp_path / "shop"
     write(planted, folder)
     for name in ("interactions", "items", "truth"):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from merit.core.errors import ConfigError, DataError
 from merit.data import normalise, times
-from merit.data.schema import EVENT_NAMES, FILE, INTERACTION_NAMES, ITEM_NAMES, ROW, Reading, resolve
+from merit.data.schema import EVENT_NAMES, FILE, INTERACTION_NAMES, ITEM_NAMES, ROW, ParseOptions, resolve
 
 WITHIN = st.datetimes(datetime(1990, 1, 2), datetime(2035, 1, 1))
 OFFSETS = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
@@ -86,7 +86,7 @@ def read(frame: pl.DataFrame) -> pl.LazyFrame:
 
 def normalised(frame: pl.DataFrame, zone: str = "UTC", text: bool = False) -> pl.DataFrame:
     mapping = resolve(frame.columns, INTERACTION_NAMES, {}, "t.parquet", "source.columns")
-    return normalise.interactions(read(frame), mapping, "t.parquet", Reading(time_zone=zone), text).collect()
+    return normalise.interactions(read(frame), mapping, "t.parquet", ParseOptions(time_zone=zone), text).collect()
 
 
 def row(**values: object) -> pl.DataFrame:
@@ -197,7 +197,7 @@ def test_a_mapping_to_nothing_is_told() -> None:
 def test_tags_are_read_however_they_are_written(tags) -> None:
     frame = pl.DataFrame({"item_id": ["x"], "title": ["t"], "tags": pl.Series([tags])})
     mapping = {name: name for name in ("item_id", "title", "tags")}
-    table = normalise.items(read(frame), mapping, (), "f", Reading()).collect()
+    table = normalise.items(read(frame), mapping, (), "f", ParseOptions()).collect()
     assert table["tags"].to_list() == [["Hair Care", "Creams, Gels"]]
     assert table["vertical"].to_list() == ["other"]
 
@@ -208,6 +208,6 @@ def test_a_column_of_our_type_is_not_touched_and_unused_ones_are_not_read(tmp_pa
     row(timestamp=at.item()).with_columns(timestamp=at, unused=pl.lit("x")).write_parquet(path)
     mapping = {name: name for name in ("user_id", "item_id", "timestamp", "event")}
     scan = pl.scan_parquet(path, row_index_name=ROW, include_file_paths=FILE)
-    plan = normalise.interactions(scan, mapping, "f", Reading()).select("timestamp").explain()
+    plan = normalise.interactions(scan, mapping, "f", ParseOptions()).select("timestamp").explain()
     assert "PROJECT 1/5 COLUMNS" in plan
     assert "cast" not in plan.lower()

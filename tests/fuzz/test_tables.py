@@ -32,7 +32,7 @@ rows = st.lists(
 def sifted(folder: Path, events: Path, items: Path) -> tuple[int, validate.BadRows, pl.DataFrame]:
     """The way `prepare` takes, however many rows are bad."""
     tables = open_source(TablesSource(interactions=events, items=items, max_bad_share=1.0))
-    good = validate.sift(tables)
+    good = validate.validate(tables)
     [found], bad = validate.collect(good, good.interactions)
     validate.quarantine(tables, folder / "aside.parquet")
     return len(found), bad, pl.read_parquet(folder / "aside.parquet")

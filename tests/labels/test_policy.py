@@ -15,7 +15,7 @@ from merit.core.errors import ConfigError
 from merit.core.types import LabelEncoder
 from merit.labels import encoders, policy
 from merit.labels.names import normalise
-from merit.labels.policy import Category, Override, Policy, Verdict
+from merit.labels.policy import BlockReason, Category, Override, Policy
 
 PROBE = tomllib.loads(Path(__file__).with_name("policy_probe.toml").read_text(encoding="utf-8"))
 WINE = Category(
@@ -37,7 +37,7 @@ def anchors() -> policy.Anchors:
     return policy.anchor(policy.load(), minilm())
 
 
-def judge(*texts: str, rules: Policy | None = None) -> list[Verdict | None]:
+def judge(*texts: str, rules: Policy | None = None) -> list[BlockReason | None]:
     return policy.judge(texts, encoders.make("hashed"), rules or Policy(category={"alcohol": WINE}))
 
 
@@ -155,7 +155,7 @@ def test_groceries() -> None:
 
 
 @cache
-def probed(part: str, kind: str) -> dict[str, tuple[Verdict | None, Verdict | None]]:
+def probed(part: str, kind: str) -> dict[str, tuple[BlockReason | None, BlockReason | None]]:
     """Each text with its verdict, and with the one by meaning alone."""
     texts = [text for each in PROBE[part][kind].values() for text in each]
     vectors = minilm().encode(texts)

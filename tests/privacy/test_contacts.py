@@ -101,11 +101,11 @@ def test_the_import_warns(
 ) -> None:
     monkeypatch.setattr(console.log, "propagate", True)
     with caplog.at_level(logging.WARNING):
-        validate.sift(open_source(source))
+        validate.validate(open_source(source))
     assert "1 items seem to hold phone numbers" in caplog.text and "row 4" in caplog.text
     assert not [secret for secret in SECRET if secret in caplog.text]
 
 
 def test_a_real_catalogue_has_none() -> None:
     """The price of the patterns: no false alarm in 92,331 titles of a supermarket."""
-    assert contacts.found(validate.judge_items(open_source(CompleteJourneySource())).good) == ()
+    assert contacts.found(validate.validate_items(open_source(CompleteJourneySource())).good) == ()

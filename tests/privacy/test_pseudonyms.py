@@ -120,8 +120,8 @@ def shop(folder: Path, key: Path | None) -> TablesSource:
 
 def test_every_id_is_replaced_where_it_is_read(key: Path, tmp_path: Path) -> None:
     tables = open_source(shop(tmp_path, key))
-    good = validate.good(tables)
-    plain = validate.good(open_source(shop(tmp_path, None)))
+    good = validate.validate(tables)
+    plain = validate.validate(open_source(shop(tmp_path, None)))
     hidden, seen = good.interactions.collect(), plain.interactions.collect()
     made = pseudonyms.read(key)
     assert hidden["user_id"].to_list() == made.of(seen["user_id"])
@@ -132,14 +132,14 @@ def test_every_id_is_replaced_where_it_is_read(key: Path, tmp_path: Path) -> Non
 
 def test_bad_rows_and_reports_name_nobody(key: Path, tmp_path: Path) -> None:
     tables = open_source(shop(tmp_path, key))
-    assert check.quarantine(tables, tmp_path / "bad.csv") == 5
+    assert validate.quarantine(tables, tmp_path / "bad.csv") == 5
     told = (tmp_path / "bad.csv").read_text() + check.examine(tables).model_dump_json()
     assert not [real for real in REAL if real in told]
     bad = pl.read_csv(tmp_path / "bad.csv")
     assert bad["row"].to_list() == [4, 5, 6, 7, 8]
     (unknown,) = bad.filter(pl.col("reason") == validate.UNKNOWN_ITEM)["original"]
     assert pseudonyms.read(key).of(["tom-0815"])[0] in unknown and '"gone"' in unknown  # so that it can be erased
-    assert check.quarantine(open_source(shop(tmp_path, None)), tmp_path / "plain.csv") == 5
+    assert validate.quarantine(open_source(shop(tmp_path, None)), tmp_path / "plain.csv") == 5
     assert "mia-4711" in (tmp_path / "plain.csv").read_text()
 
 

@@ -11,7 +11,7 @@ from merit.cli.options import AsJson, Out, Overrides
 from merit.cli.output import settings
 from merit.core import config, console
 from merit.core.errors import ConfigError
-from merit.data import check, planted, sources
+from merit.data import check, planted, sources, validate
 
 data_app = typer.Typer(help="Look at input tables before anything is made of them.", no_args_is_help=True)
 
@@ -34,7 +34,7 @@ def data_check(
         for part in check.render(report):
             console.stdout.print(part)
     if quarantine:
-        count = check.quarantine(tables, quarantine)
+        count = validate.quarantine(tables, quarantine)
         console.tell(f"{count:,} rows written to {quarantine}", rows=count, file=str(quarantine))
     if report.missing or report.bad or report.unknown_events.words:
         raise typer.Exit(3)

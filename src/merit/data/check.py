@@ -10,28 +10,21 @@ from rich.text import Text
 
 from merit.core.config import Frozen
 from merit.data import unknown_events
-from merit.data.schema import Tables
+from merit.data.schema import SourceTables
 from merit.data.sources.files import reading
 from merit.data.unknown_events import UnknownEvents
 from merit.data.validate import (
     INTERACTION,
     BadRow,
     BadRows,
-    Good,
-    Items,
-    collect,
+    ItemRows,
     first_bad,
-    good,
-    judge_interactions,
-    judge_items,
-    quarantine,
-    sift,
-    tally,
+    row_counts,
+    validate_items,
+    with_item_index,
 )
 from merit.privacy import contacts
 from merit.privacy.contacts import Contacts
-
-__all__ = ["BadRow", "BadRows", "Good", "Report", "collect", "examine", "good", "quarantine", "render", "sift"]
 
 FEW_EVENTS = 3  # below, a user has nothing to predict from
 GAP = timedelta(days=7)  # between a history and its target
@@ -81,20 +74,20 @@ class Report(Frozen):
     """The first of each table, but for those of unknown events."""
 
 
-def examine(tables: Tables) -> Report:
+def examine(tables: SourceTables) -> Report:
     """Read everything once and describe it. Only unreadable files raise: bad rows are what the report is about."""
-    items = judge_items(tables)
-    judged = judge_interactions(tables, items.good["item_id"])
-    fine = judged.filter(pl.col("problem").is_null() & pl.col("item").is_not_null())
+    items = validate_items(tables)
+    checked = with_item_index(tables, items.good["item_id"])
+    fine = checked.filter(pl.col("problem").is_null() & pl.col("item").is_not_null())
     at = pl.col("timestamp")
     queries = [
-        tally(judged),
+        row_counts(checked),
         fine.group_by("event").agg(pl.len(), at.min().alias("first"), at.max().alias("last")),
         fine.group_by("user_id").agg(pl.len(), (at.max() - at.min()).alias("span")),
         fine.select(pl.col("item").n_unique(), pl.col("order_id").drop_nulls().n_unique()),
         fine.select(pl.len() - pl.struct(*INTERACTION).hash().n_unique()),
-        judged.group_by("zone").len().sort("len", descending=True),
-        unknown_events.count(judged),
+        checked.group_by("zone").len().sort("len", descending=True),
+        unknown_events.count(checked),
     ]
     with reading(tables.files):
         counts, events, users, seen, repeated, zones, strange = pl.collect_all(queries, engine="streaming")
@@ -129,15 +122,15 @@ def examine(tables: Tables) -> Report:
         missing=(),
         notes=(*_notes(items), *map(contacts.sentence, told), *_named_users(users["user_id"])),
         unknown_events=unknown_events.told(strange),
-        bad=_first_bad(items, judged, tables, bad - int(strange["rows"].sum())),
+        bad=_first_bad(items, checked, tables, bad - int(strange["rows"].sum())),
     )
     return report.model_copy(update={"missing": _missing(report, tables.max_bad_share)})
 
 
-def _first_bad(items: Items, judged: pl.LazyFrame, tables: Tables, bad: int) -> tuple[BadRow, ...]:
+def _first_bad(items: ItemRows, checked: pl.LazyFrame, tables: SourceTables, bad: int) -> tuple[BadRow, ...]:
     found = [items.bad.select("file", "row", "problem").head(SHOWN)]
     if bad:
-        others = judged.filter(unknown_events.word(pl.col("problem")).is_null())
+        others = checked.filter(unknown_events.word(pl.col("problem")).is_null())
         found.append(first_bad(others, tables.files, SHOWN))
     rows = [row for frame in found for row in frame.iter_rows()]
     return tuple(BadRow(file=file, row=row, reason=reason) for file, row, reason in rows)
@@ -182,7 +175,7 @@ def _missing(report: Report, max_bad_share: float) -> tuple[str, ...]:
     return tuple(sentence for wrong, sentence in checks if wrong)
 
 
-def _notes(items: Items) -> tuple[str, ...]:
+def _notes(items: ItemRows) -> tuple[str, ...]:
     title = items.good["title"]
     tags = items.good["tags"].list.join("\n")
     notes = []

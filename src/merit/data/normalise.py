@@ -16,7 +16,7 @@ import polars as pl
 from merit.core.errors import DataError
 from merit.core.types import Event
 from merit.data import times
-from merit.data.schema import EVENT_NAMES, EVENTS, FILE, INTERACTION_NAMES, ITEM_NAMES, MAX_ID_BYTES, ROW, Reading
+from merit.data.schema import EVENT_NAMES, EVENTS, FILE, INTERACTION_NAMES, ITEM_NAMES, MAX_ID_BYTES, ROW, ParseOptions
 
 _TEXT = pl.List(pl.String)
 _ENTITIES = {"&amp;": "&", "&quot;": '"', "&#39;": "'", "&#039;": "'", "&lt;": "<", "&gt;": ">", "&nbsp;": " "}
@@ -36,7 +36,7 @@ class Raw:
 
 
 def interactions(
-    frame: pl.LazyFrame, mapping: Mapping[str, str], file: str, reading: Reading, text: bool = False
+    frame: pl.LazyFrame, mapping: Mapping[str, str], file: str, reading: ParseOptions, text: bool = False
 ) -> pl.LazyFrame:
     """The interactions of one scan; `file` is named in messages."""
     raw = _raws(frame, mapping, text)
@@ -69,7 +69,7 @@ def items(
     mapping: Mapping[str, str],
     extra_tags: Sequence[str],
     file: str,
-    reading: Reading,
+    reading: ParseOptions,
     text: bool = False,
 ) -> pl.LazyFrame:
     """The items of one scan. `extra_tags`: further columns whose text becomes tags."""
@@ -210,7 +210,7 @@ def _id_problems(ours: str, raw: Raw) -> list[pl.Expr]:
     return problems
 
 
-def _time_problems(raw: Raw, reading: Reading) -> list[pl.Expr]:
+def _time_problems(raw: Raw, reading: ParseOptions) -> list[pl.Expr]:
     value, given = pl.col("timestamp"), raw.expr.is_not_null()
     outside = given & times.within_calendar(raw.expr, raw.dtype).is_null()
     first = datetime.combine(reading.earliest, time(), UTC)
@@ -235,7 +235,7 @@ def _instant(at: datetime) -> pl.Expr:
     return pl.lit(at).cast(times.INSTANT)
 
 
-def _event(raw: Raw | None, reading: Reading, file: str) -> pl.Expr:
+def _event(raw: Raw | None, reading: ParseOptions, file: str) -> pl.Expr:
     if raw is None:
         if reading.default_event is None:
             raise DataError(

@@ -74,7 +74,7 @@ class PlantedConfig(Frozen):
 
 
 @dataclass(frozen=True)
-class Shop:
+class PlantedShop:
     """What was sold, and the truth behind it, which no model is shown."""
 
     interactions: pl.DataFrame
@@ -87,7 +87,7 @@ class Shop:
     """label, region, vertical."""
 
 
-def shop(config: PlantedConfig, seed: int) -> Shop:
+def shop(config: PlantedConfig, seed: int) -> PlantedShop:
     """Plant a shop. A user's rows depend on the seed, the shelves and the user's own name, never on other users."""
     size = (config.regions, config.labels_per_region, config.items)
     shelves = stock(*size, skew=config.popularity_skew, cascade=config.cascade, seed=seed)
@@ -95,10 +95,10 @@ def shop(config: PlantedConfig, seed: int) -> Shop:
     draw = partial(_draw, seed, ids)
     people = _people(config, shelves, draw)
     interactions = _interactions(config, shelves, people, ids, draw)
-    return Shop(interactions, shelves.items, _truth(config, shelves, people, ids), shelves.shelf)
+    return PlantedShop(interactions, shelves.items, _truth(config, shelves, people, ids), shelves.shelf)
 
 
-def ceiling(planted: Shop, k: int) -> float:
+def ceiling(planted: PlantedShop, k: int) -> float:
     """Expected recall at k of the oracle that ranks labels by true probability, a mean over users.
 
     The gold set is the tags of one item bought after the drift. A label's true probability is its expected share of
@@ -107,7 +107,7 @@ def ceiling(planted: Shop, k: int) -> float:
     return float(planted.truth["probabilities"].list.head(k).list.sum().mean())  # type: ignore[arg-type]
 
 
-def write(planted: Shop, folder: Path) -> None:
+def write(planted: PlantedShop, folder: Path) -> None:
     """The two tables merit reads, and the truth beside them."""
     folder.mkdir(parents=True, exist_ok=True)
     planted.interactions.write_parquet(folder / "interactions.parquet")

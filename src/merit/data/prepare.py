@@ -30,7 +30,7 @@ from merit.core.errors import ConfigError, DataError
 from merit.core.types import Ints
 from merit.data import sources, validate
 from merit.data.examples import ExamplesConfig, build_examples
-from merit.data.schema import EVENTS, Tables
+from merit.data.schema import EVENTS, SourceTables
 from merit.data.split import SPLITS, SplitConfig, assign_users
 from merit.engine.config import EngineConfig
 from merit.engine.job import Job
@@ -101,7 +101,7 @@ def prepare(out: Path, config: PrepareRun, seed: int, engine: EngineConfig = HER
         artifacts.writing(out, "examples", config=config, seed=seed, inputs=tables.inputs) as draft,
     ):
         with console.spinner("reading the tables"):
-            good = validate.sift(tables)
+            good = validate.validate(tables)
             users, number, aside = _users(good, config, seed)
         with TemporaryDirectory(dir=draft.path, ignore_cleanup_errors=True) as parts:  # the draft goes anyway
             with console.spinner(f"parting the events of {len(users):,} users into {number} shards"):
@@ -181,7 +181,7 @@ def _bytes(table: pl.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-def _users(good: validate.Good, config: PrepareRun, seed: int) -> tuple[pl.DataFrame, int, validate.BadRows]:
+def _users(good: validate.ValidTables, config: PrepareRun, seed: int) -> tuple[pl.DataFrame, int, validate.BadRows]:
     """Who there is, with split and shard; the number of shards; and what had to be set aside."""
     [counted], aside = validate.collect(good, good.interactions.group_by("user_id").len("events"))
     wanted = config.prepare.shards or max(1, math.ceil(int(counted["events"].sum()) / EVENTS_PER_SHARD))
@@ -192,7 +192,7 @@ def _users(good: validate.Good, config: PrepareRun, seed: int) -> tuple[pl.DataF
     return own.with_columns(split=pl.coalesce(given, "split").cast(own.schema["split"])), wanted, aside
 
 
-def _part(good: validate.Good, users: pl.DataFrame, parts: Path) -> None:
+def _part(good: validate.ValidTables, users: pl.DataFrame, parts: Path) -> None:
     """Write each shard's events to a folder of its own, with numbers in place of ids."""
     (
         good.interactions.join(users.lazy().select("user_id", "user", "shard"), on="user_id", build_side="force_right")
@@ -207,7 +207,7 @@ def _part(good: validate.Good, users: pl.DataFrame, parts: Path) -> None:
     )
 
 
-def _set_aside(tables: Tables, aside: validate.BadRows, file: Path) -> int:
+def _set_aside(tables: SourceTables, aside: validate.BadRows, file: Path) -> int:
     """Keep every row that was not used, with the reason; a warning says so."""
     count = aside.bad_interactions + aside.unknown_items + aside.bad_items
     if count:

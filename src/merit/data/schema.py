@@ -55,7 +55,7 @@ EVENT_NAMES: dict[str, Event] = {
 
 
 @dataclass(frozen=True)
-class Tables:
+class SourceTables:
     """Two normalised tables, still lazy, and where they came from."""
 
     interactions: pl.LazyFrame
@@ -72,7 +72,7 @@ class Tables:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ParseOptions:
     """How values are to be understood."""
 
     time_zone: str = "UTC"

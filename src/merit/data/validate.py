@@ -18,7 +18,7 @@ from merit.core.config import Frozen
 from merit.core.errors import DataError
 from merit.core.storage import storage_errors
 from merit.data import unknown_events
-from merit.data.schema import Tables
+from merit.data.schema import SourceTables
 from merit.data.sources.files import reading
 from merit.privacy import contacts
 
@@ -47,7 +47,7 @@ class BadRows(Frozen):
     """Rows of the table, good or not."""
     bad_interactions: int
     unknown_items: int
-    """Good interactions whose item is not in the items table."""
+    """Valid interactions whose item is not in the items table."""
     items: int
     bad_items: int
     merged_items: int
@@ -55,38 +55,31 @@ class BadRows(Frozen):
 
 
 @dataclass(frozen=True)
-class Good:
+class ValidTables:
     """The rows that go on. `collect` runs queries on the interactions."""
 
     interactions: pl.LazyFrame
     """user_id, item_id, timestamp, event, order_id, and item: the index of the item in `items`."""
     items: pl.DataFrame
     """item (UInt32, in order of item_id), item_id, title, tags, vertical."""
-    tables: Tables
-    judged: pl.LazyFrame
+    tables: SourceTables
+    checked: pl.LazyFrame
     merged_items: int
     bad_items: int
 
 
 @dataclass(frozen=True)
-class Items:
-    """The items table, read and judged."""
+class ItemRows:
+    """The items table, read and checked."""
 
     good: pl.DataFrame
     bad: pl.DataFrame
     merged: int
 
 
-def good(tables: Tables) -> Good:
-    """The rows that go on, after a pass over both tables that ends it here if too many of them are bad."""
-    source = sift(tables)
-    collect(source)
-    return source
-
-
-def sift(tables: Tables) -> Good:
-    """The same without the pass over the interactions: they are only judged once `collect` has run a query on them."""
-    items = judge_items(tables)
+def validate(tables: SourceTables) -> ValidTables:
+    """The rows that go on. Interactions are only checked once `collect` has run a query on them."""
+    items = validate_items(tables)
     _refuse_empty(items.good.height + items.bad.height, tables, "items")
     if items.bad.height > tables.max_bad_share * (items.good.height + items.merged + items.bad.height):
         raise _too_many(tables, "items", items.bad, items.good.height + items.merged + items.bad.height)
@@ -95,19 +88,19 @@ def sift(tables: Tables) -> Good:
         console.warn(
             contacts.sentence(each), kind=each.kind, items=each.items, rows=[place.row for place in each.first]
         )
-    judged = judge_interactions(tables, items.good["item_id"])
-    kept = judged.filter(pl.col("problem").is_null() & pl.col("item").is_not_null()).select(*INTERACTION, "item")
-    return Good(kept, items.good.select("item", *ITEM), tables, judged, items.merged, items.bad.height)
+    checked = with_item_index(tables, items.good["item_id"])
+    kept = checked.filter(pl.col("problem").is_null() & pl.col("item").is_not_null()).select(*INTERACTION, "item")
+    return ValidTables(kept, items.good.select("item", *ITEM), tables, checked, items.merged, items.bad.height)
 
 
-def collect(source: Good, *queries: pl.LazyFrame) -> tuple[list[pl.DataFrame], BadRows]:
+def collect(source: ValidTables, *queries: pl.LazyFrame) -> tuple[list[pl.DataFrame], BadRows]:
     """Run queries built on `source.interactions` and judge the table, all in one pass over the files."""
     with reading(source.tables.files):
-        *results, counts = pl.collect_all([*queries, tally(source.judged)], engine="streaming")
+        *results, counts = pl.collect_all([*queries, row_counts(source.checked)], engine="streaming")
     rows, bad, unknown = counts.row(0)
     _refuse_empty(rows, source.tables, "interactions")
     if bad > source.tables.max_bad_share * rows:
-        first = first_bad(source.judged, source.tables.files)
+        first = first_bad(source.checked, source.tables.files)
         raise _too_many(source.tables, "interactions", first, rows, bad, _events(source, first))
     summary = BadRows(
         interactions=rows,
@@ -120,14 +113,14 @@ def collect(source: Good, *queries: pl.LazyFrame) -> tuple[list[pl.DataFrame], B
     return results, summary
 
 
-def tally(judged: pl.LazyFrame) -> pl.LazyFrame:
+def row_counts(checked: pl.LazyFrame) -> pl.LazyFrame:
     """One row: rows, bad rows, good rows of unknown items."""
     fine = pl.col("problem").is_null()
-    return judged.select(rows=pl.len(), bad=pl.col("problem").count(), unknown=(fine & pl.col("item").is_null()).sum())
+    return checked.select(rows=pl.len(), bad=pl.col("problem").count(), unknown=(fine & pl.col("item").is_null()).sum())
 
 
-def judge_items(tables: Tables, extra: Sequence[str] = ()) -> Items:
-    """Good items, sorted and numbered; bad ones with file, row, problem. Of conflicting rows the first is kept."""
+def validate_items(tables: SourceTables, extra: Sequence[str] = ()) -> ItemRows:
+    """Valid items, sorted and numbered; bad ones with file, row, problem. Of conflicting rows the first is kept."""
     wanted = tables.items.select(*ITEM, "problem", "file", "row", *extra)
     with reading(tables.files):
         rows = wanted.collect(engine="streaming")
@@ -137,7 +130,7 @@ def judge_items(tables: Tables, extra: Sequence[str] = ()) -> Items:
     if kept.height < usable.height:
         bad = pl.concat([bad, _conflicts(usable, kept)])
     merged = rows.height - kept.height - bad.height
-    return Items(kept.sort("item_id").with_row_index("item"), bad, merged)
+    return ItemRows(kept.sort("item_id").with_row_index("item"), bad, merged)
 
 
 def _conflicts(usable: pl.DataFrame, kept: pl.DataFrame) -> pl.DataFrame:
@@ -149,7 +142,7 @@ def _conflicts(usable: pl.DataFrame, kept: pl.DataFrame) -> pl.DataFrame:
     return both.filter(differs).with_columns(problem=reason).select(usable.columns)
 
 
-def judge_interactions(tables: Tables, item_ids: pl.Series) -> pl.LazyFrame:
+def with_item_index(tables: SourceTables, item_ids: pl.Series) -> pl.LazyFrame:
     """Every interaction with the index of its item (null = unknown).
 
     An Enum look-up instead of a join: it works row by row, so it keeps the order and lets everything stream.
@@ -159,28 +152,28 @@ def judge_interactions(tables: Tables, item_ids: pl.Series) -> pl.LazyFrame:
     return tables.interactions.with_columns(item=index)
 
 
-def first_bad(judged: pl.LazyFrame, files: Sequence[Path], most: int = 1) -> pl.DataFrame:
+def first_bad(checked: pl.LazyFrame, files: Sequence[Path], most: int = 1) -> pl.DataFrame:
     """The first bad interactions, with file, row and problem."""
     with reading(files):
-        found = judged.filter(pl.col("problem").is_not_null()).select("file", "row", "problem").head(most)
+        found = checked.filter(pl.col("problem").is_not_null()).select("file", "row", "problem").head(most)
         return found.collect(engine="streaming")
 
 
-def _events(source: Good, first: pl.DataFrame) -> str | None:
+def _events(source: ValidTables, first: pl.DataFrame) -> str | None:
     """Where the first bad row is one of an unknown event, all such words at once."""
     if first.select(unknown_events.word(pl.col("problem"))).item() is None:
         return None
     with reading(source.tables.files):
-        counted = unknown_events.count(source.judged).collect(engine="streaming")
+        counted = unknown_events.count(source.checked).collect(engine="streaming")
     return unknown_events.sentence(unknown_events.told(counted))
 
 
-def quarantine(tables: Tables, path: Path) -> int:
+def quarantine(tables: SourceTables, path: Path) -> int:
     """Write every row that does not go on: table, file, row, reason, and its values as they were, as JSON text."""
-    items = judge_items(tables, extra=("original",))
-    judged = judge_interactions(tables, items.good["item_id"])
+    items = validate_items(tables, extra=("original",))
+    checked = with_item_index(tables, items.good["item_id"])
     reason = pl.coalesce("problem", pl.when(pl.col("item").is_null()).then(pl.lit(UNKNOWN_ITEM)))
-    outside = judged.with_columns(problem=reason).filter(pl.col("problem").is_not_null())
+    outside = checked.with_columns(problem=reason).filter(pl.col("problem").is_not_null())
     rows = pl.concat([_described(items.bad.lazy(), "items"), _described(outside, "interactions")])
     if path.suffix not in SINKS:
         raise DataError(f"{path}: quarantine files end in .parquet, .csv or .jsonl. Rename it.")
@@ -201,7 +194,7 @@ def _described(rows: pl.LazyFrame, table: str) -> pl.LazyFrame:
     return rows.select(pl.lit(table).alias("table"), "file", "row", pl.col("problem").alias("reason"), original)
 
 
-def _refuse_empty(rows: int, tables: Tables, table: str) -> None:
+def _refuse_empty(rows: int, tables: SourceTables, table: str) -> None:
     if not rows:
         raise DataError(
             f"{tables.names[table]} holds no usable rows of {table}. "
@@ -210,7 +203,7 @@ def _refuse_empty(rows: int, tables: Tables, table: str) -> None:
 
 
 def _too_many(
-    tables: Tables, table: str, first: pl.DataFrame, rows: int, bad: int | None = None, events: str | None = None
+    tables: SourceTables, table: str, first: pl.DataFrame, rows: int, bad: int | None = None, events: str | None = None
 ) -> DataError:
     file, row, reason = first.select("file", "row", "problem").row(0)
     bad = first.height if bad is None else bad

@@ -25,7 +25,7 @@ from merit.core.config import Frozen
 from merit.core.errors import DataError
 from merit.core.types import Floats, Ints, LabelEncoder
 from merit.labels import changes, clusters, encoders, policy, space
-from merit.labels.policy import Verdict
+from merit.labels.policy import BlockReason
 from merit.labels.space import LabelSpace
 from merit.privacy import audit
 
@@ -200,14 +200,14 @@ def _judge(
     return labels, _blocked(labels, found)
 
 
-def _blocked(labels: LabelSpace, found: Sequence[tuple[int, Verdict]]) -> pl.DataFrame:
+def _blocked(labels: LabelSpace, found: Sequence[tuple[int, BlockReason]]) -> pl.DataFrame:
     texts = labels.table["text"]
     rows = [(at, texts[at], verdict.category, verdict.matched, verdict.similarity) for at, verdict in found]
     return pl.DataFrame(rows, schema=BLOCKED, orient="row")
 
 
 def _by_hand(labels: LabelSpace, ids: Ints, reason: str) -> pl.DataFrame:
-    return _blocked(labels, [(number, Verdict("by hand", reason, None)) for number in ids.tolist()])
+    return _blocked(labels, [(number, BlockReason("by hand", reason, None)) for number in ids.tolist()])
 
 
 # --- clusters --------------------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ class Policy(Frozen):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class BlockReason:
     """Why a text is blocked."""
 
     category: str
@@ -80,7 +80,7 @@ def judge(
     policy: Policy,
     vectors: Floats | None = None,
     anchors: Anchors | None = None,
-) -> list[Verdict | None]:
+) -> list[BlockReason | None]:
     """A verdict for each text that may not be used, None for the others.
 
     Give `vectors` where the texts are encoded already, and `anchors` (see `anchor`) where many calls follow each other.
@@ -106,7 +106,7 @@ def overridden(texts: Sequence[str], policy: Policy) -> dict[int, str]:
 # --- by words --------------------------------------------------------------------------------------------------------
 
 
-def by_words(texts: Sequence[str], policy: Policy) -> list[Verdict | None]:
+def by_words(texts: Sequence[str], policy: Policy) -> list[BlockReason | None]:
     """Terms as whole words, singular or plural, unless an allowed phrase of that category covers all their words."""
     terms = {words_of(term): (name, term) for name, each in policy.category.items() for term in each.terms}
     allowed = {(name, words_of(phrase)) for name, each in policy.category.items() for phrase in each.allow}
@@ -138,12 +138,12 @@ def _by_words(
     terms: dict[tuple[str, ...], tuple[str, str]],
     allowed: set[tuple[str, tuple[str, ...]]],
     longest: int,
-) -> Verdict | None:
+) -> BlockReason | None:
     for start, end in _spans(len(words), longest):
         if found := terms.get(words[start:end]):
             around = (words[a:b] for a, b in _spans(len(words), longest) if a <= start and end <= b)
             if not any((found[0], phrase) in allowed for phrase in around):
-                return Verdict(*found, None)
+                return BlockReason(*found, None)
     return None
 
 
@@ -171,15 +171,15 @@ def anchor(policy: Policy, encoder: LabelEncoder) -> Anchors:
     return Anchors(seeds, limits, encoder.encode([*(phrase for _, phrase in seeds), *harmless]))
 
 
-def by_meaning(vectors: Floats, anchors: Anchors) -> list[Verdict | None]:
+def by_meaning(vectors: Floats, anchors: Anchors) -> list[BlockReason | None]:
     """Nearness to sensitive phrases, against nearness to harmless ones."""
     if not anchors.seeds:
         return [None] * len(vectors)
-    found: list[Verdict | None] = []
+    found: list[BlockReason | None] = []
     for start in range(0, len(vectors), BLOCK):
         nearest, cosine = _nearest(vectors[start : start + BLOCK], anchors)
         found += [
-            Verdict(anchors.seeds[seed][0], anchors.seeds[seed][1], round(near, 4)) if seed >= 0 else None
+            BlockReason(anchors.seeds[seed][0], anchors.seeds[seed][1], round(near, 4)) if seed >= 0 else None
             for seed, near in zip(nearest.tolist(), cosine.tolist(), strict=True)
         ]
     return found

@@ -176,7 +176,7 @@ class Probe:
     def read(self) -> float:
         """One pass over the interactions, which is short beside any training."""
         begin = time.perf_counter()
-        good = validate.sift(sources.open_source(self.config.source))
+        good = validate.validate(sources.open_source(self.config.source))
         validate.collect(good, good.interactions.group_by("user_id").len("events"))
         return time.perf_counter() - begin
 

@@ -84,7 +84,7 @@ def expected(told: Expected, config: RunConfig) -> Sizes:
 def counted(config: RunConfig) -> Sizes:
     """From the raw tables: users, events, items and tags are counted, examples and prompts estimated from them."""
     with console.spinner("counting the tables"):
-        good = validate.sift(sources.open_source(config.source))
+        good = validate.validate(sources.open_source(config.source))
         bought = (pl.col("event") == "purchase").sum()
         [people], _ = validate.collect(good, good.interactions.group_by("user_id").agg(events=pl.len(), bought=bought))
     tags = good.items["tags"].list.len()

@@ -26,7 +26,7 @@ from merit.core import artifacts, files
 from merit.core.artifacts import MANIFEST
 from merit.core.config import Frozen
 from merit.core.errors import ConfigError, DataError, MeritError
-from merit.data.schema import Tables
+from merit.data.schema import SourceTables
 
 BYTES = 32  # of a key: as many as the hash can use well
 SHAPE = re.compile(r"p-([0-9a-f]{8})-[0-9a-f]{32}")
@@ -144,7 +144,7 @@ def in_use() -> Key:
 # --- ids that come in ------------------------------------------------------------------------------------------------
 
 
-def hide(tables: Tables, key: Key) -> Tables:
+def hide(tables: SourceTables, key: Key) -> SourceTables:
     """The interactions with pseudonyms in every place where an id stood, bad rows and their reasons too."""
     user, order, problem = key.column(pl.col("user_id")), key.column(pl.col("order_id"), ORDER), pl.col("problem")
     # Where columns have slipped, an id can stand anywhere in a bad row: its number is told, and nothing that it holds.

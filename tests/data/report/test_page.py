@@ -15,7 +15,7 @@ import pytest
 
 from merit.data.planted import EVENTS, PlantedConfig, shop
 from merit.data.report.counts import ItemLabels
-from merit.data.report.page import DataFacts, data_page, gather, merge, summarise, tally
+from merit.data.report.page import DataFacts, count_shard, data_page, gather, merge, summarise
 from merit.data.report.summary import binned
 from merit.report.page import render
 
@@ -104,7 +104,7 @@ def test_several_targets_count_a_label_once(data: Prepared) -> None:
 
 
 def test_label_counts_equal_the_slow_count(data: Prepared) -> None:
-    total = tally(*data[:4], n_labels=len(data.labels))
+    total = count_shard(*data[:4], n_labels=len(data.labels))
     table = data.events.join(data.items, on="item").explode("tags").join(data.labels, left_on="tags", right_on="text")
     slow = table.group_by("id").agg(pl.len(), users=pl.col("user").n_unique()).sort("id")
     np.testing.assert_array_equal(total.label_events[slow["id"].to_numpy()], slow["len"].to_numpy())
@@ -124,7 +124,7 @@ def _shard(data: Prepared, number: int, of: int) -> Prepared:
 
 
 def test_shards_add_up_to_the_whole(data: Prepared, facts: DataFacts) -> None:
-    parts = [tally(*_shard(data, number, 3)[:4], n_labels=len(data.labels)) for number in range(3)]
+    parts = [count_shard(*_shard(data, number, 3)[:4], n_labels=len(data.labels)) for number in range(3)]
     merged = summarise(merge(parts), data.items, data.item_labels, data.labels)
     for name in (field.name for field in fields(DataFacts) if field.name != "prompts"):
         one, whole = getattr(merged, name), getattr(facts, name)
@@ -158,7 +158,7 @@ def test_gaps_are_days_between_purchases_of_one_user() -> None:
         | {"target_items": pl.List(pl.UInt32)}
     )
     items = pl.DataFrame({"item": pl.Series([0], dtype=pl.UInt32), "vertical": ["x"], "title": ["x"]})
-    total = tally(events, no_examples, items, (np.array([0, 1]), np.array([0], dtype=np.int32)), 1)
+    total = count_shard(events, no_examples, items, (np.array([0, 1]), np.array([0], dtype=np.int32)), 1)
     assert total.gaps.to_dict(as_series=False) == {"user": [0, 0, 1], "days": [3, 7, 5]}
 
 

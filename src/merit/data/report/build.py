@@ -16,7 +16,7 @@ from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.data.prepare import shards
 from merit.data.report import datasheet
-from merit.data.report.counts import ItemLabels, Tally, merge, tally
+from merit.data.report.counts import ItemLabels, ShardCounts, count_shard, merge
 from merit.data.report.page import data_page
 from merit.data.report.summary import DataFacts, summarise
 from merit.labels import space
@@ -52,12 +52,12 @@ def write_data_report(examples: Artifact, labels: Artifact, out: Path, config: D
     return artifacts.load(out, "data-report")
 
 
-def _tallies(examples: Artifact, items: pl.DataFrame, item_labels: ItemLabels, labels: int) -> Iterator[Tally]:
+def _tallies(examples: Artifact, items: pl.DataFrame, item_labels: ItemLabels, labels: int) -> Iterator[ShardCounts]:
     """Counts of each shard, with users numbered through."""
     before = 0
     for part in shards(examples):
         events, built = (frame.with_columns(pl.col("user") + before) for frame in (part.events, part.examples))
-        yield tally(events, built, items, item_labels, labels)
+        yield count_shard(events, built, items, item_labels, labels)
         before += len(part.users)
 
 

@@ -25,7 +25,7 @@ SHOWN = 8  # last items of a history that may be shown
 
 
 @dataclass(frozen=True)
-class Tally:
+class ShardCounts:
     """Counts of one shard, or of several that were merged; users and items are numbers here."""
 
     span: tuple[datetime, datetime] | None
@@ -42,9 +42,9 @@ class Tally:
     prompts: pl.DataFrame  # history, target: lists of items
 
 
-def tally(
+def count_shard(
     events: pl.DataFrame, examples: pl.DataFrame, items: pl.DataFrame, item_labels: ItemLabels, n_labels: int
-) -> Tally:
+) -> ShardCounts:
     """Count one shard. `history_start` and `history_stop` are rows of this shard's events."""
     pairs = _label_rows(events, item_labels)
     label_events, label_users = _label_counts(pairs, events, n_labels)
@@ -53,7 +53,7 @@ def tally(
     vertical = (
         events.select("user", "item").join(items.select("item", "vertical"), on="item").select("user", "vertical")
     )
-    return Tally(
+    return ShardCounts(
         span=(events["timestamp"].min(), events["timestamp"].max()) if len(events) else None,  # type: ignore[arg-type]
         users=events.group_by("user", maintain_order=True).agg(events=pl.len()),
         examples=_example_table(examples, example, repeated),
@@ -69,7 +69,7 @@ def tally(
     )
 
 
-def merge(tallies: Iterable[Tally]) -> Tally:
+def merge(tallies: Iterable[ShardCounts]) -> ShardCounts:
     """Add up shards. No user may be in two of them."""
     parts = list(tallies)
     spans = [part.span for part in parts if part.span]
@@ -77,7 +77,7 @@ def merge(tallies: Iterable[Tally]) -> Tally:
     added: dict[str, Any] = {name: _added([getattr(part, name) for part in parts]) for name in _COUNTED}
     summed: dict[str, Any] = {name: np.sum([getattr(part, name) for part in parts], axis=0) for name in _ARRAYS}
     span = (min(span[0] for span in spans), max(span[1] for span in spans)) if spans else None
-    return Tally(span=span, **joined, **added, **summed)
+    return ShardCounts(span=span, **joined, **added, **summed)
 
 
 _LISTED = ("users", "examples", "gaps", "prompts")

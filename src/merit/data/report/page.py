@@ -1,7 +1,7 @@
 """The data report: what the model learns from, and how hard it is.
 
 facts = gather(events, examples, items, item_labels, labels)                # or, shard by shard of users:
-facts = summarise(merge(tally(...) for each shard), items, item_labels, labels)
+facts = summarise(merge(count_shard(...) for each shard), items, item_labels, labels)
 html = page.render(data_page(facts, page.provenance(manifest)))
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import polars as pl
 
-from merit.data.report.counts import merge, tally
-from merit.data.report.summary import DataFacts, Prompt, gather, summarise
+from merit.data.report.counts import count_shard, merge
+from merit.data.report.summary import DataFacts, ExampleText, gather, summarise
 from merit.report import charts
 from merit.report.page import (
     SMALLEST_CELL,
@@ -30,7 +30,7 @@ from merit.report.page import (
     suppress,
 )
 
-__all__ = ["DataFacts", "Prompt", "data_page", "gather", "merge", "summarise", "tally"]
+__all__ = ["DataFacts", "ExampleText", "count_shard", "data_page", "gather", "merge", "summarise"]
 
 
 def data_page(facts: DataFacts, provenance: Provenance | None = None) -> Page:

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from merit.core.types import Ints
-from merit.data.report.counts import ItemLabels, Tally, tally
+from merit.data.report.counts import ItemLabels, ShardCounts, count_shard
 from merit.report.page import SMALLEST_CELL
 
 EVENT_EDGES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
@@ -20,7 +20,7 @@ GAP_EDGES = (1, 2, 4, 8, 15, 31, 61, 91, 181)
 
 
 @dataclass(frozen=True)
-class Prompt:
+class ExampleText:
     """An example in words. What fewer than 50 users touched is not named."""
 
     history: tuple[str, ...]
@@ -52,17 +52,17 @@ class DataFacts:
     repeat_share: float  # of gold, already in the user's history
     top_labels: pl.DataFrame  # label, vertical, events, gold, users
     verticals: pl.DataFrame  # vertical, events, share, users
-    prompts: tuple[Prompt, ...]
+    prompts: tuple[ExampleText, ...]
 
 
 def gather(
     events: pl.DataFrame, examples: pl.DataFrame, items: pl.DataFrame, item_labels: ItemLabels, labels: pl.DataFrame
 ) -> DataFacts:
     """All at once, for data that fits in memory."""
-    return summarise(tally(events, examples, items, item_labels, len(labels)), items, item_labels, labels)
+    return summarise(count_shard(events, examples, items, item_labels, len(labels)), items, item_labels, labels)
 
 
-def summarise(total: Tally, items: pl.DataFrame, item_labels: ItemLabels, labels: pl.DataFrame) -> DataFacts:
+def summarise(total: ShardCounts, items: pl.DataFrame, item_labels: ItemLabels, labels: pl.DataFrame) -> DataFacts:
     """Put counts into bins, shares and words."""
     splits = total.examples.group_by("split").agg(examples=pl.len(), users=pl.col("user").n_unique())
     return DataFacts(
@@ -130,7 +130,7 @@ def _bin_name(edges: Sequence[int], low: int, high: int) -> str:
     return f"{last:,}" if last == edges[low] else f"{edges[low]:,}–{last:,}"
 
 
-def _typical(total: Tally) -> pl.DataFrame:
+def _typical(total: ShardCounts) -> pl.DataFrame:
     measures = {
         "events per user": total.users.select("user", "events"),
         "history events per example": total.examples.select("user", "history"),
@@ -161,7 +161,7 @@ def _top_share(gold: Ints) -> float:
     return float(top.sum() / max(1, gold.sum()))
 
 
-def _top_labels(total: Tally, labels: pl.DataFrame) -> pl.DataFrame:
+def _top_labels(total: ShardCounts, labels: pl.DataFrame) -> pl.DataFrame:
     top = np.argsort(-total.label_events, kind="stable")[:20]
     return labels.sort("id")[top].select(
         pl.col("text").alias("label"),
@@ -172,7 +172,9 @@ def _top_labels(total: Tally, labels: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _prompts(total: Tally, items: pl.DataFrame, item_labels: ItemLabels, labels: pl.DataFrame) -> tuple[Prompt, ...]:
+def _prompts(
+    total: ShardCounts, items: pl.DataFrame, item_labels: ItemLabels, labels: pl.DataFrame
+) -> tuple[ExampleText, ...]:
     """The three candidates of which most can be named."""
     titles = dict(items.select("item", "title").iter_rows())
     texts = labels.sort("id")["text"].to_list()
@@ -186,9 +188,9 @@ def _prompts(total: Tally, items: pl.DataFrame, item_labels: ItemLabels, labels:
             return str(titles[item])
         return f"[{', '.join(known(item))}]" if known(item) else "[a rarer item]"
 
-    def prompt(history: list[int], target: list[int]) -> Prompt:
+    def prompt(history: list[int], target: list[int]) -> ExampleText:
         gold = sorted({label for item in target for label in known(item)})
-        return Prompt(tuple(named(item) for item in history), tuple(gold) or ("[rarer labels]",))
+        return ExampleText(tuple(named(item) for item in history), tuple(gold) or ("[rarer labels]",))
 
     made = [prompt(history, target) for history, target in total.prompts.iter_rows()]
     return tuple(sorted(made, key=lambda each: -sum(not text.startswith("[") for text in each.history + each.gold))[:3])

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import polars as pl
 from pydantic import Field
 
-from merit.data.schema import Tables
+from merit.data.schema import SourceTables
 from merit.data.sources.amazon_reviews import AmazonReviewsSource, open_amazon_reviews
 from merit.data.sources.complete_journey import CompleteJourneySource, open_complete_journey
 from merit.data.sources.tables import TablesSource, open_tables
@@ -19,7 +19,7 @@ __all__ = [
     "AmazonReviewsSource",
     "CompleteJourneySource",
     "Source",
-    "Tables",
+    "SourceTables",
     "TablesSource",
     "XmcSource",
     "given_split",
@@ -28,7 +28,7 @@ __all__ = [
 
 Source = Annotated[TablesSource | CompleteJourneySource | AmazonReviewsSource | XmcSource, Field(discriminator="kind")]
 
-OPEN: dict[str, Callable[[Any], Tables]] = {
+OPEN: dict[str, Callable[[Any], SourceTables]] = {
     "tables": open_tables,
     "complete-journey": open_complete_journey,
     "amazon-reviews": open_amazon_reviews,
@@ -36,7 +36,7 @@ OPEN: dict[str, Callable[[Any], Tables]] = {
 }
 
 
-def open_source(source: Source) -> Tables:
+def open_source(source: Source) -> SourceTables:
     """The two tables of a source, normalised and still lazy."""
     tables = OPEN[source.kind](source)
     key = getattr(source, "pseudonyms", None)  # documents are no people: their source has none

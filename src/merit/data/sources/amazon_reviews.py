@@ -21,7 +21,7 @@ from pydantic import Field
 
 from merit.core.errors import DataError
 from merit.data import normalise
-from merit.data.schema import FILE, ROW, Reading, Tables
+from merit.data.schema import FILE, ROW, ParseOptions, SourceTables
 from merit.data.sources import files
 from merit.data.sources.tables import columns_of, open_table
 from merit.privacy.pseudonyms import WithPseudonyms
@@ -52,9 +52,9 @@ class AmazonReviewsSource(WithPseudonyms):
     max_title_chars: Annotated[int, Field(ge=1)] = 2000
 
 
-def open_amazon_reviews(source: AmazonReviewsSource) -> Tables:
+def open_amazon_reviews(source: AmazonReviewsSource) -> SourceTables:
     """Both tables, lazily; only the Python literals of 2014 are read at once, line by line."""
-    reading = Reading(default_event="purchase", max_title_chars=source.max_title_chars)
+    reading = ParseOptions(default_event="purchase", max_title_chars=source.max_title_chars)
 
     def reviews(frame: pl.LazyFrame, file: Path) -> pl.LazyFrame:
         mapping = _recognise(frame, file)
@@ -63,7 +63,7 @@ def open_amazon_reviews(source: AmazonReviewsSource) -> Tables:
     events, event_files, event_marks = open_table(source.reviews, "source.reviews", reviews)
     found = files.find(source.metadata, "source.metadata")
     goods = pl.concat([_items(file, source, reading) for file in found])
-    return Tables(
+    return SourceTables(
         interactions=events,
         items=goods,
         inputs={"interactions": event_marks, "items": files.fingerprint(found, source.metadata)},
@@ -85,7 +85,7 @@ def _recognise(frame: pl.LazyFrame, file: Path) -> dict[str, str]:
     )
 
 
-def _items(file: Path, source: AmazonReviewsSource, reading: Reading) -> pl.LazyFrame:
+def _items(file: Path, source: AmazonReviewsSource, reading: ParseOptions) -> pl.LazyFrame:
     frame = (
         _python_literals(file) if _is_python(file) else files.scan(file, file.parent, typed=("categories", "category"))
     )

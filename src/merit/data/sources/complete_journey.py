@@ -14,7 +14,7 @@ import polars as pl
 
 from merit.core.errors import MissingDependency
 from merit.data import normalise
-from merit.data.schema import FILE, ROW, Reading, Tables
+from merit.data.schema import FILE, ROW, ParseOptions, SourceTables
 from merit.data.sources import files
 from merit.data.sources.grocery_words import QUALIFIERS, readable
 from merit.privacy.pseudonyms import WithPseudonyms
@@ -48,15 +48,15 @@ class CompleteJourneySource(WithPseudonyms):
     max_bad_share: float = 0.001
 
 
-def open_complete_journey(source: CompleteJourneySource) -> Tables:
+def open_complete_journey(source: CompleteJourneySource) -> SourceTables:
     """Transactions as purchases (order = basket), products as items with readable tags."""
     folder = _folder()
     transactions, products = folder / "transactions.parquet", folder / "products.parquet"
-    reading = Reading(default_event="purchase")
+    reading = ParseOptions(default_event="purchase")
     events = normalise.interactions(files.scan(transactions, folder), _INTERACTIONS, transactions.name, reading)
     mapping = {name: name for name in ("item_id", "title", "tags", "vertical")}
     items = normalise.items(_shaped(files.scan(products, folder)), mapping, (), products.name, reading)
-    return Tables(
+    return SourceTables(
         interactions=events,
         items=items,
         inputs={each.stem: files.fingerprint([each], folder) for each in (transactions, products)},

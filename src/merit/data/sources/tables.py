@@ -14,7 +14,16 @@ from pydantic import AfterValidator, Field
 from merit.core.errors import DataError
 from merit.core.types import Event
 from merit.data import normalise
-from merit.data.schema import FILE, INTERACTION_NAMES, ITEM_NAMES, ROW, Reading, Tables, resolve, resolve_extra
+from merit.data.schema import (
+    FILE,
+    INTERACTION_NAMES,
+    ITEM_NAMES,
+    ROW,
+    ParseOptions,
+    SourceTables,
+    resolve,
+    resolve_extra,
+)
 from merit.data.sources import files
 from merit.privacy.pseudonyms import WithPseudonyms
 
@@ -62,9 +71,9 @@ class TablesSource(WithPseudonyms):
     """The last plausible day. Without it: two days from now."""
 
 
-def open_tables(source: TablesSource) -> Tables:
+def open_tables(source: TablesSource) -> SourceTables:
     """Find the files, map their columns, normalise them lazily."""
-    reading = Reading(
+    reading = ParseOptions(
         time_zone=source.time_zone,
         time_formats=source.time_formats,
         default_event=source.default_event,
@@ -93,7 +102,7 @@ def open_tables(source: TablesSource) -> Tables:
 
     events, event_files, event_marks = open_table(source.interactions, "source.interactions", interactions)
     goods, good_files, good_marks = open_table(source.items, "source.items", items)
-    return Tables(
+    return SourceTables(
         interactions=events,
         items=goods,
         inputs={"interactions": event_marks, "items": good_marks},

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from merit.core.config import Frozen
 from merit.data.normalise import clean_tags, tidy
-from merit.data.schema import EVENTS, Tables
+from merit.data.schema import EVENTS, SourceTables
 from merit.data.sources import files, xmc_files
 from merit.data.sources.xmc_files import Document, Folder, Label, Part
 
@@ -70,7 +70,7 @@ class XmcSource(Frozen):
     """Go on without unusable documents and labels up to this share of them."""
 
 
-def open_xmc(source: XmcSource) -> Tables:
+def open_xmc(source: XmcSource) -> SourceTables:
     """Both tables, read line by line whenever they are asked for."""
     found = xmc_files.find(source.folder)
     n_labels = xmc_files.count(found)
@@ -78,7 +78,7 @@ def open_xmc(source: XmcSource) -> Tables:
     def documents(part: Part) -> Iterator[Document]:
         return xmc_files.documents(found, part, n_labels, source.content)
 
-    return Tables(
+    return SourceTables(
         interactions=_scan(INTERACTIONS, lambda: chain.from_iterable(_events(documents(part), part) for part in MARKS)),
         items=_scan(ITEMS, lambda: _items(found, documents, source.max_text_chars)),
         inputs={"documents": files.fingerprint(found.files(), source.folder)},
