@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 from benchmarks import harness
 from benchmarks.objectives import settings
 from merit.baselines.generative import corpus_of
-from merit.core import console, denormals
+from merit.core import console
 from merit.core.artifacts import Artifact
 from merit.core.pipeline import RunConfig, run
 from merit.core.ragged import Ragged
+from merit.core.seeds import flush_denormals
 from merit.data import planted
 from merit.generator import backbone
 from merit.generator.batches import Bucketing, bucket_lengths, epoch_batches
@@ -93,7 +94,7 @@ def stepping(case: Case, model: Any, way: str) -> Callable[[], None]:
 
 def times(case: Case, rounds: int) -> dict[str, float]:
     model, told = case.fresh(), {}
-    with denormals.flushed():
+    with flush_denormals():
         for way in WAYS[1:]:
             ratio = harness.alternate(stepping(case, model, way), stepping(case, model, RANDOM), rounds, repeat=5)
             told[f"{way}, ms per step"] = round(1000 * ratio.ours, 1)

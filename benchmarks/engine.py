@@ -34,10 +34,9 @@ from merit.core.artifacts import Artifact
 from merit.core.pipeline import RunConfig, run
 from merit.data import planted
 from merit.data.prepare import PrepareRun, prepare
-from merit.engine import schedule, shards
-from merit.engine.config import EngineConfig
+from merit.engine import schedule
 from merit.engine.inline import Here
-from merit.engine.job import Event, Job, Pool, Ready, Task
+from merit.engine.job import EngineConfig, Event, Pool, Ready, ShardJob, Task, shard_plan
 from merit.engine.local import Local
 from merit.generator.mine import mine
 from merit.generator.mining import MiningConfig
@@ -94,10 +93,10 @@ class Outcome(NamedTuple):
     work: float
 
 
-def done(job: Job, rows: pl.DataFrame, folder: Path, pool: Pool) -> Outcome:
+def done(job: ShardJob, rows: pl.DataFrame, folder: Path, pool: Pool) -> Outcome:
     """All shards by this pool; the hash of all parts, and the rows that are in them."""
     folder.mkdir(parents=True)
-    plan = shards.plan(rows["user_id"].to_list(), SHARDS)
+    plan = shard_plan(rows["user_id"].to_list(), SHARDS)
     tasks = {at: Task(at, rows[own], str(folder / f"{at:05}.parquet")) for at, own in plan.items()}
     begin = time.perf_counter()
     poisoned = schedule.run(pool, tasks, job.name, 3, len(tasks))

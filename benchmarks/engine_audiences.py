@@ -22,7 +22,7 @@ from merit.core.artifacts import Artifact
 from merit.core.pipeline import RunConfig, run
 from merit.core.seeds import stream
 from merit.data import planted
-from merit.engine.config import EngineConfig
+from merit.engine.job import EngineConfig
 from merit.retrieval import mlp, store
 from merit.retrieval.all_interests import write_all_interests
 from merit.retrieval.audience_scores import write_audiences

@@ -15,7 +15,7 @@ from benchmarks.engine_audiences import BEST, Watch, live, multiplied, trained
 from merit.core import artifacts, config
 from merit.data import planted
 from merit.data.prepare import PrepareRun, prepare
-from merit.engine.config import EngineConfig
+from merit.engine.job import EngineConfig
 from merit.propensity.states import StatesConfig, write_states
 from merit.retrieval.all_interests import write_all_interests
 from merit.retrieval.audience_scores import write_audiences

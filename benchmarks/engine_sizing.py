@@ -20,7 +20,7 @@ from benchmarks.engine_memory import prepared, write_shop
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.console import show_table
-from merit.engine.config import EngineConfig
+from merit.engine.job import EngineConfig
 from merit.generator.mine import mine
 from merit.generator.mining import MiningConfig
 from merit.propensity.states import StatesConfig, write_states

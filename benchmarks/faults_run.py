@@ -26,7 +26,7 @@ from merit.core.errors import MeritError
 from merit.core.pipeline import RunConfig, Stage, run
 from merit.data import planted
 from merit.engine import inline
-from merit.engine.config import EngineConfig
+from merit.engine.job import EngineConfig
 from merit.retrieval.all_interests import write_all_interests
 from merit.retrieval.model import load
 

@@ -16,12 +16,11 @@ ROOT = Path(merit.__file__).parent
 # its own layer instead of its folder's.
 LAYERS = [
     {"core.errors"},
-    {"core.types", "core.ragged", "core.storage", "core.seeds", "core.denormals", "core.provenance", "core.files"},
+    {"core.types", "core.ragged", "core.seeds", "core.provenance", "core.files"},
     {"core.config"},
     {"core"},
     {"report"},
     {"privacy.audit", "privacy.hidden"},
-    {"data.split"},
     {"engine"},
     {"data", "privacy.pseudonyms", "privacy.contacts"},
     {"labels"},

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import gguf as format_
+import gguf
 import numpy as np
 import pytest
 import torch
@@ -14,7 +14,7 @@ from gguf import GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 from transformers import AutoModelForCausalLM
 
-from merit.core import gguf
+from merit.core.weights import unpack_gguf
 from merit.generator import backbone, tokenizer
 from merit.generator.backbone import BackboneConfig
 from tests.generator.small import backbone_folder
@@ -42,7 +42,7 @@ def interleaved(weight: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any
 def pack(model: Any, words: Path, file: Path) -> None:
     """Write a Llama as llama.cpp would: metadata, tokenizer, tensors; the matrices of the feed-forward in four bits."""
     shape, learnt = model.config, json.loads(words.read_text())["model"]
-    writer = format_.GGUFWriter(str(file), "llama")
+    writer = gguf.GGUFWriter(str(file), "llama")
     writer.add_context_length(shape.max_position_embeddings)
     writer.add_embedding_length(shape.hidden_size)
     writer.add_block_count(shape.num_hidden_layers)
@@ -53,7 +53,7 @@ def pack(model: Any, words: Path, file: Path) -> None:
     writer.add_vocab_size(shape.vocab_size)
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list(sorted(learnt["vocab"], key=learnt["vocab"].get))
-    writer.add_token_types([format_.TokenType.CONTROL] + [format_.TokenType.NORMAL] * (len(learnt["vocab"]) - 1))
+    writer.add_token_types([gguf.TokenType.CONTROL] + [gguf.TokenType.NORMAL] * (len(learnt["vocab"]) - 1))
     writer.add_token_merges([" ".join(pair) for pair in learnt["merges"]])
     for add in (writer.add_bos_token_id, writer.add_eos_token_id, writer.add_unk_token_id):
         add(0)
@@ -81,7 +81,7 @@ def unpacked(tmp_path: Path) -> tuple[Any, Path]:
     """The model that went in, its feed-forward rounded to four bits; and the folder that came out."""
     model = AutoModelForCausalLM.from_pretrained(backbone_folder(tmp_path / "before"))
     pack(model, tmp_path / "before" / "tokenizer.json", tmp_path / "model.gguf")
-    told = gguf.unpack(tmp_path / "model.gguf", tmp_path / "after")
+    told = unpack_gguf(tmp_path / "model.gguf", tmp_path / "after")
     assert told == {"parameters": model.num_parameters(), "vocabulary": model.config.vocab_size}
     for name, value in model.state_dict().items():
         if "mlp" in name:

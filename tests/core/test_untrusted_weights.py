@@ -71,7 +71,7 @@ def test_as_a_backbone(trap: Trap, tmp_path: Path) -> None:
 
 def test_as_the_label_encoder_of_the_package(trap: Trap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its bytes are compared with the hash we know, before anything reads them."""
-    wanted = weights.KNOWN["minilm"]
+    wanted = weights.CATALOG["minilm"]
     place = _links(weights.folder("minilm"), tmp_path / wanted.package / wanted.folder)
     mark = trap(place / wanted.file)
     monkeypatch.setattr(weights, "_locate", lambda _: place / wanted.file)

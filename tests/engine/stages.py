@@ -7,8 +7,8 @@ from pathlib import Path
 from merit.core import artifacts, config
 from merit.core.artifacts import Artifact
 from merit.data.prepare import PrepareRun, prepare
-from merit.engine.config import EngineConfig
-from merit.engine.run import HERE
+from merit.engine.job import EngineConfig
+from merit.engine.run import INLINE
 from merit.generator.mine import mine
 from merit.generator.mining import MiningConfig
 from merit.propensity.states import StatesConfig, write_states
@@ -31,7 +31,7 @@ def hashes(run: Path, out: Path, engine: EngineConfig, what: tuple[str, ...] = A
     return {name: artifacts.load(out / name).manifest.hash for name in what}
 
 
-def prepared(shop: Path, out: Path, engine: EngineConfig = HERE) -> Artifact:
+def prepared(shop: Path, out: Path, engine: EngineConfig = INLINE) -> Artifact:
     """Examples of the tables in a folder, which may have a few users only."""
     tables = {name: str(shop / f"{name}.parquet") for name in ("interactions", "items")}
     split = {"validation": 0.0, "test": 0.4}

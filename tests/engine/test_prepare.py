@@ -13,7 +13,7 @@ from merit.core.errors import EngineError
 from merit.data import planted
 from merit.data import prepare as stage
 from merit.engine import run as engine_run
-from merit.engine.config import EngineConfig
+from merit.engine.job import EngineConfig
 from tests.engine.stages import SHARDS, prepared
 
 TWO = EngineConfig(runner="local", workers=2, threads=1)

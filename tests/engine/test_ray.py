@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from merit.data import planted
-from merit.engine.config import EngineConfig
+from merit.engine.job import EngineConfig
 from merit.engine.run import write_parts
 from tests.engine import jobs
 from tests.engine.clusters import Nodes, cluster

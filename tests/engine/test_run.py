@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from merit.core.errors import ConfigError, EngineError, StorageError
 from merit.engine import commit, lock, schedule, storage
-from merit.engine.config import EngineConfig
+from merit.engine.job import EngineConfig
 from merit.engine.local import Local
 from merit.engine.run import Parts, make_parts, workplace, write_parts
 from tests.engine import jobs
@@ -122,7 +122,7 @@ def test_rows_that_are_at_fault_are_not_tried_again(tmp_path: Path) -> None:
 
 
 def test_what_no_worker_can_do_ends_the_job_with_its_own_words(tmp_path: Path) -> None:
-    job = jobs.Job("doubling", jobs.refuses, jobs.Settings(tmp_path), jobs.double, "a")
+    job = jobs.ShardJob("doubling", jobs.refuses, jobs.Settings(tmp_path), jobs.double, "a")
     for runner in ("here", "local-2"):
         with pytest.raises(ConfigError, match="The model is of another kind"):
             write_parts(job, jobs.rows(), str(tmp_path / runner), RUNNERS[runner])

@@ -10,7 +10,7 @@ import pytest
 
 import merit
 from merit.core.errors import DataError, StorageError
-from merit.engine.config import EngineConfig
+from merit.engine.job import EngineConfig
 from merit.retrieval.all_interests import write_all_interests
 from merit.retrieval.audience_scores import write_audiences
 from tests.conftest import Command

@@ -19,7 +19,7 @@ from tokenizers.models import BPE
 
 from merit.core import artifacts, files
 from merit.core.errors import StorageError
-from merit.core.storage import storage_errors
+from merit.core.files import storage_errors
 
 FRESH = multiprocessing.get_context("spawn")
 

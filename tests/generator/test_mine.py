@@ -13,7 +13,7 @@ from merit.core.artifacts import Artifact
 from merit.core.pipeline import RunConfig, run
 from merit.data.planted import PlantedConfig, shop, write
 from merit.engine import storage
-from merit.engine.config import EngineConfig
+from merit.engine.job import EngineConfig
 from merit.generator.mine import mine
 from merit.generator.mining import MiningConfig, drawn
 from merit.generator.model import GeneratorConfig, ObjectiveConfig, train_generator

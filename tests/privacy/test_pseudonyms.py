@@ -19,10 +19,10 @@ from merit.core.errors import ConfigError, DataError
 from merit.data import check, validate
 from merit.data.sources import TablesSource, open_source
 from merit.privacy import pseudonyms
-from merit.privacy.pseudonyms import Key
+from merit.privacy.pseudonyms import PseudonymKey
 
 SECRET = bytes(range(32))
-KEY = Key(SECRET, Path("key"))
+KEY = PseudonymKey(SECRET, Path("key"))
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_nothing_but_nulls_and_nothing_at_all_are_columns_too() -> None:
 
 
 def test_keys_and_kinds_give_different_pseudonyms() -> None:
-    other = Key(bytes(32), Path("other"))
+    other = PseudonymKey(bytes(32), Path("other"))
     assert len({KEY.of(["7"])[0], KEY.of(["7"], pseudonyms.ORDER)[0], other.of(["7"])[0]}) == 3
     assert KEY.number != other.number and SECRET.hex() not in repr(KEY)
 
@@ -182,7 +182,7 @@ def test_ids_are_found_again_in_a_list_of_them_or_nothing_is_told() -> None:
     with pytest.raises(DataError, match="1 of 2 users"):
         pseudonyms.restored(rows, pl.Series(["a", "c"]), KEY)
     with pytest.raises(DataError, match="2 of 2 users"):
-        pseudonyms.restored(rows, pl.Series(["a", "b"]), Key(bytes(32), Path("other")))
+        pseudonyms.restored(rows, pl.Series(["a", "b"]), PseudonymKey(bytes(32), Path("other")))
 
 
 def test_a_guess_cannot_be_confirmed_without_the_key() -> None:

@@ -16,10 +16,9 @@ from pydantic import Field
 from torch import Tensor
 
 from merit.baselines.budget import Budget
-from merit.core import denormals
 from merit.core.config import Frozen
 from merit.core.errors import TrainingError
-from merit.core.seeds import stream
+from merit.core.seeds import flush_denormals, stream
 from merit.core.types import Ints
 from merit.generator.batches import epoch_batches
 
@@ -60,7 +59,7 @@ def fit(
     )
     batch_of = _plan(lengths, config, seed)
     step, looked, way, best, kept = 0, 0, 0.0, -1.0, _copy(model)
-    with denormals.flushed(), torch.random.fork_rng(devices=[]):
+    with flush_denormals(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(stream(seed, "fit").integers(2**63)))
         while way < 1:
             for group in optimizer.param_groups:

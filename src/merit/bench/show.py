@@ -14,7 +14,7 @@ from merit.bench.page import bench_page
 from merit.bench.results import Results, read_all
 from merit.bench.tables import NEEDED, TABLES, parts, table_named
 from merit.core import console
-from merit.core.storage import storage_errors
+from merit.core.files import storage_errors
 from merit.evaluation import tables
 from merit.report import charts, page
 

@@ -16,7 +16,7 @@ from merit.campaigns.audiences.export import Form
 from merit.cli.options import AsJson, Asked, ModelFolder, NewerLabels, Out, Overrides, RequestFile
 from merit.cli.output import described, show, show_frame
 from merit.core import console
-from merit.core.storage import storage_errors
+from merit.core.files import storage_errors
 from merit.report import page
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import merit
 from merit.cli.options import Address, AsLines, Engine, ModelFolder, NewerLabels, Threads, Workers
 from merit.cli.output import engine_words, show_frame
 from merit.core import config, console
-from merit.core.storage import require_no_folder
+from merit.core.files import require_no_folder
 from merit.data.sources import files
-from merit.engine.config import EngineRun
+from merit.engine.job import EngineRun
 from merit.labels import search as label_search
 from merit.labels.search import Findable
 from merit.privacy import pseudonyms

@@ -25,7 +25,7 @@ def install_weights(
 @weights_app.command(name="list")
 def list_weights(as_json: AsJson = False) -> None:
     """Tell which weights are known, what they are for, and whether they are here."""
-    known = weights.KNOWN.items()
+    known = weights.CATALOG.items()
     found = [{"name": name, "role": each.role, "model": each.model} | weights.status(name) for name, each in known]
     if as_json:
         console.show_json(found)

@@ -28,7 +28,7 @@ from merit import __version__
 from merit.core import files
 from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, MissingArtifact, StorageError
-from merit.core.storage import storage_errors
+from merit.core.files import storage_errors
 
 FORMAT = 1  # raised when a reader of this version could misread an older folder
 MANIFEST = "manifest.json"

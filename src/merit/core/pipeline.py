@@ -22,7 +22,7 @@ from merit.core.timings import timed
 from merit.data import sources
 from merit.data.prepare import PrepareConfig, PrepareRun, prepare
 from merit.data.report.build import DataReportConfig, write_data_report
-from merit.engine.config import EngineConfig
+from merit.engine.job import EngineConfig
 from merit.evaluation.classification import EvaluationConfig
 from merit.evaluation.evaluate import evaluate
 from merit.generator import processes, worker

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact
-from merit.core.storage import storage_errors
+from merit.core.files import storage_errors
 from merit.generator import processes
 
 FILE = "timings.jsonl"

@@ -32,10 +32,8 @@ from merit.data import sources, validate
 from merit.data.examples import ExamplesConfig, build_examples
 from merit.data.schema import EVENTS, SourceTables
 from merit.data.split import SPLITS, SplitConfig, assign_users
-from merit.engine.config import EngineConfig
-from merit.engine.job import Job
-from merit.engine.run import HERE, Workplace, make_parts, workplace
-from merit.engine.shards import grouped
+from merit.engine.job import EngineConfig, ShardJob, rows_by_shard
+from merit.engine.run import INLINE, Workplace, make_parts, workplace
 
 Flags = NDArray[np.bool_]
 EVENT_COLUMNS = pl.Schema(
@@ -91,7 +89,7 @@ class Building:
     seed: int
 
 
-def prepare(out: Path, config: PrepareRun, seed: int, engine: EngineConfig = HERE) -> Artifact:
+def prepare(out: Path, config: PrepareRun, seed: int, engine: EngineConfig = INLINE) -> Artifact:
     """Write the examples artifact."""
     _require_orders(config)
     tables = sources.open_source(config.source)
@@ -109,7 +107,7 @@ def prepare(out: Path, config: PrepareRun, seed: int, engine: EngineConfig = HER
             tagged = (good.items["tags"].list.len() > 0).to_numpy()
             building = Building(Path(parts), tagged, config.prepare, seed)
             essence = {"config": config.model_dump(mode="json"), "seed": seed, "inputs": tables.inputs}
-            job = Job("building examples", set_up, building, build, essence | {"shards": number})
+            job = ShardJob("building examples", set_up, building, build, essence | {"shards": number})
             met, total = _write_shards(_built(job, users, number, place, engine), draft.path, len(tagged))
         _require_examples(total, config.prepare)
         pl.DataFrame({"item": good.items["item"], "count": met}).write_parquet(draft.path / "item_counts.parquet")
@@ -146,10 +144,10 @@ def _row_of(building: Building, number: int, people: pl.DataFrame) -> pl.DataFra
 
 
 def _built(
-    job: Job, users: pl.DataFrame, number: int, place: Workplace, engine: EngineConfig
+    job: ShardJob, users: pl.DataFrame, number: int, place: Workplace, engine: EngineConfig
 ) -> Iterator[pl.DataFrame]:
     """Shard after shard, of which one is in memory. Here none is kept on the way: all would be written twice."""
-    plan = grouped(users["shard"].to_numpy())
+    plan = rows_by_shard(users["shard"].to_numpy())
     if engine.runner == "here":
         for at in console.track(range(number), job.name, total=number):
             yield _row_of(job.settings, at, users[plan.get(at, NOBODY)])

@@ -7,11 +7,10 @@ import polars as pl
 from pydantic import Field, model_validator
 
 from merit.core.config import Frozen
-from merit.core.seeds import derive, stable_hash, unit_interval
+from merit.core.seeds import USER_SALT, derive, stable_hash, unit_interval
 from merit.core.types import Split
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-SALT = "merit.user"  # fixed: shards must agree between runs, configurations and machines
 
 
 class SplitConfig(Frozen):
@@ -30,7 +29,7 @@ class SplitConfig(Frozen):
 
 def assign_users(user_ids: pl.Series, config: SplitConfig, seed: int, shards: int) -> pl.DataFrame:
     """A row per user, ordered by shard and id: user_id, hash, split, shard, and `user`, its number within the shard."""
-    hashes = stable_hash(user_ids.to_list(), SALT)
+    hashes = stable_hash(user_ids.to_list(), USER_SALT)
     place = unit_interval(derive(hashes, seed, "split"))
     split = np.where(place < config.test, 2, np.where(place < config.test + config.validation, 1, 0))
     return (

@@ -16,7 +16,7 @@ import polars as pl
 from merit.core import console
 from merit.core.config import Frozen
 from merit.core.errors import DataError
-from merit.core.storage import storage_errors
+from merit.core.files import storage_errors
 from merit.data import unknown_events
 from merit.data.schema import SourceTables
 from merit.data.sources.files import reading

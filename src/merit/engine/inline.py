@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from merit.engine.job import Event, Job, Ready, Task, do, set_up
+from merit.engine.job import Event, Ready, ShardJob, Task, do, set_up
 
 PAUSE = 0.05
 
@@ -15,7 +15,7 @@ class Here:
 
     workers = 1
 
-    def __init__(self, job: Job, state: Any = None) -> None:
+    def __init__(self, job: ShardJob, state: Any = None) -> None:
         self._job, self._state = job, state
         self._events: list[Event] = []
 

@@ -13,8 +13,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from merit.core import console
-from merit.engine.config import EngineConfig, cores
-from merit.engine.job import Event, Job, Lost, Task, do, set_up
+from merit.engine.job import EngineConfig, Event, Lost, ShardJob, Task, cores, do, set_up
 
 FRESH = multiprocessing.get_context("spawn")  # a forked process would share locks that other threads hold
 GRACE = 2.0  # seconds to end in good order
@@ -25,7 +24,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 class Local:
     """A pool of spawned processes, each at the other end of a pipe."""
 
-    def __init__(self, job: Job, config: EngineConfig) -> None:
+    def __init__(self, job: ShardJob, config: EngineConfig) -> None:
         self._gpus = gpus() if job.device == "cuda" else []
         room = config.of_workers(cores())
         self.workers = config.workers or (min(room, len(self._gpus)) if self._gpus else room)
@@ -84,7 +83,7 @@ class Local:
         return event
 
 
-def _life(number: int, wire: Connection[Any, Any], job: Job) -> None:
+def _life(number: int, wire: Connection[Any, Any], job: ShardJob) -> None:
     """Of one worker: set up once, then shard after shard."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one that began it decides
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -15,8 +15,7 @@ from typing import Any
 from merit import __version__
 from merit.core import console
 from merit.core.errors import ConfigError, EngineError, MissingDependency
-from merit.engine.config import EngineConfig
-from merit.engine.job import Event, Job, Lost, Stopped, Task, do, set_up
+from merit.engine.job import EngineConfig, Event, Lost, ShardJob, Stopped, Task, do, set_up
 
 KNOCK = 10.0  # seconds
 PATIENCE = 300.0  # seconds that nobody may be at work: a cluster that scales by itself needs some to begin
@@ -25,7 +24,7 @@ PATIENCE = 300.0  # seconds that nobody may be at work: a cluster that scales by
 class Cluster:
     """A pool of actors on any nodes; where no cluster answers, an error says how to start one."""
 
-    def __init__(self, job: Job, config: EngineConfig) -> None:
+    def __init__(self, job: ShardJob, config: EngineConfig) -> None:
         self._ray, self._ours = _join(config.address)
         threads, there = config.of_threads(), self._ray.cluster_resources()
         room, gpus = there.get("CPU", 0) // threads, int(job.device == "cuda")
@@ -100,7 +99,7 @@ class _Worker:
         """It has found its place."""
         console.mute()
 
-    def begin(self, job: Job) -> Event:
+    def begin(self, job: ShardJob) -> Event:
         self._job = job
         if self._version != __version__:
             told = f"The cluster has merit {__version__}, this machine {self._version}. Install the same everywhere."

@@ -27,16 +27,15 @@ from merit.core import artifacts, console
 from merit.core.artifacts import MANIFEST, Manifest
 from merit.core.errors import DamagedArtifact, EngineError, StorageError
 from merit.core.types import Ints
-from merit.engine import schedule, shards, storage
+from merit.engine import schedule, storage
 from merit.engine.commit import RECORD, committed, record_of
-from merit.engine.config import EngineConfig
 from merit.engine.inline import Here
-from merit.engine.job import Job, Pool, Task
+from merit.engine.job import EngineConfig, Pool, ShardJob, Task, shard_count, shard_plan
 from merit.engine.local import Local
 from merit.engine.lock import held
 
 PLAN = "plan.json"
-HERE = EngineConfig()
+INLINE = EngineConfig()
 
 
 class Workplace(NamedTuple):
@@ -65,7 +64,7 @@ class Parts:
 
 
 @contextmanager
-def workplace(out: Path, config: EngineConfig = HERE) -> Iterator[Workplace]:
+def workplace(out: Path, config: EngineConfig = INLINE) -> Iterator[Workplace]:
     """Room for the parts that `out` is made of, for one job at a time. Once the block is through, they are removed."""
     folder = folder_of(out, config)
     with held(folder):
@@ -73,7 +72,9 @@ def workplace(out: Path, config: EngineConfig = HERE) -> Iterator[Workplace]:
         storage.remove(folder)
 
 
-def write_parts(job: Job, rows: pl.DataFrame, folder: str, config: EngineConfig = HERE, here: Any = None) -> Parts:
+def write_parts(
+    job: ShardJob, rows: pl.DataFrame, folder: str, config: EngineConfig = INLINE, here: Any = None
+) -> Parts:
     """The parts themselves are what is wanted: they stay in `folder`, with a manifest."""
     with held(folder):
         return make_parts(job, rows, Workplace(folder, folder.rstrip("/")), config, here)
@@ -87,10 +88,10 @@ def folder_of(out: Path, config: EngineConfig) -> str:
 
 
 def make_parts(
-    job: Job,
+    job: ShardJob,
     rows: pl.DataFrame,
     place: Workplace,
-    config: EngineConfig = HERE,
+    config: EngineConfig = INLINE,
     here: Any = None,
     plan: Mapping[int, Ints] | None = None,
 ) -> Parts:
@@ -101,8 +102,8 @@ def make_parts(
     """
     folder = place.folder
     names = rows["user_id"].to_list()
-    number = len(plan) if plan else config.shards or shards.number(len(rows))
-    plan = plan or shards.plan(names, number)
+    number = len(plan) if plan else config.shards or shard_count(len(rows))
+    plan = plan or shard_plan(names, number)
     essence = {"job": job.name, "essence": job.essence, "shards": number, "merit": __version__}
     essence["users"] = sha256("\n".join(names).encode()).hexdigest()
     _adopt(folder, essence)
@@ -121,13 +122,13 @@ def make_parts(
     return Parts(folder, _sealed(folder, job, essence, files))
 
 
-def _worked(job: Job, tasks: Mapping[int, Task], config: EngineConfig, here: Any, total: int) -> dict[int, str]:
+def _worked(job: ShardJob, tasks: Mapping[int, Task], config: EngineConfig, here: Any, total: int) -> dict[int, str]:
     minutes = config.shard_minutes
     longest = None if minutes is None else 60 * minutes
     return schedule.run(_pool(job, config, here), tasks, job.name, config.attempts, total, longest)
 
 
-def _pool(job: Job, config: EngineConfig, here: Any) -> Pool:
+def _pool(job: ShardJob, config: EngineConfig, here: Any) -> Pool:
     if config.runner == "here":
         return Here(job, here)
     if config.runner == "local":
@@ -151,7 +152,7 @@ def _adopt(folder: str, essence: Mapping[str, Any]) -> None:
     storage.put(storage.within(folder, PLAN), plan)
 
 
-def _sealed(folder: str, job: Job, essence: Mapping[str, Any], files: Mapping[int, str]) -> Manifest:
+def _sealed(folder: str, job: ShardJob, essence: Mapping[str, Any], files: Mapping[int, str]) -> Manifest:
     """The manifest, last; it has the records."""
     records = committed(folder, files.values())
     if lost := set(files.values()) - set(records):
@@ -171,7 +172,7 @@ def _sealed(folder: str, job: Job, essence: Mapping[str, Any], files: Mapping[in
 
 
 def _told(
-    report: str, job: Job, poisoned: Mapping[int, str], plan: Mapping[int, Ints], names: list[str]
+    report: str, job: ShardJob, poisoned: Mapping[int, str], plan: Mapping[int, Ints], names: list[str]
 ) -> EngineError:
     """Write down which rows could not be done, and why."""
     lines = [

@@ -17,7 +17,7 @@ import fsspec
 
 from merit.core import files
 from merit.core.errors import MissingDependency, StorageError
-from merit.core.storage import storage_errors
+from merit.core.files import storage_errors
 
 MODE = 0o644
 

@@ -44,7 +44,7 @@ class BackboneConfig(Frozen):
 
 def folder(name: str) -> Path:
     """Where a pretrained backbone is: the weights we know by that name, or the folder itself."""
-    known = weights.KNOWN.get(name)
+    known = weights.CATALOG.get(name)
     return weights.folder(name) if known and known.role == "backbone" else Path(name)
 
 

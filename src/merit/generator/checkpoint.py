@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from merit.core import console
 from merit.core.errors import ConfigError, DamagedArtifact
-from merit.core.storage import storage_errors
+from merit.core.files import storage_errors
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 

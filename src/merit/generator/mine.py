@@ -15,8 +15,8 @@ from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.ragged import Ragged, column_lists, list_column
 from merit.core.types import Ints
-from merit.engine.config import EngineConfig
-from merit.engine.run import HERE, make_parts, workplace
+from merit.engine.job import EngineConfig
+from merit.engine.run import INLINE, make_parts, workplace
 from merit.generator.mining import Mined, MiningConfig, drawn, keep_mistakes
 from merit.generator.model import TOGETHER, read_labelled, sampling
 from merit.generator.worker import Asked, Speaker, in_order, job_of, lists, rows_of, threads_of
@@ -31,7 +31,7 @@ def mine(
     config: MiningConfig,
     seed: int,
     together: int = TOGETHER,
-    engine: EngineConfig = HERE,
+    engine: EngineConfig = INLINE,
 ) -> Artifact:
     """Sample from the generator on training examples, all or some, and keep what is wrong."""
     asked = Asked(generator, examples, labels, config, seed, together, engine.device)

@@ -15,8 +15,8 @@ from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged, column_lists
-from merit.engine.config import EngineConfig
-from merit.engine.run import HERE, make_parts, workplace
+from merit.engine.job import EngineConfig
+from merit.engine.run import INLINE, make_parts, workplace
 from merit.evaluation import continuations, predictions
 from merit.evaluation.predictions import Predictions
 from merit.generator.decoding import DecodeConfig
@@ -48,7 +48,7 @@ def predict(
     config: PredictConfig,
     seed: int,
     together: int = TOGETHER,
-    engine: EngineConfig = HERE,
+    engine: EngineConfig = INLINE,
 ) -> Artifact:
     """Decode every test example and write the lists."""
     asked = Asked(generator, examples, labels, config, seed, together, engine.device)

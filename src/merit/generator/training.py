@@ -23,9 +23,10 @@ from accelerate.utils import broadcast
 from pydantic import Field
 from torch import Tensor
 
-from merit.core import console, denormals
+from merit.core import console
 from merit.core.config import digest
 from merit.core.errors import TrainingError
+from merit.core.seeds import flush_denormals
 from merit.data.prompt import PatchingConfig
 from merit.generator import backbone, checkpoint, processes
 from merit.generator.batches import BatchConfig, Plan, own_part, plan_batches
@@ -123,7 +124,7 @@ def train(
     )
     progress = _resume(run, identity)
     plan = plan_batches(corpus, config, seed, schedule)
-    with denormals.flushed(), _bar(run, progress.step) as bar:
+    with flush_denormals(), _bar(run, progress.step) as bar:
         while progress.step < config.steps and not progress.stopped:
             begin = time.perf_counter()
             told = _step(run, plan, progress)

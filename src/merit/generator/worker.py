@@ -24,8 +24,7 @@ from merit.core.errors import ConfigError, DamagedArtifact
 from merit.core.ragged import Ragged, column_lists, list_column
 from merit.core.types import Floats, Ints
 from merit.data.labelled import Labelled
-from merit.engine.config import Device, EngineConfig
-from merit.engine.job import Job
+from merit.engine.job import Device, EngineConfig, ShardJob
 from merit.engine.run import Parts
 from merit.generator.decoding import DecodeConfig
 from merit.generator.model import Generator, GeneratorConfig, load_model, load_shop
@@ -109,10 +108,10 @@ class Speaker:
         return load_shop(self.asked.generator, self.asked.examples, self.asked.labels)
 
 
-def job_of(name: str, asked: Asked, work: Callable[[Speaker, pl.DataFrame], pl.DataFrame]) -> Job:
+def job_of(name: str, asked: Asked, work: Callable[[Speaker, pl.DataFrame], pl.DataFrame]) -> ShardJob:
     """`work` is a function of a module, which other processes find by its name."""
     essence = asked.essence()
-    return Job(name, _set_up, (asked, essence["threads"]), work, essence, asked.device)
+    return ShardJob(name, _set_up, (asked, essence["threads"]), work, essence, asked.device)
 
 
 def check(device: Device) -> None:

@@ -24,8 +24,8 @@ from merit.core import weights
 from merit.core.artifacts import hash_file
 from merit.core.console import tell, track, warn
 from merit.core.errors import ConfigError, MissingArtifact, MissingDependency
+from merit.core.files import storage_errors
 from merit.core.seeds import mix
-from merit.core.storage import storage_errors
 from merit.core.types import Floats, LabelEncoder
 
 Keys = NDArray[np.uint64]  # (n, 2): the two halves of a 128-bit hash

@@ -24,14 +24,14 @@ from pydantic import Field, ValidationError
 from merit.core import files
 from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, MissingArtifact, StorageError
-from merit.core.storage import storage_errors
+from merit.core.files import storage_errors
 
 FILE, HEAD = "audit.jsonl", "audit.head"
 START = "0" * 64  # what the first line has for a line before it
 Event = Literal["export", "override", "erasure", "key created", "key revoked", "mended"]
 
 
-class Entry(Frozen):
+class AuditEntry(Frozen):
     """One line of the log: numbered from 1, with its time in UTC to the second."""
 
     number: int
@@ -44,14 +44,14 @@ class Entry(Frozen):
     """Of all the rest of this line."""
 
 
-class Head(Frozen):
+class AuditHead(Frozen):
     """What the file beside the log knows of the last line. It is written anew after every entry."""
 
     number: int = Field(ge=1)
     hash: str
 
 
-class Verdict(Frozen):
+class AuditVerdict(Frozen):
     """How far a log is what was written, and what is wrong behind that."""
 
     entries: int
@@ -64,7 +64,7 @@ class Verdict(Frozen):
     """Bytes of a last line that a crash cut short. The next entry mends it."""
 
 
-def append(folder: Path, event: Event, **told: Any) -> Entry:
+def append(folder: Path, event: Event, **told: Any) -> AuditEntry:
     """Write a line. It is on the disk when this returns."""
     place = folder / FILE
     with storage_errors(place):
@@ -77,11 +77,11 @@ def append(folder: Path, event: Event, **told: Any) -> Entry:
             os.close(descriptor)
 
 
-def read(folder: Path) -> list[Entry]:
+def read(folder: Path) -> list[AuditEntry]:
     """All entries, whether or not they are what was written: `verify` tells."""
     lines, _ = _lines(_content(folder))
     try:
-        return [Entry.model_validate_json(line) for line in lines]
+        return [AuditEntry.model_validate_json(line) for line in lines]
     except ValidationError:
         raise DamagedArtifact(f"{folder / FILE} holds a line that is no entry. See `merit audit verify`.") from None
 
@@ -101,25 +101,25 @@ def holds(folder: Path, noted: str) -> bool:
     lines, _ = _lines(_content(folder))
     for line in lines:
         with suppress(ValidationError):
-            if Entry.model_validate_json(line).hash == noted:
+            if AuditEntry.model_validate_json(line).hash == noted:
                 return True
     return False
 
 
-def verify(folder: Path) -> Verdict:
+def verify(folder: Path) -> AuditVerdict:
     """Whether the log is what was written."""
     lines, torn = _lines(_content(folder))
     before, number = START, 0
     for place, line in enumerate(lines, 1):
         fault = _fault(line, number, before)
         if fault:
-            return Verdict(entries=number, head=before, fault=f"line {place} {fault}", torn=torn)
-        entry = Entry.model_validate_json(line)
+            return AuditVerdict(entries=number, head=before, fault=f"line {place} {fault}", torn=torn)
+        entry = AuditEntry.model_validate_json(line)
         before, number = entry.hash, entry.number
-    return Verdict(entries=number, head=before, fault=_missing_at_the_end(folder, lines, number), torn=torn)
+    return AuditVerdict(entries=number, head=before, fault=_missing_at_the_end(folder, lines, number), torn=torn)
 
 
-def _append(descriptor: int, place: Path, event: Event, told: dict[str, Any]) -> Entry:
+def _append(descriptor: int, place: Path, event: Event, told: dict[str, Any]) -> AuditEntry:
     lines, torn = _lines(place.read_bytes())
     number, before = _last(lines)
     made = []
@@ -130,7 +130,7 @@ def _append(descriptor: int, place: Path, event: Event, told: dict[str, Any]) ->
     made.append(_entry(number + 1, event, told, before))
     os.write(descriptor, "".join(f"{entry.model_dump_json()}\n" for entry in made).encode())
     os.fsync(descriptor)
-    files.write(place.with_name(HEAD), Head(number=made[-1].number, hash=made[-1].hash).model_dump_json() + "\n")
+    files.write(place.with_name(HEAD), AuditHead(number=made[-1].number, hash=made[-1].hash).model_dump_json() + "\n")
     return made[-1]
 
 
@@ -139,13 +139,13 @@ def _last(lines: list[bytes]) -> tuple[int, str]:
     if not lines:
         return 0, START
     try:
-        last = Entry.model_validate_json(lines[-1])
+        last = AuditEntry.model_validate_json(lines[-1])
         return last.number, last.hash
     except ValidationError:
         return len(lines), sha256(lines[-1]).hexdigest()
 
 
-def _entry(number: int, event: Event, told: dict[str, Any], before: str) -> Entry:
+def _entry(number: int, event: Event, told: dict[str, Any], before: str) -> AuditEntry:
     rest: dict[str, Any] = {
         "number": number,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -153,7 +153,7 @@ def _entry(number: int, event: Event, told: dict[str, Any], before: str) -> Entr
         "told": json.loads(json.dumps(told)),
         "before": before,
     }
-    return Entry(**rest, hash=_hash(rest))
+    return AuditEntry(**rest, hash=_hash(rest))
 
 
 def _hash(rest: dict[str, Any]) -> str:
@@ -163,7 +163,7 @@ def _hash(rest: dict[str, Any]) -> str:
 def _fault(line: bytes, number: int, before: str) -> str | None:
     """What is wrong with a line that comes after entry `number`."""
     try:
-        entry = Entry.model_validate_json(line)
+        entry = AuditEntry.model_validate_json(line)
     except ValidationError:
         return "was altered: it is no entry"
     if entry.hash != _hash(entry.model_dump(exclude={"hash"})):
@@ -178,12 +178,12 @@ def _fault(line: bytes, number: int, before: str) -> str | None:
 def _missing_at_the_end(folder: Path, lines: list[bytes], number: int) -> str | None:
     """The head is written after the line: a crash between them leaves it one behind."""
     try:
-        head = Head.model_validate_json((folder / HEAD).read_bytes())
+        head = AuditHead.model_validate_json((folder / HEAD).read_bytes())
     except (OSError, ValidationError):
         return f"{HEAD} is missing or altered" if number > 1 else None
     if head.number > number:
         return f"line {number + 1} was removed, and all after it: {HEAD} knows of {head.number} entries"
-    if head.number < number - 1 or Entry.model_validate_json(lines[head.number - 1]).hash != head.hash:
+    if head.number < number - 1 or AuditEntry.model_validate_json(lines[head.number - 1]).hash != head.hash:
         return f"{HEAD} is of another log: it was altered, or the log was written anew"
     return None
 

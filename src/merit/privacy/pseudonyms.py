@@ -41,7 +41,7 @@ class WithPseudonyms(Frozen):
 
 
 @dataclass(frozen=True)
-class Key:
+class PseudonymKey:
     """A secret, and the number by which its pseudonyms are known. Neither is ever printed with an id."""
 
     secret: bytes
@@ -80,7 +80,7 @@ class Key:
 # --- keys ------------------------------------------------------------------------------------------------------------
 
 
-def create(place: Path) -> Key:
+def create(place: Path) -> PseudonymKey:
     """A new key, which nobody but its owner may read. One that is there is never written over."""
     place = place.expanduser()
     if place.exists():
@@ -90,7 +90,7 @@ def create(place: Path) -> Key:
     return read(place)
 
 
-def read(place: Path) -> Key:
+def read(place: Path) -> PseudonymKey:
     """The key in a file, unless others could read it, or it lies beside what it protects."""
     place = place.expanduser()
     try:
@@ -106,7 +106,7 @@ def read(place: Path) -> Key:
             f"{place} holds no key: {2 * BYTES} hexadecimal digits are needed. Make one: `merit pseudonyms key FILE`."
         )
     require_apart(place)
-    return Key(bytes.fromhex(text)[: 2 * BYTES], place)
+    return PseudonymKey(bytes.fromhex(text)[: 2 * BYTES], place)
 
 
 def require_apart(place: Path, run: Path | None = None) -> None:
@@ -126,7 +126,7 @@ def _is_artifact(folder: Path) -> bool:
     return True
 
 
-_in_use: list[Key] = []  # one for a process, as the one workspace it works on has one
+_in_use: list[PseudonymKey] = []  # one for a process, as the one workspace it works on has one
 
 
 def use(place: Path | None) -> None:
@@ -134,7 +134,7 @@ def use(place: Path | None) -> None:
     _in_use[:] = [read(place)] if place else []
 
 
-def in_use() -> Key:
+def in_use() -> PseudonymKey:
     """The key that `use` was given last; where there is none, an error that asks for `--key`."""
     if not _in_use:
         raise ConfigError("This needs the key of the pseudonyms. Give it: `merit --key FILE …`.")
@@ -144,7 +144,7 @@ def in_use() -> Key:
 # --- ids that come in ------------------------------------------------------------------------------------------------
 
 
-def hide(tables: SourceTables, key: Key) -> SourceTables:
+def hide(tables: SourceTables, key: PseudonymKey) -> SourceTables:
     """The interactions with pseudonyms in every place where an id stood, bad rows and their reasons too."""
     user, order, problem = key.column(pl.col("user_id")), key.column(pl.col("order_id"), ORDER), pl.col("problem")
     # Where columns have slipped, an id can stand anywhere in a bad row: its number is told, and nothing that it holds.
@@ -197,7 +197,7 @@ def _listed(numbers: Iterable[str | None]) -> str:
 # --- and out again ---------------------------------------------------------------------------------------------------
 
 
-def restored(rows: pl.LazyFrame, ids: pl.Series, key: Key, name: str = "user_id") -> pl.DataFrame:
+def restored(rows: pl.LazyFrame, ids: pl.Series, key: PseudonymKey, name: str = "user_id") -> pl.DataFrame:
     """Rows with real ids in place of pseudonyms, found among `ids`. All of them, or an error: nobody is left out."""
     distinct = ids.drop_nulls().unique().cast(pl.String)
     book = pl.DataFrame({name: pl.Series(key.of(distinct.to_list()), dtype=pl.String), "real": distinct})

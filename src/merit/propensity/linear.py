@@ -15,11 +15,11 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from merit.core import console, denormals
+from merit.core import console
 from merit.core.config import Frozen
 from merit.core.errors import TrainingError
 from merit.core.ragged import Ragged, offsets_of
-from merit.core.seeds import stream
+from merit.core.seeds import flush_denormals, stream
 from merit.core.types import Floats, Ints
 from merit.propensity import ridge
 from merit.propensity.features import UserFeatures
@@ -100,7 +100,7 @@ def fit_factors(
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rates, total_steps=total, pct_start=0.1)
     losses = []
     with (
-        denormals.flushed(),
+        flush_denormals(),
         torch.random.fork_rng(devices=[]),
         console.steps("training the factors", total) as bar,
     ):

@@ -26,8 +26,8 @@ from merit.data.examples import DAY, current_histories, hindsight_window, histor
 from merit.data.labelled import Labelled, joined, label_examples, label_histories
 from merit.data.patches import windows_of
 from merit.data.prepare import PrepareRun, shards
-from merit.engine.config import EngineConfig
-from merit.engine.run import HERE, Parts, make_parts, workplace
+from merit.engine.job import EngineConfig
+from merit.engine.run import INLINE, Parts, make_parts, workplace
 from merit.generator.decoding import DecodeConfig, decode
 from merit.generator.model import TOGETHER, read_labelled
 from merit.generator.texts import Shop
@@ -67,7 +67,7 @@ def write_states(
     config: StatesConfig,
     seed: int,
     together: int = TOGETHER,
-    engine: EngineConfig = HERE,
+    engine: EngineConfig = INLINE,
 ) -> Artifact:
     """Decode every example and every user's present, and keep the states."""
     asked = Asked(generator, examples, labels, config, seed, together, engine.device)

@@ -11,10 +11,10 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding, embedding_bag
 
-from merit.core import console, denormals
+from merit.core import console
 from merit.core.config import Frozen
 from merit.core.errors import TrainingError
-from merit.core.seeds import stream
+from merit.core.seeds import flush_denormals, stream
 from merit.core.types import Floats, Ints
 from merit.propensity.features import Inputs, UserFeatures
 from merit.propensity.negatives import Pairs, Sampler
@@ -46,7 +46,7 @@ def fit(
     _start_at_prevalence(model, sampler)
     model.train()
     with (
-        denormals.flushed(),
+        flush_denormals(),
         torch.random.fork_rng(devices=[]),
         console.steps("training the propensity model", config.epochs * per_epoch) as bar,
     ):

@@ -18,9 +18,8 @@ import pyarrow.parquet as pq
 from merit.core import files
 from merit.core.errors import DataError
 from merit.engine import storage
-from merit.engine.config import EngineConfig
-from merit.engine.job import Job
-from merit.engine.run import HERE, Parts, make_parts, workplace, write_parts
+from merit.engine.job import EngineConfig, ShardJob
+from merit.engine.run import INLINE, Parts, make_parts, workplace, write_parts
 from merit.retrieval import topk
 from merit.retrieval.model import Model, load
 
@@ -56,7 +55,7 @@ def write_all_interests(
     k: int = 10,
     regions: int | None = None,
     labels: Path | None = None,
-    engine: EngineConfig = HERE,
+    engine: EngineConfig = INLINE,
 ) -> int:
     """The number of rows. A name with an ending is a file; any other, and an address, a folder of parts."""
     path = storage.local(out)
@@ -66,7 +65,7 @@ def write_all_interests(
     model = load(folder, labels)
     asked = Asked(Path(folder), labels, k, regions, engine.of_threads())
     worker = Worker(asked, model)
-    job = Job("interests of all users", set_up, asked, tell, {"parents": model.hashes, "k": k, "regions": regions})
+    job = ShardJob("interests of all users", set_up, asked, tell, {"parents": model.hashes, "k": k, "regions": regions})
     users = model.stored_users()
     if not path or not single:
         return _rows(write_parts(job, users, out, engine, worker))

@@ -21,9 +21,8 @@ from merit.core import files
 from merit.core.errors import DataError
 from merit.core.types import Ints
 from merit.engine import storage
-from merit.engine.config import EngineConfig
-from merit.engine.job import Job
-from merit.engine.run import HERE, Parts, make_parts, workplace
+from merit.engine.job import EngineConfig, ShardJob
+from merit.engine.run import INLINE, Parts, make_parts, workplace
 from merit.retrieval import topk
 from merit.retrieval.model import Model, load
 
@@ -55,7 +54,7 @@ def write_audiences(
     interests: Sequence[str] | None = None,
     n: int = 1_000,
     labels: Path | None = None,
-    engine: EngineConfig = HERE,
+    engine: EngineConfig = INLINE,
 ) -> int:
     """The number of rows: interest, rank, user_id, probability; interests in the order given, or of the label space."""
     model = load(folder, labels)
@@ -67,7 +66,7 @@ def write_audiences(
     asked = Asked(Path(folder), labels, tuple(numbers.tolist()), n, engine.of_threads())
     essence = {"parents": model.hashes, "n": n, "interests": asked.numbers}
     sharded = engine.model_copy(update={"shards": engine.shards or max(1, round(len(users) / USERS))})
-    job = Job("audiences", set_up, asked, rank, essence)
+    job = ShardJob("audiences", set_up, asked, rank, essence)
     with workplace(Path(out), sharded) as place:
         best = _join(make_parts(job, users, place, sharded, Worker(asked, model)), n)
         with files.replacing(Path(out), storage.MODE) as file:

@@ -17,7 +17,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from merit.core.errors import DamagedArtifact
-from merit.core.storage import storage_errors
+from merit.core.files import storage_errors
 
 RESIDENT = 2**30  # bytes of a file that may stay in memory between uses: mapping them again is 8 % of a pass
 

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, DataError
-from merit.core.storage import storage_errors
+from merit.core.files import storage_errors
 from merit.core.types import Floats, Ints
 from merit.retrieval import quantise
 from merit.retrieval.exact import Layer

@@ -22,7 +22,7 @@ from pydantic import Field, ValidationError
 from merit.core import files
 from merit.core.config import Frozen
 from merit.core.errors import ConfigError, DamagedArtifact
-from merit.core.storage import storage_errors
+from merit.core.files import storage_errors
 from merit.privacy import audit
 
 Scope = Literal["read", "audience", "export", "admin", "erase"]

@@ -14,13 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merit.core.errors import DamagedArtifact
-from merit.core.seeds import stable_hash
-from merit.data.split import SALT
+from merit.core.seeds import USER_SALT, stable_hash
 from merit.privacy.erasure import search
 
 WHO = "user-ü42"
 Write = Callable[[Path], object]
-stable = stable_hash([WHO], SALT)
+stable = stable_hash([WHO], USER_SALT)
 salted = stable_hash([WHO], "spring-2027")
 HIDDEN: dict[str, Write] = {
     "text": lambda file: file.write_text(f"who: {WHO}."),

@@ -56,7 +56,7 @@ class Trained(Frozen):
     """Users among those its probabilities were calibrated on."""
 
 
-class Finding(Frozen):
+class SearchFinding(Frozen):
     """How often something of the users is in a file; `how` tells an id from a hash, and never whose."""
 
     file: str
@@ -69,9 +69,9 @@ class Search(Frozen):
 
     files: int
     bytes: int
-    held: tuple[Finding, ...] = ()
+    held: tuple[SearchFinding, ...] = ()
     """Where an id or a hash of one still is."""
-    alike: tuple[Finding, ...] = ()
+    alike: tuple[SearchFinding, ...] = ()
     """Where bytes like a short id occur that may mean something else."""
 
 

@@ -221,7 +221,7 @@ def _sent(told: Journal) -> Iterator[Sent]:
                 yield Sent(at=entry.at, audience=of, arm=arm, users=users if of in there else None, **facts)
 
 
-def _entries(folders: Sequence[Path]) -> list[audit.Entry]:
+def _entries(folders: Sequence[Path]) -> list[audit.AuditEntry]:
     logs = dict.fromkeys(log.parent.resolve() for folder in folders for log in folder.rglob(audit.FILE))
     return [entry for folder in logs for entry in audit.read(folder)]
 

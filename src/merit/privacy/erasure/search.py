@@ -23,9 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from merit.core.errors import DamagedArtifact
-from merit.core.seeds import stable_hash
-from merit.data.split import SALT
-from merit.privacy.erasure.certificate import Finding, Search
+from merit.core.seeds import USER_SALT, stable_hash
+from merit.privacy.erasure.certificate import Search, SearchFinding
 
 BLOCK = 1 << 24  # bytes at a time
 TELLING, TELLING_DIGITS = 6, 12  # characters from which on an id is not met by chance
@@ -60,7 +59,7 @@ def patterns(users: Iterable[str], salts: Sequence[str] = ()) -> Patterns:
         telling |= own if len(user) >= (TELLING_DIGITS if user.isdigit() else TELLING) else set()
         sizes = (16, 32, 64)
         raw = [sha256(user.encode()).digest(), *(blake2b(user.encode(), digest_size=size).digest() for size in sizes)]
-        stable = [int(stable_hash([user], salt)[0]) for salt in (SALT, *salts)]
+        stable = [int(stable_hash([user], salt)[0]) for salt in (USER_SALT, *salts)]
         raw += [value.to_bytes(8, order) for value in stable for order in ("little", "big")]
         hashes += [form for each in raw for form in (each, each.hex().encode())]
         hashes += [str(value).encode() for value in stable]
@@ -85,7 +84,7 @@ def search(roots: Iterable[Path], wanted: Patterns, but: Iterable[Path] = (), ho
         for how, telling in _in_file(file, wanted):
             (held if telling else alike)[name, how] += 1
     told = [
-        tuple(Finding(file=name, how=how, times=times) for (name, how), times in sorted(found.items()))
+        tuple(SearchFinding(file=name, how=how, times=times) for (name, how), times in sorted(found.items()))
         for found in (held, alike)
     ]
     return Search(files=files, bytes=size, held=told[0], alike=told[1])
