@@ -25,9 +25,10 @@ from benchmarks.objectives import settings
 from merit.baselines.generative import corpus_of
 from merit.core import console
 from merit.core.artifacts import Artifact
-from merit.core.pipeline import RunConfig, run
+from merit.core.pipeline import run
 from merit.core.ragged import Ragged
 from merit.core.seeds import flush_denormals
+from merit.core.settings import RunConfig
 from merit.data import planted
 from merit.generator import backbone
 from merit.generator.batches import Bucketing, bucket_lengths, epoch_batches

@@ -31,7 +31,8 @@ import torch
 from benchmarks import engine_audiences, engine_memory, engine_sizing, harness
 from merit.core import artifacts, config, console
 from merit.core.artifacts import Artifact
-from merit.core.pipeline import RunConfig, run
+from merit.core.pipeline import run
+from merit.core.settings import RunConfig
 from merit.data import planted
 from merit.data.prepare import PrepareRun, prepare
 from merit.engine import schedule

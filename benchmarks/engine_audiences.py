@@ -19,8 +19,9 @@ from safetensors.numpy import load_file
 from benchmarks import harness
 from merit.core import artifacts, config, timings
 from merit.core.artifacts import Artifact
-from merit.core.pipeline import RunConfig, run
+from merit.core.pipeline import run
 from merit.core.seeds import stream
+from merit.core.settings import RunConfig
 from merit.data import planted
 from merit.engine.job import EngineConfig
 from merit.retrieval import mlp, store

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import polars as pl
 
@@ -23,7 +23,8 @@ from merit.campaigns.audiences import build
 from merit.core import artifacts, config, console
 from merit.core.artifacts import MANIFEST
 from merit.core.errors import MeritError
-from merit.core.pipeline import RunConfig, Stage, run
+from merit.core.pipeline import STAGES, run
+from merit.core.settings import RunConfig
 from merit.data import planted
 from merit.engine import inline
 from merit.engine.job import EngineConfig
@@ -33,7 +34,7 @@ from merit.retrieval.model import load
 USERS, SHARDS = 140, 6
 PATIENCE = 3_600
 """Seconds after which a run is taken to hang."""
-STAGES = (*get_args(Stage), "scores", "audience")
+STAGES = (*STAGES, "scores", "audience")
 TABLES = {
     "examples": "users-*.parquet",
     "states": "now.parquet",
@@ -68,7 +69,7 @@ class Place:
     """The tables of a shop, and folders for runs over them: the tables' path is a setting, so all runs share it."""
 
     folder: Path
-    until: Stage | None = None
+    until: str | None = None
     """The last stage; by default the run is followed by the scores of everyone and an audience."""
     config: Path | None = None
     """The settings of another shop; by default a small one is planted."""

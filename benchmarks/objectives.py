@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from benchmarks import harness
 from merit.core import artifacts, config, console, provenance
 from merit.core.artifacts import Artifact
-from merit.core.pipeline import RunConfig, run
+from merit.core.pipeline import run
 from merit.core.ragged import Ragged
+from merit.core.settings import RunConfig
 from merit.evaluation import tables
 from merit.evaluation.classification import Key, Metrics, measure
 from merit.evaluation.evaluate import evaluate, read_predictions, show_results, training_popularity, truth_of_test_users
@@ -82,7 +83,7 @@ def predictions_of(run_config: RunConfig, seed: int, made: dict[str, Artifact]) 
 
     def trained(name: str, how: ObjectiveConfig, mined: Artifact | None) -> Artifact:
         return kept(folder / name, "generator") or train_generator(
-            *shop, mined, folder / name, run_config.generator(how), seed
+            *shop, folder / name, run_config.generator(how), seed, mined=mined
         )
 
     def decoded(name: str, generator: Artifact) -> Artifact:
@@ -117,7 +118,7 @@ def main() -> None:
     made = dict(run(run_config, until="labels"))
     said = {name: each for seed in seeds for name, each in predictions_of(run_config, seed, made).items()}
     shop = (made["examples"], made["labels"])
-    results = evaluate(said, *shop, arguments.out / "results", run_config.evaluation, 7)
+    results = evaluate(*shop, arguments.out / "results", run_config.evaluation, 7, **said)
     show_results(results)
     print(f"\n{tables.markdown(compact(pl.read_parquet(results.file('figures.parquet'))))}\n")
     console.tell(f"All figures, soft matches and verticals among them: {results.path}")

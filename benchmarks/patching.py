@@ -27,9 +27,10 @@ from benchmarks.objectives import kept, settings
 from merit.baselines.generative import COLLATE, corpus_of
 from merit.core import console
 from merit.core.artifacts import Artifact
-from merit.core.pipeline import RunConfig, run
+from merit.core.pipeline import run
 from merit.core.ragged import Ragged
 from merit.core.seeds import stream
+from merit.core.settings import RunConfig
 from merit.core.types import Ints
 from merit.data import planted
 from merit.data.patches import Patched, windows_of
@@ -91,7 +92,7 @@ def train_cells(run_config: RunConfig, tokens: int, seed: int, shop: tuple[Artif
     folder = run_config.out / f"seed-{seed}"
 
     def trained(name: str, how: GeneratorConfig, mined: Artifact | None) -> Artifact:
-        return kept(folder / name, "generator") or train_generator(*shop, mined, folder / name, how, seed)
+        return kept(folder / name, "generator") or train_generator(*shop, folder / name, how, seed, mined=mined)
 
     def settings_of(context: Context, train: Any) -> GeneratorConfig:
         return run_config.generator(train).model_copy(update={"text": text_of(context, run_config.text, tokens)})

@@ -31,8 +31,10 @@ from merit.core import artifacts, console, timings
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.errors import ConfigError
-from merit.core.pipeline import RunConfig, run, unless_current
+from merit.core.pipeline import run
 from merit.core.seeds import stream
+from merit.core.settings import RunConfig
+from merit.core.stage import make_unless_current
 from merit.core.types import Split
 from merit.data import planted
 from merit.data.prepare import PrepareRun, shards
@@ -125,7 +127,7 @@ def drawn(examples: Artifact, out: Path, split: Split, most: int, seed: int) -> 
     lot = Lot(split=split, most=most)
     make = partial(thinned, examples, lot=lot, seed=seed)
     as_before, inputs = PrepareRun.model_validate(examples.manifest.config), {"lot": lot.model_dump()}
-    return unless_current(out, out.name, "examples", as_before, seed, {"examples": examples}, make, inputs)
+    return make_unless_current(out, out.name, "examples", as_before, seed, {"examples": examples}, make, inputs)
 
 
 def made(
@@ -138,7 +140,7 @@ def made(
 ) -> Artifact:
     """Kept, or made with a note of what it took."""
     noted = timings.timed(make, config.out, name)
-    return unless_current(config.out / name, name, kind, settled, config.seed, parents, noted)
+    return make_unless_current(config.out / name, name, kind, settled, config.seed, parents, noted)
 
 
 def trained(

@@ -24,10 +24,11 @@ from benchmarks.objectives import settings
 from benchmarks.patching import usual
 from merit.core import console
 from merit.core.artifacts import Artifact
-from merit.core.pipeline import RunConfig, run
+from merit.core.pipeline import run
+from merit.core.processes import DevicesConfig, launch, number
+from merit.core.settings import RunConfig
 from merit.data import planted
 from merit.generator import checkpoint
-from merit.generator.processes import DevicesConfig, launch, number
 from merit.generator.training import train
 
 WARM = 5  # steps until caches are warm

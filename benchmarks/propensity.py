@@ -27,9 +27,10 @@ from merit.baselines.linear import linear
 from merit.baselines.world import Answer
 from merit.core import console, provenance
 from merit.core.artifacts import Artifact
-from merit.core.pipeline import RunConfig, run
+from merit.core.pipeline import run
 from merit.core.ragged import Ragged
 from merit.core.seeds import stream
+from merit.core.settings import RunConfig
 from merit.core.types import Floats, Ints
 from merit.data.prepare import shards
 from merit.evaluation import calibration as reliability
@@ -76,11 +77,11 @@ def chain(
     """Teacher forcing, its mistakes, self-correction, and a propensity model on the states of these stages."""
     shop = (examples, labels)
     first = kept(folder / "teacher-forcing", "generator") or train_generator(
-        *shop, None, folder / "teacher-forcing", config.generator(config.stage_1), seed
+        *shop, folder / "teacher-forcing", config.generator(config.stage_1), seed
     )
     wrong = kept(folder / "mined", "mined") or mine(first, *shop, folder / "mined", config.mining, seed)
     second = kept(folder / "self-correction-0", "generator") or train_generator(
-        *shop, wrong, folder / "self-correction-0", config.generator(config.stage_2), seed
+        *shop, folder / "self-correction-0", config.generator(config.stage_2), seed, mined=wrong
     )
     still = kept(folder / "mined-2", "mined") or mine(second, *shop, folder / "mined-2", config.mining, seed)
     generators, mined = {"1": first, "2": second}, {"1": wrong, "2": still}
@@ -302,7 +303,7 @@ def main() -> None:
     tell("Calibration on test users, in points", calibration(promised))
     if swept:
         show("k_g", swept, truth, f"k_g = {KGS[0]}")
-    results = evaluate(lists, *shop, arguments.out / "results", config.evaluation, 7)
+    results = evaluate(*shop, arguments.out / "results", config.evaluation, 7, **lists)
     show_results(results)
     said = [each for artifact in lists.values() for each in read_predictions(artifact)]
     popularity = training_popularity(space.load(shop[1].path))

@@ -16,7 +16,8 @@ import polars as pl
 import merit
 from merit.campaigns.audiences import build, request
 from merit.core import artifacts, config
-from merit.core.pipeline import RunConfig, run
+from merit.core.pipeline import run
+from merit.core.settings import RunConfig
 from merit.data import check, sources
 
 HERE = Path(__file__).parent

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import merit
 from merit.core import config
-from merit.core.pipeline import RunConfig, run
+from merit.core.pipeline import run
+from merit.core.settings import RunConfig
 from merit.data import planted
 
 SETTINGS = Path(__file__).parent / "small.toml"

@@ -20,7 +20,7 @@ from pydantic_core import PydanticUndefined
 
 from merit.cli import app
 from merit.core import errors
-from merit.core.pipeline import RunConfig
+from merit.core.settings import RunConfig
 from merit.service import openapi
 from merit.service.app import routed
 from merit.service.service import Service

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from merit.core import config
-from merit.core.pipeline import RunConfig, run
+from merit.core.pipeline import run
+from merit.core.settings import RunConfig
 from merit.data import planted
 
 SMALL: dict[str, Any] = {

@@ -31,7 +31,8 @@ LAYERS = [
     {"propensity"},
     {"baselines"},
     {"retrieval"},
-    {"core.timings", "plan.config"},
+    {"plan.config"},
+    {"core.settings"},
     {"core.pipeline"},  # the table that puts all stages together
     {"campaigns"},
     {"privacy"},

@@ -9,8 +9,9 @@ from pathlib import Path
 from merit.baselines.build_world import make_world
 from merit.baselines.world import World
 from merit.core import config
-from merit.core.pipeline import RunConfig, run
+from merit.core.pipeline import run
 from merit.core.ragged import Ragged
+from merit.core.settings import RunConfig
 from merit.data.planted import PlantedConfig, shop, write
 from merit.evaluation.evaluate import truth_of_test_users
 from merit.generator.backbone import BackboneConfig

@@ -13,8 +13,8 @@ from benchmarks.pretrained import Fitted, Lot
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.errors import MissingDependency
-from merit.core.pipeline import RunConfig
 from merit.core.ragged import Ragged
+from merit.core.settings import RunConfig
 from merit.data import planted
 from merit.data.prepare import shards
 from merit.evaluation.evaluate import truth_of_test_users

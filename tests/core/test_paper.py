@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
 
 import polars as pl
 import pytest
 
 import merit
 from merit.core import config
-from merit.core.pipeline import RunConfig, Stage, run
+from merit.core.pipeline import STAGES, run
+from merit.core.settings import RunConfig
 from tests.generator.phi import phi_folder
 from tests.small_run import shop
 
@@ -46,7 +46,7 @@ def test_a_small_model_of_the_papers_class_runs_all_stages(tmp_path: Path) -> No
     tables = [f"source.{name}={value}" for name, value in shop(tmp_path, 120, 3).items()]
     places = [f"out={tmp_path}/run", f"cache={tmp_path}/cache", f"backbone.name={phi_folder(tmp_path / 'phi')}"]
     made = run(config.load(RunConfig, PAPER, [*SMALLER, *tables, *places]))
-    assert list(made) == list(get_args(Stage))
+    assert list(made) == list(STAGES)
     told = made["stage-2"].manifest.summary
     assert (told["steps"], told["patched_examples"] > 0.5) == (4, True)
     assert told["patched_tokens"] > told["patched_positions"]

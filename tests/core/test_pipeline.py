@@ -7,7 +7,8 @@ import pytest
 
 from merit.core import config
 from merit.core.errors import ConfigError
-from merit.core.pipeline import RunConfig, run
+from merit.core.pipeline import run
+from merit.core.settings import RunConfig
 
 
 @pytest.mark.parametrize(

@@ -1,84 +1,184 @@
-"""A whole run with several processes, begun by its configuration or by a launcher, makes what one process makes."""
+"""Several processes train the model that one would: gradients, weights, checkpoints; and end with one clear error."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from merit.core import artifacts, config
-from merit.core.errors import ConfigError
-from merit.core.pipeline import RunConfig, run
-from tests.small_run import SMALL, shop
+from merit.core import processes
+from merit.core.errors import ConfigError, TrainingError
+from merit.core.processes import DevicesConfig, launch
+from merit.generator.batches import own_part
+from tests.core import failing
+from tests.generator import together
+from tests.generator.test_training import CONFIG
 
-STEPS = 4
-WEIGHTS = 2e-5  # as far as a weight may be from that of one process
-TORCHRUN = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=0", "--rdzv_backend=c10d"]
-LAUNCHERS = {
-    "configured": (["-m", "merit.cli"], ["--set", "devices.processes=2"]),
-    "torchrun": ([*TORCHRUN, "--rdzv_endpoint=localhost:0", "-m", "merit.cli"], []),
-}
+TWO = DevicesConfig(processes=2)
+SHARED = DevicesConfig(processes=2, sharded=True)
+GRADIENTS, WEIGHTS = 1e-6, 2e-5  # largest differences of any gradient after a step, of any weight after twelve
 
 needs_two = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two processes need two cores")
 
 
-@pytest.fixture(scope="module")
-def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    place = tmp_path_factory.mktemp("shop")
-    train = {"objective": "teacher-forcing", "steps": STEPS, "batch_size": 8, "evaluate_every": 2}
-    return SMALL | {"source": shop(place, 60, 3), "cache": str(place / "cache"), "stage_1": train}
+# --- without processes -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+@pytest.mark.parametrize("size", [1, 2, 7, 16])
+def test_parts_are_the_batch_and_shares_are_one(size: int, count: int) -> None:
+    batch = np.random.default_rng(0).permutation(size)
+    parts = [own_part(batch, number, count) for number in range(count)]
+    assert sorted(np.concatenate([part for part, share in parts if share])) == list(range(size))
+    assert sum(share for _, share in parts) == pytest.approx(1)
+    assert all(len(part) for part, _ in parts)  # also those that count for nothing: gradients are exchanged by all
+    assert max(len(part) for part, _ in parts) - min(len(part) for part, share in parts if share) <= 1
+
+
+def test_more_processes_than_there_are_devices_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="asks for 4096 processes, but here are"):
+        launch(DevicesConfig(processes=4096), failing.refuses, 0)
+
+
+def test_nobody_to_share_with_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="nobody to share with"):
+        processes.check(DevicesConfig(sharded=True))
+
+
+def test_a_launcher_that_asks_for_gpus_that_are_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `accelerate launch --multi_gpu --num_processes 2` sets."""
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "NO")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    for refuse in (processes.join, lambda: processes.check(DevicesConfig())):
+        with pytest.raises(ConfigError, match=r"asks for 2 GPUs, but here are 0.*devices\.processes"):
+            refuse()
+
+
+GPUS = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 1\nnum_processes: 2\n"
+RUN = '[source]\nkind = "tables"\ninteractions = "nowhere.parquet"\nitems = "nowhere.parquet"\n'
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.device_count() > 1, reason="here are GPUs")
+def test_an_accelerate_config_that_asks_for_gpus_that_are_not_there_is_told_before_anything_else(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "accelerate.yaml").write_text(GPUS)
+    (tmp_path / "run.toml").write_text(f'out = "{tmp_path / "run"}"\n{RUN}')
+    launcher = ["-m", "accelerate.commands.launch", "--config_file", str(tmp_path / "accelerate.yaml")]
+    command = [sys.executable, *launcher, "-m", "merit.cli", "run", str(tmp_path / "run.toml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode
+    assert f"The launcher asks for 2 GPUs, but here are {torch.cuda.device_count()}" in " ".join(done.stderr.split())
+    assert "nowhere.parquet" not in done.stderr and not (tmp_path / "run").exists()
+
+
+def test_one_process_is_a_plain_call() -> None:
+    assert launch(DevicesConfig(), os.getpid) == os.getpid()
+
+
+# --- two processes ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def one(values: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("one") / "run"
-    run(config.build(RunConfig, values | {"out": str(out)}), until="mined-1")
-    return out
+def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("one")
+    together.everything(folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=["copied", "sharded"])
+def two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, one: Path) -> Iterator[Path]:
+    """All trainings of these tests, in one start of two processes; some go on from where one process was."""
+    folder = tmp_path_factory.mktemp(request.param)
+    together.begun_by(one, folder)
+    launch(SHARED if request.param == "sharded" else TWO, together.everything, folder)
+    yield folder
+
+
+def furthest(one: Path, two: Path, name: str, kind: str = "") -> float:
+    """The largest difference of any number, or of any of a kind, in two files of the same name."""
+    ours, theirs = (load_file(folder / name) for folder in (one, two))
+    assert ours.keys() == theirs.keys()
+    return max(float(np.abs(ours[key] - theirs[key]).max()) for key in ours if key.endswith(kind))
 
 
 @pytest.mark.slow
 @needs_two
-@pytest.mark.parametrize("by", LAUNCHERS)
-def test_a_run_with_two_processes_makes_what_one_makes(
-    by: str, one: Path, values: dict[str, Any], tmp_path: Path
-) -> None:
-    before, after = LAUNCHERS[by]
-    out, file = tmp_path / "run", tmp_path / "run.toml"
-    file.write_text(toml(values | {"out": str(out)}))
-    command = [sys.executable, *before, "run", str(file), "--until", "mined-1", "--json", *after]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert list(json.loads(done.stdout)) == ["examples", "labels", "data-report", "stage-1", "mined-1"]  # told once
-    for name in ("examples", "labels"):
-        assert artifacts.load(out / name).manifest.hash == artifacts.load(one / name).manifest.hash
-    ours, theirs = (artifacts.load(folder / "stage-1", "generator") for folder in (one, out))
-    assert ours.manifest.config == theirs.manifest.config
-    assert ours.manifest.summary | {"tokens": 0} == theirs.manifest.summary | {"tokens": 0}
-    had, got = (load_file(each.file("model.safetensors")) for each in (ours, theirs))
-    assert max(float(np.abs(had[name] - got[name]).max()) for name in had) < WEIGHTS
-    log = EventAccumulator(str(theirs.file("log"))).Reload()
-    assert [event.step for event in log.Scalars("train/loss")] == list(range(1, STEPS + 1))
-    assert [event.step for event in log.Scalars("validation/recall")] == [2, 4]
-    assert {path.name for path in out.iterdir()} == {path.name for path in one.iterdir()}  # nothing is left over
+@pytest.mark.parametrize("case", together.CASES)
+def test_gradients_are_those_of_one_process(case: str, one: Path, two: Path) -> None:
+    """Adam's first moments after one step without clipping are a tenth of them."""
+    name = f"{case}-gradients/step-0000001.safetensors"
+    assert 10 * furthest(one, two, name, "exp_avg") < GRADIENTS
+    largest = max(float(np.abs(value).max()) for key, value in load_file(one / name).items() if key.endswith("exp_avg"))
+    assert largest > 1000 * GRADIENTS  # or the test would see nothing
 
 
-def test_devices_that_are_not_there_are_told_before_anything_is_made(values: dict[str, Any], tmp_path: Path) -> None:
-    asked = config.build(RunConfig, values | {"out": str(tmp_path / "run"), "devices": {"processes": 4096}})
-    with pytest.raises(ConfigError, match="asks for 4096 processes"):
-        run(asked)
-    assert not (tmp_path / "run").exists()
+@pytest.mark.slow
+@needs_two
+@pytest.mark.parametrize("case", together.CASES)
+def test_weights_are_those_of_one_process(case: str, one: Path, two: Path) -> None:
+    for name in ("model", "step-0000003", f"step-{CONFIG.steps:07}"):
+        assert furthest(one, two, f"{case}/{name}.safetensors") < WEIGHTS
 
 
-def toml(values: dict[str, Any], section: str = "") -> str:
-    """Plain values and sections, as TOML."""
-    plain = [f"{key} = {json.dumps(value)}" for key, value in values.items() if not isinstance(value, dict)]
-    inner = [toml(value, f"{section}{key}.") for key, value in values.items() if isinstance(value, dict)]
-    return "\n".join([*([f"[{section[:-1]}]"] if section else []), *plain, *inner])
+@pytest.mark.slow
+@needs_two
+@pytest.mark.parametrize("case", together.CASES)
+def test_the_log_tells_of_the_whole_batch(case: str, one: Path, two: Path) -> None:
+    ours, theirs = (together.told(folder / case) for folder in (one, two))
+    same = {
+        "train/loss",
+        "train/classification",
+        "train/completion",
+        "train/history",
+        "train/rate",
+        "validation/recall",
+    }
+    assert same & ours.keys() == same & theirs.keys()
+    for name in same & ours.keys():
+        assert theirs[name] == pytest.approx(
+            ours[name][-len(theirs[name]) :], rel=1e-4
+        )  # a resumed one has less to tell
+
+
+@pytest.mark.slow
+@needs_two
+def test_one_process_goes_on_where_two_were(one: Path, two: Path) -> None:
+    """The other way round is among the cases: `begun_by`."""
+    case = "self-correction"
+    for later in sorted((two / case).glob("step-*.safetensors"))[2:]:
+        later.unlink()
+    together.trained(two / case, **together.CASES[case])
+    assert furthest(one, two, f"{case}/model.safetensors") < WEIGHTS
+
+
+@pytest.mark.slow
+@needs_two
+@pytest.mark.parametrize("where", [0, 1])
+def test_the_error_of_one_process_ends_all_and_is_told(where: int) -> None:
+    with pytest.raises(ConfigError, match=f"process {where} of 2 cannot"):
+        launch(TWO, failing.refuses, where)
+
+
+@pytest.mark.slow
+@needs_two
+def test_a_killed_process_ends_all_and_is_told() -> None:
+    with pytest.raises(TrainingError, match="SIGKILL"):
+        launch(TWO, failing.dies, 1)
+
+
+@pytest.mark.slow
+@needs_two
+def test_a_loss_that_is_not_a_number_stops_all(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="not a number at step 0"):
+        launch(TWO, together.not_a_number, tmp_path)

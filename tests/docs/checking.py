@@ -17,7 +17,7 @@ from merit.campaigns.audiences.request import AudienceRequest
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.campaigns.experiments.statistics import Statistics
 from merit.core import config
-from merit.core.pipeline import RunConfig
+from merit.core.settings import RunConfig
 from merit.labels import policy
 from tests.docs.blocks import ROOT, Block, commands
 

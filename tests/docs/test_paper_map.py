@@ -48,7 +48,7 @@ def defined(file: Path) -> set[str]:
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_settings_exist(name: str) -> None:
-    from merit.core.pipeline import RunConfig
+    from merit.core.settings import RunConfig
 
     models: list[Any] = [RunConfig]
     for key in name.split("."):

@@ -15,7 +15,8 @@ from merit.campaigns.experiments import steps
 from merit.campaigns.experiments.assign import with_arms
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.core import config
-from merit.core.pipeline import RunConfig, run
+from merit.core.pipeline import run
+from merit.core.settings import RunConfig
 from merit.data import planted
 from tests import small_run
 from tests.docs.blocks import ROOT, blocks

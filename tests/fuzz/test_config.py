@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from merit.core import config
 from merit.core.errors import ConfigError
-from merit.core.pipeline import RunConfig
+from merit.core.settings import RunConfig
 from tests.fuzz.words import PLAIN, VALUES, cases, edited
 
 SOURCE = {"kind": "tables", "interactions": "log.csv", "items": "items.csv"}

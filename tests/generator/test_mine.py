@@ -10,7 +10,8 @@ import pytest
 
 from merit.core import artifacts, config
 from merit.core.artifacts import Artifact
-from merit.core.pipeline import RunConfig, run
+from merit.core.pipeline import run
+from merit.core.settings import RunConfig
 from merit.data.planted import PlantedConfig, shop, write
 from merit.engine import storage
 from merit.engine.job import EngineConfig
@@ -93,7 +94,7 @@ def test_self_correction_learns_from_whom_was_asked_about(made: dict[str, Artifa
     wrong = mine(made["stage-1"], *shop, tmp_path / "mined", MiningConfig(samples=1, examples=30), seed=7)
     how = GeneratorConfig.model_validate(made["stage-1"].manifest.config)
     train = ObjectiveConfig(objective="self-correction", steps=1, batch_size=8)
-    second = train_generator(*shop, wrong, tmp_path / "second", how.model_copy(update={"train": train}), seed=7)
+    second = train_generator(*shop, tmp_path / "second", how.model_copy(update={"train": train}), 7, mined=wrong)
     assert made["stage-1"].manifest.summary["examples"] > second.manifest.summary["examples"] == 30
 
 

@@ -15,8 +15,9 @@ from tokenizers import Tokenizer
 
 from merit.core import config
 from merit.core.artifacts import Artifact
-from merit.core.pipeline import RunConfig, run
+from merit.core.pipeline import run
 from merit.core.ragged import Ragged
+from merit.core.settings import RunConfig
 from merit.data.labelled import Labelled
 from merit.data.planted import PlantedConfig, shop, write
 from merit.generator import checkpoint
@@ -89,7 +90,7 @@ def test_a_stopped_training_ends_with_the_same_bytes(
 
     def train() -> Artifact:
         how = settings.generator(settings.stage_1)
-        return stage.train_generator(made["examples"], made["labels"], None, tmp_path / "again", how, settings.seed)
+        return stage.train_generator(made["examples"], made["labels"], tmp_path / "again", how, settings.seed)
 
     monkeypatch.setattr(checkpoint, "save", dies_after_two)
     with pytest.raises(KeyboardInterrupt):

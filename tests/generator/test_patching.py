@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 import merit
 from merit.core import config
 from merit.core.errors import ConfigError, DataError
-from merit.core.pipeline import RunConfig, run
+from merit.core.pipeline import run
 from merit.core.ragged import Ragged
 from merit.core.seeds import stream
+from merit.core.settings import RunConfig
 from merit.data.patches import Patched, Windows, cut, numbered, pool, windows_of, with_windows_of
 from merit.data.prompt import PatchingConfig
 from merit.generator import backbone, checkpoint, patching, tokenizer

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from merit.generator import checkpoint, processes
+from merit.core import processes
+from merit.generator import checkpoint
 from merit.generator.training import train
 from merit.objective.collate import OBJECTIVES
 from tests.generator.test_patching import PATCHING

@@ -9,10 +9,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from merit.core.errors import ConfigError
+from merit.core.processes import DevicesConfig
 from merit.generator import backbone
 from merit.generator.backbone import BackboneConfig
 from merit.generator.decoding import DecodeConfig
-from merit.generator.processes import DevicesConfig
 from merit.plan import costs
 from merit.plan.config import PlanConfig
 from merit.plan.devices import DEVICES, named

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from merit import cli
 from merit.core import artifacts, config, timings
 from merit.core.errors import ConfigError, DataError, MeritError, MissingArtifact
-from merit.core.pipeline import RunConfig, Stage
+from merit.core.pipeline import STAGES
+from merit.core.settings import RunConfig
 from merit.generator.model import train_generator
 from merit.plan import plan as stage
 from merit.plan import workload
@@ -40,7 +41,7 @@ def planned(made: Path) -> Plan:
 
 
 def test_every_stage_has_a_row(planned: Plan) -> None:
-    assert [row.stage for row in planned.rows] == list(get_args(Stage))
+    assert [row.stage for row in planned.rows] == list(STAGES)
     assert all(row.seconds > 0 and row.memory > 0 and row.disk > 0 for row in planned.rows)
     assert planned.total.seconds == pytest.approx(sum(row.seconds for row in planned.rows))
     assert "counted in" in planned.facts["data"]
@@ -83,11 +84,11 @@ def test_disk_is_what_artifacts_then_take(made: Path, planned: Plan) -> None:
 
 def test_a_record_of_another_artifact_is_not_compared(made: Path, tmp_path: Path) -> None:
     took = stage.measured(settings(made), made)
-    assert list(took) == list(get_args(Stage))
+    assert list(took) == list(STAGES)
     for name in took:
         (tmp_path / name).symlink_to(made / name)
     other = timings.Timing(hash="of an older one", seconds=1, peak=1)
-    added = timings.Entry(stage="states", timing=other).model_dump_json()
+    added = timings.StageTiming(stage="states", timing=other).model_dump_json()
     (tmp_path / timings.FILE).write_text((made / timings.FILE).read_text() + added)
     assert took.keys() - stage.measured(settings(made), tmp_path).keys() == {"states"}
 
@@ -163,7 +164,7 @@ def test_training_refuses_a_history_longer_than_its_backbone_reads(made: Path, t
     config = settings(made, "text.prompt.budget=2000")
     shop = (artifacts.load(made / name) for name in ("examples", "labels"))
     with pytest.raises(ConfigError, match="more than the 1,024 that tiny reads"):
-        train_generator(*shop, None, tmp_path / "long", config.generator(config.stage_1), seed=7)
+        train_generator(*shop, tmp_path / "long", config.generator(config.stage_1), seed=7)
     assert not any(tmp_path.iterdir())
 
 
@@ -191,5 +192,5 @@ def test_the_command_prints_tables_or_json(made: Path, tmp_path: Path) -> None:
     assert shown.exit_code == 0, shown.output
     assert "2 × A100-80GB" in shown.output and "stage-2" in shown.output and "assumed" in shown.output
     told: dict[str, Any] = json.loads(CliRunner().invoke(cli.app, [*words, "--json"]).stdout)
-    assert [row["stage"] for row in told["rows"]] == list(get_args(Stage))
+    assert [row["stage"] for row in told["rows"]] == list(STAGES)
     assert told["total"]["seconds"] == pytest.approx(sum(row["seconds"] for row in told["rows"]))

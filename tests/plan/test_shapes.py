@@ -11,7 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from merit.core import config
 from merit.core.errors import ConfigError, MissingArtifact
-from merit.core.pipeline import RunConfig
+from merit.core.settings import RunConfig
 from merit.generator import backbone, tokenizer
 from merit.generator.backbone import BackboneConfig
 from merit.plan.config import PlanConfig

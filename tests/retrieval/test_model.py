@@ -14,7 +14,8 @@ import merit
 from merit.cli import app
 from merit.core import artifacts, config
 from merit.core.errors import DamagedArtifact, DataError, MissingArtifact, PolicyError
-from merit.core.pipeline import RunConfig, run
+from merit.core.pipeline import run
+from merit.core.settings import RunConfig
 from merit.labels.build import change_labels
 from tests.small_run import SMALL, shop
 

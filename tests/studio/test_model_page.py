@@ -15,7 +15,8 @@ import merit
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.cli import app
 from merit.core import config
-from merit.core.pipeline import RunConfig, run
+from merit.core.pipeline import run
+from merit.core.settings import RunConfig
 from merit.evaluation import calibration
 from merit.service.client import Client
 from merit.service.examples import DESIGN

@@ -27,11 +27,11 @@ from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import digest
 from merit.core.errors import ConfigError, TrainingError
-from merit.core.pipeline import unless_current
+from merit.core.stage import checkpoints_of, make_unless_current
 from merit.core.types import Floats
 from merit.generator.mine import mine
 from merit.generator.mining import MiningConfig
-from merit.generator.model import GeneratorConfig, ObjectiveConfig, checkpoints_of, train_generator
+from merit.generator.model import GeneratorConfig, ObjectiveConfig, train_generator
 from merit.generator.predict import predict
 from merit.propensity.states import write_states
 from merit.propensity.train import train_propensity
@@ -159,7 +159,7 @@ class Chain:
             "generator",
             settings,
             ground.shop | ({"mined": mined} if mined else {}),
-            lambda out: train_generator(*ground.both, mined, out, settings, self.seed),
+            lambda out: train_generator(*ground.both, out, settings, self.seed, mined=mined),
         )
 
     def _asked(
@@ -209,7 +209,7 @@ class Chain:
 
         title = f"{self.folder.parent.name}, seed {self.seed}, {name}"
         place = self._place(slug(name), kind, settings, parents)
-        return unless_current(place, title, kind, settings, self.seed, parents, timed)
+        return make_unless_current(place, title, kind, settings, self.seed, parents, timed)
 
     def _place(self, name: str, kind: str, settings: BaseModel, parents: Mapping[str, Artifact]) -> Path:
         """Variants that agree on how something is made share it."""

@@ -14,7 +14,7 @@ from merit.baselines.methods import METHODS
 from merit.bench.cells import MERIT
 from merit.core.config import Frozen, build
 from merit.core.errors import ConfigError
-from merit.core.pipeline import FirstStage, RunConfig, SecondStage
+from merit.core.settings import FirstStage, RunConfig, SecondStage
 from merit.data import sources
 from merit.data.prepare import PrepareConfig
 from merit.evaluation.classification import EvaluationConfig

@@ -21,7 +21,8 @@ from merit.core import console, doctor, provenance
 from merit.core.artifacts import Artifact
 from merit.core.config import digest
 from merit.core.errors import MeritError
-from merit.core.pipeline import run, unless_current
+from merit.core.pipeline import run
+from merit.core.stage import make_unless_current
 
 MACHINE = ("cores", "memory", "python", "torch", "system")
 
@@ -134,7 +135,7 @@ def _unless_current(
     chain: Chain, cell: Cell, settings: BaseModel, parents: Mapping[str, Artifact], make: Callable[[Path], Artifact]
 ) -> Artifact:
     folder = chain.folder / f"cell-{slug(cell.method)}"
-    return unless_current(folder, cell.name, KIND, settings, cell.seed, parents, make)
+    return make_unless_current(folder, cell.name, KIND, settings, cell.seed, parents, make)
 
 
 def _judged(
@@ -150,7 +151,7 @@ def _judged(
         missing={cell: told for cell, told in failures.items() if cell.startswith(f"{name}/")},
         evaluation=config.evaluation,
     )
-    return unless_current(
+    return make_unless_current(
         config.out / name / ("results-part" if part else "results"),
         f"{name}, results",
         RESULTS,

@@ -29,10 +29,9 @@ from merit.cli.plan import plan
 from merit.cli.pseudonyms import pseudonyms_app
 from merit.cli.serve import serve
 from merit.cli.weights import weights_app
-from merit.core import artifacts, config, console, doctor
+from merit.core import artifacts, config, console, doctor, processes
 from merit.core.errors import MeritError
 from merit.evaluation.evaluate import show_results
-from merit.generator import processes
 from merit.privacy import pseudonyms
 
 app = typer.Typer(
@@ -88,10 +87,9 @@ def run(
     """Run all stages of a configuration; what is finished and unchanged is kept."""
 
     from merit.core.pipeline import run as run_stages
-    from merit.core.pipeline import stage_named
 
     words = [*(override or []), *engine_words(engine, workers, threads, address)]
-    made = run_stages(settings(file, words), stage_named(until))
+    made = run_stages(settings(file, words), until)
     if processes.number():  # the main process tells
         return
     if as_json:
@@ -146,7 +144,7 @@ def doctor_command(
 @config_app.command()
 def schema() -> None:
     """Print the JSON Schema of a run's configuration."""
-    from merit.core.pipeline import RunConfig
+    from merit.core.settings import RunConfig
 
     console.show_json(config.json_schema(RunConfig))
 

@@ -14,12 +14,12 @@ from merit.privacy import pseudonyms
 if TYPE_CHECKING:
     import polars as pl
 
-    from merit.core.pipeline import RunConfig
+    from merit.core.settings import RunConfig
 
 
 def settings(file: Path, override: list[str] | None) -> RunConfig:
     """The whole configuration. Its trainings bring torch along: three seconds that other commands need not wait."""
-    from merit.core.pipeline import RunConfig
+    from merit.core.settings import RunConfig
 
     asked = config.load(RunConfig, file, override or [])
     if key := getattr(asked.source, "pseudonyms", None):

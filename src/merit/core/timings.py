@@ -1,4 +1,4 @@
-"""What stages took: timings.jsonl beside a run's artifacts, so that a plan can be compared with what came of it.
+"""What stages took: timings.jsonl beside a run's artifacts, from which `merit plan` learns the pace of a machine.
 
 Outside the artifacts themselves: equal results are equal bytes, however long they took. A line for every stage that was
 made, the last one counts: a line is only ever added, so no kill leaves more behind than a line that is not whole.
@@ -14,11 +14,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from merit.core import processes
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact
 from merit.core.files import storage_errors
-from merit.generator import processes
 
 FILE = "timings.jsonl"
 
@@ -27,13 +27,13 @@ class Timing(Frozen):
     """What it took to make one artifact."""
 
     hash: str
-    """Of the artifact that was made: a record of an older one says nothing about this."""
+    """Of the artifact that was made: a timing of an older one does not count for it."""
     seconds: float
     peak: int
-    """Bytes in memory at the most."""
+    """Bytes of memory at the peak."""
 
 
-class Entry(Frozen):
+class StageTiming(Frozen):
     """One line of the file."""
 
     stage: str
@@ -41,14 +41,14 @@ class Entry(Frozen):
 
 
 def timed(make: Callable[[Path], Artifact], folder: Path, stage: str) -> Callable[[Path], Artifact]:
-    """The same, noting in the run's folder what it took."""
+    """The same function, which also notes in the run's folder what it took."""
 
     def noted(out: Path) -> Artifact:
         reset_peak()
         begin = time.perf_counter()
         made = make(out)
         seconds = round(time.perf_counter() - begin, 2)
-        if not processes.number():  # of several that train together, one tells
+        if not processes.number():  # of several processes that train together, the main one
             _note(folder, stage, Timing(hash=made.manifest.hash, seconds=seconds, peak=peak()))
         return made
 
@@ -56,8 +56,8 @@ def timed(make: Callable[[Path], Artifact], folder: Path, stage: str) -> Callabl
 
 
 def read(folder: Path) -> dict[str, Timing]:
-    """The record of a run, by stage; empty where there is none. Lines that a kill cut short say nothing."""
-    file, told = folder / FILE, {}
+    """The timings of a run, by stage; empty where there are none. Lines that a kill cut short are passed over."""
+    file, timings = folder / FILE, {}
     try:
         lines = file.read_text("utf-8").splitlines()
     except FileNotFoundError:
@@ -66,19 +66,19 @@ def read(folder: Path) -> dict[str, Timing]:
         raise DamagedArtifact(f"{file} cannot be read ({type(error).__name__}). Remove it: nothing needs it.") from None
     for line in lines:
         with suppress(ValidationError):
-            entry = Entry.model_validate_json(line)
-            told[entry.stage] = entry.timing
-    return told
+            entry = StageTiming.model_validate_json(line)
+            timings[entry.stage] = entry.timing
+    return timings
 
 
 def reset_peak() -> None:
-    """From here on the peak is counted anew. Where the system cannot, it is the peak of the process."""
+    """Count the peak of memory from here on. Where the system cannot, it is that of the whole process."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak() -> int:
-    """Bytes this process had in memory at the most, since the last reset."""
+    """Bytes of memory at the peak of this process, since the last reset."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text().splitlines()
         return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
@@ -86,6 +86,6 @@ def peak() -> int:
 
 
 def _note(folder: Path, stage: str, timing: Timing) -> None:
-    line = Entry(stage=stage, timing=timing).model_dump_json()
+    line = StageTiming(stage=stage, timing=timing).model_dump_json()
     with storage_errors(folder), (folder / FILE).open("a", encoding="utf-8") as file:
         file.write(f"\n{line}\n")  # the line before may have been cut short

@@ -13,10 +13,11 @@ from __future__ import annotations
 import io
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -115,6 +116,11 @@ def prepare(out: Path, config: PrepareRun, seed: int, engine: EngineConfig = INL
         draft.summary |= {"shards": number, "items": len(good.items)} | total
         draft.summary["set_aside"] = _set_aside(tables, aside, draft.path / "quarantine.parquet")
     return artifacts.load(out, "examples")
+
+
+def prepare_inputs(config: PrepareRun) -> Mapping[str, Any]:
+    """Fingerprints of the raw files."""
+    return sources.open_source(config.source).inputs
 
 
 def shards(examples: Artifact) -> Iterator[Shard]:

@@ -39,25 +39,26 @@ AUDIENCES = "audiences.parquet"
 
 
 def evaluate(
-    said: Mapping[str, Artifact], examples: Artifact, labels: Artifact, out: Path, config: EvaluationConfig, seed: int
+    examples: Artifact, labels: Artifact, out: Path, config: EvaluationConfig, seed: int, **predicted: Artifact
 ) -> Artifact:
-    """Judge all predictions against the test examples."""
+    """Judge all predictions, given by name, against the test examples."""
     known = space.load(labels.path)
     truth = truth_of_test_users(examples, known, load_vectors(labels))
     popularity = training_popularity(known)
     runs = [*(make(truth, popularity) for make in BASELINES.values())]
-    runs += [each for artifact in said.values() for each in read_predictions(artifact)]
+    runs += [each for artifact in predicted.values() for each in read_predictions(artifact)]
     runs += length_matched(runs)
     runs = [replace(run, command=run.command or command(), commit=run.commit or commit()) for run in runs]
-    parents = dict(said) | {"examples": examples, "labels": labels}
+    parents = dict(predicted) | {"examples": examples, "labels": labels}
     with artifacts.writing(out, "results", config=config, seed=seed, parents=parents) as draft:
         with console.spinner(f"judging {len(runs)} methods on {truth.users:,} users"):
-            lost = dict(found for each in said.values() if (found := continuations.lost(each.path, truth)))
+            lost = dict(found for each in predicted.values() if (found := continuations.lost(each.path, truth)))
             judged = [(run, measured(run, truth, lost, config)) for run in runs]
             figures = tables.compare(judged, truth.users, seed, resamples=config.resamples)
         figures.write_parquet(draft.path / "figures.parquet")
         drawn = pictures(runs, truth, known, seed)
-        html = page.render(report.results_page(figures, drawn, page.provenance(examples.manifest), more=_more(said)))
+        origin = page.provenance(examples.manifest)
+        html = page.render(report.results_page(figures, drawn, origin, more=_more(predicted)))
         (draft.path / "index.html").write_text(html, encoding="utf-8")
         (draft.path / "results.md").write_text(_markdown(figures), encoding="utf-8")
         draft.summary |= {"users": truth.users, "methods": figures["method"].n_unique()}

@@ -30,11 +30,11 @@ def mine(
     out: Path,
     config: MiningConfig,
     seed: int,
-    together: int = TOGETHER,
+    decode_batch: int = TOGETHER,
     engine: EngineConfig = INLINE,
 ) -> Artifact:
     """Sample from the generator on training examples, all or some, and keep what is wrong."""
-    asked = Asked(generator, examples, labels, config, seed, together, engine.device)
+    asked = Asked(generator, examples, labels, config, seed, decode_batch, engine.device)
     speaker = Speaker(asked)
     text = read_labelled(examples, "train", speaker.shop)
     parents = {"generator": generator, "examples": examples, "labels": labels}

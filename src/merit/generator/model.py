@@ -17,22 +17,23 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from torch.utils.tensorboard import SummaryWriter
 
-from merit.core import artifacts, console
+from merit.core import artifacts, console, processes
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.errors import ConfigError, DataError
+from merit.core.processes import DevicesConfig
 from merit.core.ragged import Ragged, column_lists
 from merit.core.seeds import Hashes
+from merit.core.stage import checkpoints_of
 from merit.core.types import Floats, Ints, Split
 from merit.data.labelled import Labelled, joined, label_examples
 from merit.data.patches import windows_of
 from merit.data.prepare import shards
-from merit.generator import backbone, processes, texts, tokenizer
+from merit.generator import backbone, texts, tokenizer
 from merit.generator.backbone import BackboneConfig
 from merit.generator.decoding import DecodeConfig, decode
 from merit.generator.exposure import after_prefixes
 from merit.generator.mining import MiningConfig, keep_mistakes
-from merit.generator.processes import DevicesConfig
 from merit.generator.texts import Shop, TextConfig
 from merit.generator.training import TrainConfig, train
 from merit.labels import space
@@ -118,11 +119,11 @@ def sampling(config: MiningConfig) -> DecodeConfig:
 def train_generator(
     examples: Artifact,
     labels: Artifact,
-    mined: Artifact | None,
     out: Path,
     config: GeneratorConfig,
     seed: int,
     devices: DevicesConfig = ONE,
+    mined: Artifact | None = None,
 ) -> Artifact:
     """Train and write a generator. A run that was stopped goes on from its last checkpoint."""
     checkpoints = checkpoints_of(out)
@@ -137,11 +138,6 @@ def train_generator(
     processes.wait()
     shutil.rmtree(checkpoints, ignore_errors=True)
     return artifacts.load(out, "generator")
-
-
-def checkpoints_of(out: Path) -> Path:
-    """Where a training that is stopped goes on from."""
-    return out.parent / f".{out.name}.checkpoints"
 
 
 def _train(

@@ -47,11 +47,11 @@ def predict(
     out: Path,
     config: PredictConfig,
     seed: int,
-    together: int = TOGETHER,
+    decode_batch: int = TOGETHER,
     engine: EngineConfig = INLINE,
 ) -> Artifact:
     """Decode every test example and write the lists."""
-    asked = Asked(generator, examples, labels, config, seed, together, engine.device)
+    asked = Asked(generator, examples, labels, config, seed, decode_batch, engine.device)
     speaker = Speaker(asked)
     tested = read_labelled(examples, "test", speaker.shop)
     name, rows = speaker.settings.train.name, rows_of(tested, gold=tested.gold, later=tested.later)

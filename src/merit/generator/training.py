@@ -23,12 +23,12 @@ from accelerate.utils import broadcast
 from pydantic import Field
 from torch import Tensor
 
-from merit.core import console
+from merit.core import console, processes
 from merit.core.config import digest
 from merit.core.errors import TrainingError
 from merit.core.seeds import flush_denormals
 from merit.data.prompt import PatchingConfig
-from merit.generator import backbone, checkpoint, processes
+from merit.generator import backbone, checkpoint
 from merit.generator.batches import BatchConfig, Plan, own_part, plan_batches
 from merit.generator.patching import SCHEDULES, Schedule, drawn, in_full
 from merit.objective.collate import Batch, Corpus, Objective, check_corpus, collate

@@ -85,7 +85,7 @@ class Speaker:
     def trained(self) -> Generator:
         """With its weights on the device asked for, loaded at the first look."""
         shop, labels, settings = self._known
-        check(self.asked.device)
+        check_device(self.asked.device)
         trained = load_model(self.asked.generator, shop, labels, settings, self.asked.together)
         trained.model.to(self.asked.device)
         return trained
@@ -114,7 +114,7 @@ def job_of(name: str, asked: Asked, work: Callable[[Speaker, pl.DataFrame], pl.D
     return ShardJob(name, _set_up, (asked, essence["threads"]), work, essence, asked.device)
 
 
-def check(device: Device) -> None:
+def check_device(device: Device) -> None:
     """Refuse a device that is not in this machine."""
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(

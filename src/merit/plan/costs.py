@@ -6,7 +6,7 @@ half of it under a causal mask; the way back of training costs twice the way the
 
 from __future__ import annotations
 
-from merit.generator.processes import DevicesConfig
+from merit.core.processes import DevicesConfig
 from merit.objective.losses import CHUNK_BYTES
 from merit.plan.config import Precision
 from merit.plan.shapes import Shape

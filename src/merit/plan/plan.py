@@ -13,7 +13,7 @@ from pathlib import Path
 from merit.core import artifacts, timings
 from merit.core.artifacts import Artifact
 from merit.core.errors import ConfigError, MissingArtifact
-from merit.core.pipeline import RunConfig
+from merit.core.settings import RunConfig
 from merit.generator import backbone
 from merit.plan import costs, devices, sizes
 from merit.plan.config import HERE

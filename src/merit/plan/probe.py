@@ -15,7 +15,7 @@ import torch
 
 from merit.core import console
 from merit.core.errors import ConfigError
-from merit.core.pipeline import RunConfig
+from merit.core.settings import RunConfig
 from merit.core.timings import peak, reset_peak
 from merit.data import sources, validate
 from merit.data.patches import windows_of

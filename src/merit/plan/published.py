@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from merit.generator.processes import DevicesConfig
+from merit.core.processes import DevicesConfig
 from merit.plan import costs
 from merit.plan.config import PlanConfig
 from merit.plan.devices import Device

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merit.core.artifacts import Artifact
-from merit.core.pipeline import RunConfig
 from merit.core.ragged import Ragged, offsets_of
 from merit.core.seeds import stream
+from merit.core.settings import RunConfig
 from merit.core.types import Floats, Ints
 from merit.data.labelled import label_examples
 from merit.data.prepare import shards

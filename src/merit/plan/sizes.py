@@ -9,7 +9,7 @@ import polars as pl
 
 from merit.core import artifacts, console
 from merit.core.artifacts import Artifact
-from merit.core.pipeline import RunConfig
+from merit.core.settings import RunConfig
 from merit.core.types import Ints
 from merit.data import sources, validate
 from merit.data.prepare import PrepareConfig, PrepareRun

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from merit.core.pipeline import RunConfig, Stage
+from merit.core.settings import RunConfig
 from merit.generator import exposure
 from merit.generator.decoding import DecodeConfig
 from merit.generator.mining import MiningConfig
@@ -27,7 +27,7 @@ WORD, LOGGED = 60.0, 400.0  # of a token in tokenizer.json, and of a step in the
 WHOLE = 2_000  # draws of the bootstrap that JUDGED was measured with
 
 
-def work_of(config: RunConfig, amounts: Sizes) -> dict[Stage, list[Work]]:
+def work_of(config: RunConfig, amounts: Sizes) -> dict[str, list[Work]]:
     """What each stage has to do. The order is that of the run."""
     train, test = amounts.train, amounts.test
     asked = min(train, config.mining.of(config.stage_2.reads).examples or train)
@@ -60,7 +60,7 @@ def work_of(config: RunConfig, amounts: Sizes) -> dict[Stage, list[Work]]:
     }
 
 
-def disk(config: RunConfig, amounts: Sizes, shape: Shape) -> dict[Stage, float]:
+def disk(config: RunConfig, amounts: Sizes, shape: Shape) -> dict[str, float]:
     """Bytes that stay of each stage."""
     steps = max(config.stage_1.steps, config.stage_2.steps)
     generator = costs.SINGLE * shape.parameters + WORD * shape.vocabulary + LOGGED * steps

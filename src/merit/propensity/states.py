@@ -66,11 +66,11 @@ def write_states(
     out: Path,
     config: StatesConfig,
     seed: int,
-    together: int = TOGETHER,
+    decode_batch: int = TOGETHER,
     engine: EngineConfig = INLINE,
 ) -> Artifact:
     """Decode every example and every user's present, and keep the states."""
-    asked = Asked(generator, examples, labels, config, seed, together, engine.device)
+    asked = Asked(generator, examples, labels, config, seed, decode_batch, engine.device)
     speaker = Speaker(asked)
     found = dict(_splits(examples, speaker.shop))
     rows = pl.concat([rows_of(each).with_columns(split=pl.lit(name)) for name, each in found.items()])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+from merit.core import processes
 from merit.core.errors import ConfigError
-from merit.generator import processes
 
 
 def refuses(where: int) -> None:

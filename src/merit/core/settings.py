@@ -1,0 +1,95 @@
+"""The settings of a run: one TOML file, a section for each stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from merit.core.config import Frozen
+from merit.core.processes import DevicesConfig
+from merit.data import sources
+from merit.data.prepare import PrepareConfig, PrepareRun
+from merit.data.report.build import DataReportConfig
+from merit.engine.job import EngineConfig
+from merit.evaluation.classification import EvaluationConfig
+from merit.generator.backbone import BackboneConfig
+from merit.generator.mining import MiningConfig
+from merit.generator.model import TOGETHER, GeneratorConfig, ObjectiveConfig
+from merit.generator.predict import PredictConfig
+from merit.generator.texts import TextConfig
+from merit.labels.build import LabelsConfig
+from merit.plan.config import PlanConfig
+from merit.propensity.states import StatesConfig
+from merit.propensity.train import PropensityRun
+from merit.retrieval.build import ModelConfig
+from merit.retrieval.ranking import RankingsConfig
+
+
+class FirstStage(ObjectiveConfig):
+    """Teacher forcing by default."""
+
+    objective: str = "teacher-forcing"
+
+
+class SecondStage(ObjectiveConfig):
+    """Self-correction with the uniform temper by default, whatever else of the section is set.
+
+    It ranks far better than the paper's pooling, beta = 1: docs/decisions/0006-uniform-temper.md.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _uniform(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("objective", "self-correction") == "self-correction":
+            return {"beta": 0.0} | given
+        return given
+
+
+class RunConfig(Frozen):
+    """One file for the whole run. Every stage has its section."""
+
+    seed: int = 7
+    out: Path = Path("runs/merit")
+    """The folder that gets one artifact folder per stage."""
+    cache: Path = Path(".cache/merit")
+    """Label vectors by content, shared between runs."""
+    devices: DevicesConfig = DevicesConfig()
+    decode_batch: int = Field(TOGETHER, ge=1)
+    """Prompts decoded at a time. Lower it when memory is short; results do not depend on it."""
+    engine: EngineConfig = EngineConfig()
+    """Who builds examples, mines, predicts and computes states: docs/cluster.md."""
+    source: sources.Source
+    prepare: PrepareConfig = PrepareConfig()
+    labels: LabelsConfig = LabelsConfig()
+    data_report: DataReportConfig = DataReportConfig()
+    backbone: BackboneConfig = BackboneConfig()
+    text: TextConfig = TextConfig()
+    label_vectors: bool = False
+    """Whether tokens that are whole labels start from their label vectors."""
+    stage_1: FirstStage = FirstStage()
+    mining: MiningConfig = MiningConfig()
+    stage_2: SecondStage = SecondStage()
+    predict: PredictConfig = PredictConfig()
+    states: StatesConfig = StatesConfig()
+    propensity: PropensityRun = PropensityRun()
+    rankings: RankingsConfig = RankingsConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    model: ModelConfig = ModelConfig()
+    plan: PlanConfig = PlanConfig()
+    """What `merit plan` may assume. No artifact depends on it."""
+
+    @property
+    def examples(self) -> PrepareRun:
+        """The settings of the examples."""
+        return PrepareRun(source=self.source, prepare=self.prepare)
+
+    @property
+    def mined(self) -> MiningConfig:
+        """The settings of mining: by default as many examples as stage 2 reads."""
+        return self.mining.of(self.stage_2.reads)
+
+    def generator(self, train: ObjectiveConfig) -> GeneratorConfig:
+        """The settings of a generator that is trained so; all else is the same in both stages."""
+        return GeneratorConfig(backbone=self.backbone, text=self.text, train=train, label_vectors=self.label_vectors)

@@ -1,0 +1,77 @@
+"""One stage of a run: its artifact is made unless it is current."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from merit.core import artifacts, console, processes
+from merit.core.artifacts import Artifact
+from merit.core.timings import timed
+
+
+@dataclass(frozen=True)
+class Stage:
+    """How one artifact of a run is made."""
+
+    kind: str
+    parents: Mapping[str, str]
+    """The stages it reads, by the name of the function's argument."""
+    make: Callable[..., Artifact]
+    settings: Callable[[Any], BaseModel]
+    """The part of the run's settings that decides what is made."""
+    options: tuple[str, ...] = ()
+    """Settings that are handed to the function too, and decide only how fast or where."""
+    inputs: Callable[[Any], Mapping[str, Any]] = lambda settings: {}
+    """Fingerprints of raw files that it reads, from its settings."""
+
+
+def run_stage(name: str, stage: Stage, run: Any, made: Mapping[str, Artifact]) -> Artifact:
+    """The artifact of one stage of a run, kept or made."""
+    settings = stage.settings(run)
+    parents = {role: made[parent] for role, parent in stage.parents.items()}
+    options = {option: getattr(run, option) for option in stage.options}
+
+    def make(out: Path) -> Artifact:
+        return stage.make(**parents, out=out, config=settings, seed=run.seed, **options)
+
+    inputs, make_timed = stage.inputs(settings), timed(make, run.out, name)
+    return make_unless_current(run.out / name, name, stage.kind, settings, run.seed, parents, make_timed, inputs)
+
+
+def make_unless_current(
+    folder: Path,
+    name: str,
+    kind: str,
+    settings: BaseModel,
+    seed: int,
+    parents: Mapping[str, Artifact],
+    make: Callable[[Path], Artifact],
+    inputs: Mapping[str, Any] | None = None,
+) -> Artifact:
+    """The artifact in `folder` if it is what `make` would write there; otherwise it is made.
+
+    Of processes that a launcher started, all train, and the main one makes everything else.
+    """
+    with processes.main_first(alone=kind != "generator"):
+        if current := artifacts.current(folder, kind, settings, seed, parents, inputs or {}):
+            artifacts.tidy(folder)  # a run was killed right after the folder got its name
+            shutil.rmtree(checkpoints_of(folder), ignore_errors=True)  # or after its last checkpoint
+            console.tell(f"{name}: unchanged, kept", stage=name, folder=str(folder), kept=True)
+            return current
+        begin = time.perf_counter()
+        artifact = make(folder)
+    seconds = round(time.perf_counter() - begin, 1)
+    console.tell(f"{name}: made in {seconds} s", stage=name, folder=str(folder), kept=False, seconds=seconds)
+    return artifact
+
+
+def checkpoints_of(folder: Path) -> Path:
+    """Where the checkpoints of a training lie while its artifact is being made."""
+    return folder.parent / f".{folder.name}.checkpoints"
