@@ -159,7 +159,7 @@ def test_a_failure_is_remembered(grid: Small, monkeypatch: pytest.MonkeyPatch, t
     """Two methods on one broken generator: it is trained once."""
     tries = []
 
-    def failing(*_: Any) -> Any:
+    def failing(*_: Any, **named: Any) -> Any:
         tries.append(1)
         raise TrainingError("The loss is not a number.")
 
