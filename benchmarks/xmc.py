@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 import torch
 
-from benchmarks import debtags, harness, xmc_peers
+from benchmarks import debtags, harness, xmc_files, xmc_peers, xmc_tables
 from merit.bench.cells import Ground
 from merit.bench.chain import Chain
 from merit.bench.config import BenchConfig
@@ -31,8 +31,6 @@ from merit.core.errors import MissingDependency
 from merit.core.pipeline import run
 from merit.core.ragged import Ragged
 from merit.data.labelled import Labelled
-from merit.data.sources import xmc_files
-from merit.data.sources.xmc import line_of
 from merit.evaluation import propensity_scored, tables
 from merit.evaluation.evaluate import read_predictions
 from merit.evaluation.predictions import owners, select
@@ -57,7 +55,7 @@ class Row:
     documents: int
 
 
-def settings(folder: Path, out: Path, seconds: float, steps: int | None, budget: int, quick: bool) -> BenchConfig:
+def settings(tables: Path, out: Path, seconds: float, steps: int | None, budget: int, quick: bool) -> BenchConfig:
     """A document is the whole prompt: no profile, and a text of as many tokens as the budget leaves."""
     prompt = {"budget": budget, "title_tokens": budget - 3, "profile_labels": 0}
     values: dict[str, Any] = {
@@ -70,8 +68,13 @@ def settings(folder: Path, out: Path, seconds: float, steps: int | None, budget:
         "groups": [{"methods": ("popularity", *OURS)}],
         "datasets": {
             NAME: {
-                "source": {"kind": "xmc", "folder": folder},
-                "prepare": {"target": "order", "min_history": 1},
+                "source": {
+                    "kind": "tables",
+                    "interactions": tables / "interactions",
+                    "items": tables / "items",
+                    "max_title_chars": xmc_tables.MAX_CHARS,
+                },
+                "prepare": {"target": "order", "min_history": 1, "split": {"validation": 0.08}},  # a tenth of train
                 "text": {"item_text": "title", "prompt": prompt},
             }
         },
@@ -133,7 +136,7 @@ def idle_labels(folder: Path, documents: Sequence[str], known: LabelSpace) -> li
     files = xmc_files.find(folder)
     pairs = xmc_files.filtered(files, "test", xmc_files.count(files))
     ids = known.find([each.text for each in xmc_files.labels(files)]) if pairs else ()
-    return [{int(ids[label]) for label in pairs.get(line_of(each) - 1, ())} for each in documents]
+    return [{int(ids[label]) for label in pairs.get(xmc_tables.line_of(each) - 1, ())} for each in documents]
 
 
 def without(said: Ragged, idle: Sequence[set[int]]) -> Ragged:
@@ -200,7 +203,9 @@ def main() -> None:
     )
     out = given.out / ("quick" if quick else "full")
     folder = folder_of(given.data, out, share)
-    config = settings(folder, out, seconds, steps, budget, quick)
+    tables = out / "tables"
+    config = settings(tables, out, seconds, steps, budget, quick)
+    xmc_tables.write(folder, tables, config.seed)
     figures = compare(folder, config, given.seed)
     print(json.dumps(figures | {"commit": provenance.commit(), "seed": given.seed}, ensure_ascii=False), flush=True)
 

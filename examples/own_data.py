@@ -11,8 +11,6 @@ import runpy
 import tomllib
 from pathlib import Path
 
-import polars as pl
-
 import merit
 from merit.campaigns.audiences import build, request
 from merit.core import artifacts, config
@@ -23,25 +21,18 @@ from merit.data import check, sources
 HERE = Path(__file__).parent
 SOURCE = {
     "kind": "tables",
-    "interactions": "log-tidy.csv",
+    "interactions": "log.csv",
     "items": "catalogue.csv",
     "columns": {"user_id": "Client ref", "timestamp": "When", "event": "What", "order_id": "Receipt"},
     "item_columns": {"item_id": "Article", "title": "Product", "tags": "Topics", "vertical": "Dept"},
     "events": {"Seen": "view", "Opened": "click", "Basket": "cart", "Sold": "purchase"},
     "tag_separator": ",",
+    "time_formats": ["%d.%m.%Y %H:%M"],  # 03.04. is never guessed
 }
-
-
-def tidy(messy: Path, to: Path) -> None:
-    """Commas instead of semicolons, and the dates that begin with the day: 03.04. is never guessed."""
-    log = pl.read_csv(messy, separator=";", infer_schema=False)
-    by_hand = pl.col("When").str.to_datetime("%d.%m.%Y %H:%M", strict=False).dt.strftime("%Y-%m-%d %H:%M")
-    log.with_columns(pl.coalesce(by_hand, "When").alias("When")).write_csv(to)
 
 
 def main() -> Path:
     runpy.run_path(str(HERE / "messy_export.py"), run_name="__main__")
-    tidy(Path("log.csv"), Path("log-tidy.csv"))
     small = tomllib.loads((HERE / "small.toml").read_text(encoding="utf-8"))
     settings = config.build(RunConfig, small | {"source": SOURCE, "out": "runs/own"})
     found = check.examine(sources.open_source(settings.source))

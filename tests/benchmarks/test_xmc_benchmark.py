@@ -11,11 +11,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from benchmarks import debtags, xmc, xmc_peers
+from benchmarks import debtags, xmc, xmc_files, xmc_peers, xmc_tables
 from merit.core.errors import DataError
 from merit.core.ragged import Ragged
-from merit.data.sources import xmc_files
-from merit.data.sources.xmc import user_id
 from merit.labels import space
 
 PACKAGES = """\
@@ -133,7 +131,7 @@ def test_pairs_that_say_nothing_are_neither_right_nor_wrong(tmp_path: Path) -> N
         (tmp_path / f"{part}.json").write_text('{"title": "a text", "target_ind": [0]}\n' * 3)
     tags = pl.DataFrame({"text": ["two", "one", "three"], "count": [9, 5, 1], "vertical": [None] * 3})
     known, _ = space.build(tags)  # by count, so another order than the file's
-    documents = [user_id("test", line, "") for line in (3, 1)]
+    documents = xmc_tables.user_ids("test", (3, 1), ("", ""), 7)
     assert xmc.idle_labels(tmp_path, documents, known) == [set(), set()]
     (tmp_path / "filter_labels_test.txt").write_text("2 1\n0 2\n0 0\n")
     idle = xmc.idle_labels(tmp_path, documents, known)
@@ -160,7 +158,8 @@ def test_the_whole_comparison_in_small(tmp_path: Path, capsys: pytest.CaptureFix
     ]
     folder = tmp_path / "data"
     debtags.make(pack("\n".join(stanzas), tmp_path / "Packages"), folder)
-    config = xmc.settings(folder, tmp_path / "run", 5.0, 3, 32, quick=True)
+    config = xmc.settings(tmp_path / "tables", tmp_path / "run", 5.0, 3, 32, quick=True)
+    xmc_tables.write(folder, tmp_path / "tables", config.seed)
     small = {"width": 16, "layers": 1, "heads": 2, "vocabulary": 1400}
     config = config.model_copy(update={"backbone": config.backbone.model_copy(update=small)})
     figures = xmc.compare(folder, config, 7)

@@ -27,7 +27,7 @@ from pydantic import Field
 from merit.core import artifacts, console
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
-from merit.core.errors import ConfigError, DataError
+from merit.core.errors import DataError
 from merit.core.types import Ints
 from merit.data import sources, validate
 from merit.data.examples import ExamplesConfig, build_examples
@@ -92,7 +92,6 @@ class Building:
 
 def prepare(out: Path, config: PrepareRun, seed: int, engine: EngineConfig = INLINE) -> Artifact:
     """Write the examples artifact."""
-    _require_orders(config)
     tables = sources.open_source(config.source)
     with (
         pl.Config(streaming_chunk_size=ROWS_AT_ONCE),
@@ -189,11 +188,7 @@ def _users(good: validate.ValidTables, config: PrepareRun, seed: int) -> tuple[p
     """Who there is, with split and shard; the number of shards; and what had to be set aside."""
     [counted], aside = validate.collect(good, good.interactions.group_by("user_id").len("events"))
     wanted = config.prepare.shards or max(1, math.ceil(int(counted["events"].sum()) / EVENTS_PER_SHARD))
-    given, split = sources.given_split(config.source), config.prepare.split
-    if given is None:
-        return assign_users(counted["user_id"], split, seed, wanted), wanted, aside
-    own = assign_users(counted["user_id"], split.model_copy(update={"test": 0.0}), seed, wanted)
-    return own.with_columns(split=pl.coalesce(given, "split").cast(own.schema["split"])), wanted, aside
+    return assign_users(counted["user_id"], config.prepare.split, seed, wanted), wanted, aside
 
 
 def _part(good: validate.ValidTables, users: pl.DataFrame, parts: Path) -> None:
@@ -245,15 +240,6 @@ def _count(shard: Shard) -> Counter[str]:
     per_split = {split: int((shard.examples["split"] == split).sum()) for split in SPLITS}
     sizes = {"users": len(shard.users), "events": len(shard.events), "examples": len(shard.examples)}
     return Counter(sizes | per_split)
-
-
-def _require_orders(config: PrepareRun) -> None:
-    """Documents have one text and all of their labels at once."""
-    if config.source.kind == "xmc" and (config.prepare.target, config.prepare.min_history) != ("order", 1):
-        raise ConfigError(
-            'Documents are read as one event and an order of all their labels: set prepare.target = "order" and '
-            'prepare.min_history = 1 (and text.item_text = "title", or their text is never read).'
-        )
 
 
 def _require_examples(total: Counter[str], config: PrepareConfig) -> None:

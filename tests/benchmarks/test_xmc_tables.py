@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merit.core.errors import ConfigError, DataError
+from benchmarks import xmc_files, xmc_tables
+from benchmarks.xmc_tables import line_of, user_ids
+from merit.core.errors import DataError
 from merit.core.ragged import Ragged
-from merit.data import validate
 from merit.data.prepare import PrepareConfig, PrepareRun, prepare, shards
 from merit.data.prompt import Controls, PromptConfig, choose, tokenise, tokens
-from merit.data.sources import XmcSource, open_source, xmc_files
-from merit.data.sources.xmc import line_of, user_id
+from merit.data.sources import TablesSource
 
 LABELS = ["role: program", "games", "näturliche Sprache", "C++"]
 TRAIN = [("a", "A chess game", "for two", [1, 0]), ("b", "A compiler", "", [3]), ("b", "Speech", "from text", [2, 0])]
@@ -196,11 +196,14 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     assert peak < 1_000_000
 
 
-# --- as a source -----------------------------------------------------------------------------------------------------
+# --- as two tables ---------------------------------------------------------------------------------------------------
 
 
 def made(tmp_path: Path, folder: Path, **more: Any) -> Any:
-    settings = PrepareRun(source=XmcSource(folder=folder, **more), prepare=PrepareConfig(target="order", min_history=1))
+    tables = tmp_path / "tables"
+    xmc_tables.write(folder, tables, 7, **more)
+    source = TablesSource(interactions=tables / "interactions", items=tables / "items", max_title_chars=20_000)
+    settings = PrepareRun(source=source, prepare=PrepareConfig(target="order", min_history=1))
     return prepare(tmp_path / "examples", settings, 7)
 
 
@@ -231,31 +234,28 @@ def test_documents_become_examples_as_given(tmp_path: Path) -> None:
 
 def test_unusable_lines_are_kept_aside_with_their_place(tmp_path: Path) -> None:
     folder = raw_text(tmp_path / "x", train=[*TRAIN, b"{", *[("e", "more", "", [0])] * 40])
-    with pytest.raises(DataError, match=r"trn\.json, row 4: it is not JSON.*max_bad_share"):
+    with pytest.raises(DataError, match=r"trn\.json, row 4: it is not JSON.*--max-bad-share"):
         made(tmp_path, folder)
     examples = made(tmp_path, folder, max_bad_share=0.1)
-    [aside] = pl.read_parquet(examples.file("quarantine.parquet")).rows(named=True)
+    [aside] = pl.read_parquet(tmp_path / "tables" / "bad.parquet").rows(named=True)
     assert (Path(aside["file"]).name, aside["row"]) == ("trn.json", 4)
-    assert examples.manifest.summary["set_aside"] == 1
     assert examples.manifest.summary["examples"] == 44
 
 
 def test_documents_of_one_name_stay_two(tmp_path: Path) -> None:
     assert made(tmp_path, raw_text(tmp_path / "x")).manifest.summary["users"] == 4  # two are called b
-    assert line_of(user_id("train", 12, "a/b/c")) == 12
+    [one] = user_ids("train", [12], ["a/b/c"], 7)
+    assert line_of(one) == 12
 
 
-def test_settings_that_would_lose_labels_are_refused(tmp_path: Path) -> None:
-    settings = PrepareRun(source=XmcSource(folder=raw_text(tmp_path / "x")))
-    with pytest.raises(ConfigError, match=r'prepare\.target = "order"'):
-        prepare(tmp_path / "examples", settings, 7)
-
-
-def test_both_tables_can_be_asked_for_some_columns_and_rows(tmp_path: Path) -> None:
-    tables = open_source(XmcSource(folder=raw_text(tmp_path / "x")))
-    assert tables.interactions.filter(pl.col("event") == "purchase").select(pl.len()).collect().item() == 6
-    assert tables.items.select("title").head(2).collect()["title"].to_list() == LABELS[:2]
-    assert validate.validate(tables).items.height == 8
+def test_tables_of_the_same_files_are_not_written_again(tmp_path: Path) -> None:
+    folder, tables = raw_text(tmp_path / "x"), tmp_path / "tables"
+    xmc_tables.write(folder, tables, 7)
+    before = {file: file.stat().st_mtime_ns for file in tables.rglob("*.parquet")}
+    xmc_tables.write(folder, tables, 7)
+    assert {file: file.stat().st_mtime_ns for file in tables.rglob("*.parquet")} == before
+    xmc_tables.write(folder, tables, 8)
+    assert {file: file.stat().st_mtime_ns for file in tables.rglob("*.parquet")} != before
 
 
 def test_a_text_reaches_the_prompt_in_full_up_to_the_budget() -> None:
