@@ -22,9 +22,8 @@ import torch
 from benchmarks import harness
 from benchmarks.objectives import DUELS, Judged, duels, kept, settings
 from merit.baselines.als import als
-from merit.baselines.build_world import make_world
 from merit.baselines.linear import linear
-from merit.baselines.world import Answer
+from merit.baselines.world import Answer, make_world
 from merit.core import console, provenance
 from merit.core.artifacts import Artifact
 from merit.core.pipeline import run

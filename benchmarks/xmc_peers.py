@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from merit.baselines.dense import gold_matrix
+from merit.baselines.world import gold_matrix
 from merit.core.errors import MissingDependency
 from merit.core.ragged import Ragged
 from merit.core.seeds import stream

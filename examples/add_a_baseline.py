@@ -18,10 +18,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from quickstart import make_run
 
-from merit.baselines import dense
-from merit.baselines.build_world import make_world
-from merit.baselines.world import Answer, World
+from merit.baselines.world import Answer, World, answer_of, make_world
 from merit.core import artifacts
+from merit.core.ragged import matrix
 from merit.evaluation.classification import EvaluationConfig, Key, measure
 from merit.evaluation.evaluate import training_popularity, truth_of_test_users
 from merit.evaluation.tables import EXACT, compare, headline, leaders, pick, show
@@ -35,13 +34,13 @@ from merit.labels.build import load_vectors
 def then_bought(world: World, seed: int) -> Answer:
     """Labels by how often training users with the same history bought them next, each label weighing alike."""
     labels = len(world.labels)
-    had = dense.matrix(world.train.history, np.ones_like(world.train.counts), labels)
-    bought = dense.matrix(world.train.gold, np.ones_like(world.train.gold.values), labels)
+    had = matrix(world.train.history, np.ones_like(world.train.counts), labels)
+    bought = matrix(world.train.gold, np.ones_like(world.train.gold.values), labels)
     after = (had.T @ bought).toarray() + 0.1  # (had, bought): a little of everything, so that no row is empty
     after /= after.sum(axis=1, keepdims=True)
-    mine = dense.matrix(world.test.history, world.test.counts, labels)
+    mine = matrix(world.test.history, world.test.counts, labels)
     scores = np.log1p(mine.toarray()) @ after
-    return dense.answer(scores, world, {"parameters": float(labels**2), "train_seconds": 0.0, "predict_seconds": 0.0})
+    return answer_of(scores, world, {"parameters": float(labels**2), "train_seconds": 0.0, "predict_seconds": 0.0})
 
 
 def main() -> dict[str, float]:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
-from merit.baselines.build_world import make_world
-from merit.baselines.world import World
+from merit.baselines.world import World, make_world
 from merit.core import config
 from merit.core.pipeline import run
 from merit.core.ragged import Ragged

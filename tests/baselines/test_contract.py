@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from merit.baselines import budget, validation
-from merit.baselines.methods import METHODS
+from merit.baselines import fitting
+from merit.baselines.methods import METHODS, method
 from merit.baselines.world import Answer, World
 from merit.core.ragged import Ragged
 from merit.evaluation.predictions import BUDGET, head
-from tests.baselines.small import make_small, ticking
+from tests.baselines.small import ticking
 
 Small = tuple[World, Ragged]
 
@@ -18,19 +18,14 @@ QUICK = {"trivial", "popularity", "history frequency", "linear", "ALS", "label t
 NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in METHODS]
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
-    return make_small(tmp_path_factory.mktemp("shop"))
-
-
 def answered(name: str, world: World, monkeypatch: pytest.MonkeyPatch) -> Answer:
-    monkeypatch.setattr(budget, "clock", ticking())
-    return METHODS[name](world, 7)
+    monkeypatch.setattr(fitting, "clock", ticking())
+    return method(name)(world, 7)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_method_keeps_its_promises(name: str, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    world, gold = small
+def test_a_method_keeps_its_promises(name: str, world_and_gold: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, gold = world_and_gold
     answer = answered(name, world, monkeypatch)
     live = world.labels.live_mask()
     for said in (answer.ranked, *([answer.free] if answer.free else [])):
@@ -38,7 +33,7 @@ def test_a_method_keeps_its_promises(name: str, small: Small, monkeypatch: pytes
         assert live[said.values].all()
         assert all(len(set(said[row].tolist())) == len(said[row]) for row in range(len(said)))
     assert answer.ranked.lengths().min() >= min(BUDGET, int(live.sum()))
-    assert {"parameters", "train_seconds", "predict_seconds"} <= answer.told.keys()
+    assert {"parameters", "train_seconds", "predict_seconds"} <= answer.summary.keys()
     in_order(answer, world)
     better_than_chance(answer, world, gold)
     same(answer, answered(name, world, monkeypatch), len(world.labels))
@@ -60,7 +55,7 @@ def better_than_chance(answer: Answer, world: World, gold: Ragged) -> None:
     """By three standard errors: a random ranking finds a gold as often as any label is in the list."""
     chance = BUDGET / int(world.labels.live_mask().sum())
     error = np.sqrt(chance * (1 - chance) / len(gold.values))
-    assert validation.recall(head(answer.ranked, BUDGET), gold) > chance + 3 * error
+    assert fitting.recall(head(answer.ranked, BUDGET), gold) > chance + 3 * error
 
 
 def same(one: Answer, other: Answer, n_labels: int) -> None:
@@ -72,8 +67,8 @@ def same(one: Answer, other: Answer, n_labels: int) -> None:
         assert np.array_equal(one.scores(np.arange(n_labels)), other.scores(np.arange(n_labels)))
 
 
-def test_the_world_does_not_know_what_test_users_bought(small: Small) -> None:
-    world, gold = small
+def test_the_world_does_not_know_what_test_users_bought(world_and_gold: Small) -> None:
+    world, gold = world_and_gold
     assert len(gold.values)
     assert not len(world.test.gold.values)
     assert not len(world.test.later.values)

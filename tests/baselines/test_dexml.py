@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from merit.baselines.dexml import choose_labels
-from merit.baselines.dexml_losses import decoupled_softmax, log_soft_top_k, soft_top_k_loss
+from merit.baselines.dexml import choose_labels, decoupled_softmax, log_soft_top_k, soft_top_k_loss
 from merit.core.ragged import Ragged
 
 SCORES = torch.tensor([[math.log(2.0), math.log(3.0), math.log(4.0), 0.0]], dtype=torch.float64)

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pytest
 
 from merit.baselines import frequency
 from merit.baselines.world import World
 from merit.core.ragged import Ragged
 from merit.evaluation import trivial
 from merit.evaluation.predictions import Truth
-from tests.baselines.small import make_small
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return make_small(Path(tmp_path_factory.mktemp("shop")))[0]
 
 
 def truth(world: World) -> Truth:

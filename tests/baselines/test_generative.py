@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,21 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from merit.baselines.generative import corpus_of, label_corpus, speaker
+from merit.baselines.generative import corpus_of, label_corpus, untrained
 from merit.baselines.groov import GroovConfig, _Reader, _spellings, _written, beam_sums, filled
 from merit.baselines.ocd import OcdConfig, batch_of, sampled
 from merit.baselines.sasrec import Sasrec, SasrecConfig, _states, targets
 from merit.baselines.world import World
 from merit.baselines.xlgen import _Guide, _likely, _means, frequent_first, label_clusters
 from merit.core.ragged import Ragged
-from tests.baselines.small import make_small
 
 SEP, END = 98, 99
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return make_small(Path(tmp_path_factory.mktemp("shop")))[0]
 
 
 def rows(lists: Ragged) -> list[list[int]]:
@@ -52,7 +45,6 @@ def test_only_terminated_spellings_count() -> None:
 
 def test_a_label_is_known_by_its_text_in_other_tokens_too(world: World) -> None:
     read = _Reader(world)
-    assert world.text is not None
     words, paths = world.text.shop.vocabulary, world.text.shop.paths
     label = next(row for row, text in enumerate(world.labels.texts) if len(text.split()) == 2)
     first, second = words.encode(world.labels.texts[label].split())
@@ -63,16 +55,15 @@ def test_a_label_is_known_by_its_text_in_other_tokens_too(world: World) -> None:
 
 
 def test_an_open_beam_has_the_probability_the_model_gives_it(world: World) -> None:
-    pupil = speaker(world, 7)
-    assert world.text is not None
+    generator, end = untrained(world, 7), world.text.shop.vocabulary.end
     prompts = [world.text.test[0], world.text.test[1][:9]]  # of different length: one is padded
-    written, logs = _written(pupil, prompts, GroovConfig(beams=3, max_tokens=5))
+    written, logs = _written(generator, prompts, GroovConfig(beams=3, max_tokens=5))
     for prompt, beams, own in zip(prompts, written, logs, strict=True):
         for tokens, log in zip(beams, own, strict=True):
-            said = tokens[: tokens.index(pupil.words.end) + 1] if pupil.words.end in tokens else tokens
+            said = tokens[: tokens.index(end) + 1] if end in tokens else tokens
             with torch.inference_mode():
                 read = torch.tensor([[*prompt.tolist(), *said]])
-                chances = pupil.model(input_ids=read).logits.log_softmax(-1)[0, len(prompt) - 1 : -1]
+                chances = generator.model(input_ids=read).logits.log_softmax(-1)[0, len(prompt) - 1 : -1]
             assert float(chances[range(len(said)), said].sum()) == pytest.approx(float(log), abs=1e-3)
 
 
@@ -84,8 +75,7 @@ def test_on_its_own_prefix_all_missing_golds_are_right() -> None:
     words: Any = SimpleNamespace(sep=SEP, end=END)
     corpus = corpus_of(Ragged.of([[50, 51], [52]]), Ragged.of([[0, 1], [2]]), paths, words)
     own = Ragged.of([[3, 0], [2, 3]])  # a mistake and then a gold; a gold and then a mistake
-    pupil: Any = SimpleNamespace(words=words)
-    batch = batch_of(own, np.array([0, 1]), corpus, pupil)
+    batch = batch_of(own, np.array([0, 1]), corpus, words)
     right = [sorted(set(row) - {-1}) for row in batch.valid_ids.tolist()]
     assert batch.input_ids.tolist() == [[50, 51, 13, SEP, 10], [52, 12, SEP, 13, 0]]
     first = [[10, 11], [SEP], [10, 11], [SEP]]  # 11 is still missing at the end: it must not stop there
@@ -94,9 +84,9 @@ def test_on_its_own_prefix_all_missing_golds_are_right() -> None:
 
 
 def test_samples_are_live_labels_and_their_own(world: World) -> None:
-    pupil, corpus = speaker(world, 7), label_corpus(world)
+    generator, corpus = untrained(world, 7), label_corpus(world)
     prompts = corpus.prompts.gather(np.arange(8))
-    one, other = (sampled(pupil, prompts, OcdConfig(max_labels=3), seed) for seed in (1, 2))
+    one, other = (sampled(generator, prompts, OcdConfig(max_labels=3), seed) for seed in (1, 2))
     assert world.labels.live_mask()[one.values].all()
     assert 1 <= one.lengths().min() <= one.lengths().max() <= 3
     assert rows(one) != rows(other)

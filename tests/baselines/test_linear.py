@@ -6,23 +6,16 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from merit.baselines import dense
-from merit.baselines.linear import LinearConfig, _factor, _problem, histories, linear
-from merit.baselines.world import World
-from tests.baselines.small import make_small
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return make_small(tmp_path_factory.mktemp("shop"))[0]
+from merit.baselines.linear import LinearConfig, _problem, histories, linear
+from merit.baselines.world import World, gold_matrix
 
 
 @pytest.mark.parametrize("pull", [0.0, 0.3])
 def test_it_is_ridge_regression(world: World, pull: float) -> None:
     problem, strength, size = _problem(world, LinearConfig()), 5.0, len(world.labels)
-    (fast,) = problem.scores(_factor(problem, strength), histories(world.test, size), (pull,))
+    (fast,) = problem.scores(strength, histories(world.test, size), (pull,))
     train, test = (histories(part, size).toarray().astype(np.float64) for part in (world.train, world.test))
-    gold = dense.gold_matrix(world.train.gold, size).toarray().astype(np.float64)
+    gold = gold_matrix(world.train.gold, size).toarray().astype(np.float64)
     ones = (np.ones((len(train), 1)), np.ones((len(test), 1)))  # a bias that is regularised like the rest
     slow = Ridge(alpha=strength, fit_intercept=False).fit(np.hstack([train, ones[0]]), gold - pull * train)
     assert np.allclose(fast, slow.predict(np.hstack([test, ones[1]])) + pull * test, atol=1e-4)
@@ -43,5 +36,5 @@ def test_without_weights_only_the_history_speaks(world: World) -> None:
 
 def test_few_features_still_score_all_labels(world: World) -> None:
     answer = linear(world, 7, LinearConfig(max_features=5))
-    assert answer.told["parameters"] == 6 * len(world.labels)
+    assert answer.summary["parameters"] == 6 * len(world.labels)
     assert len(np.unique(answer.ranked.values)) > 5

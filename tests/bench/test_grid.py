@@ -111,8 +111,8 @@ def failing(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
     methods = ["trivial", "popularity", "linear", "history frequency"]
     config = settings(place, [{"methods": methods}], 'datasets.gone.source={kind="tables",interactions="x",items="y"}')
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(METHODS, "popularity", broken)
-        patch.setitem(METHODS, "linear", buggy)
+        patch.setitem(METHODS, "popularity", f"{__name__}:broken")
+        patch.setitem(METHODS, "linear", f"{__name__}:buggy")
         return bench(config, ["gone", "planted"]), place
 
 

@@ -1,6 +1,6 @@
-"""Matrix factorisation as practitioners have it: `implicit`'s alternating least squares, over users and labels.
+"""Matrix factorisation as practitioners use it: `implicit`'s alternating least squares, over users and labels.
 
-Fitted on what training users had and then bought; a test user is folded in from the history alone.
+Fitted on the history and the gold labels of training users; a test user is folded in from the history alone.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from merit.baselines import dense, validation
-from merit.baselines.budget import Budget
-from merit.baselines.world import Answer, World
+from merit.baselines.fitting import TimeBudget, recall_of_scores
+from merit.baselines.world import Answer, World, answer_of
 from merit.core.config import Frozen
 from merit.core.errors import MissingDependency
 from merit.core.ragged import Ragged, matrix
 from merit.core.types import Floats
-from merit.data.labelled import joined
+from merit.data.labelled import Labelled, joined
 
 
 class AlsConfig(Frozen):
@@ -31,49 +30,43 @@ class AlsConfig(Frozen):
     iterations: int = Field(15, ge=1)
 
 
-# How much is believed of what did not happen decides, and differs: households buy half of everything, others little.
-CANDIDATES = tuple(AlsConfig(alpha=alpha, regularization=each) for alpha in (1.0, 10.0) for each in (100.0, 10.0, 0.05))
+# How much an event that did not happen counts decides, and differs by data set: households buy half of all labels.
+CANDIDATES = tuple(AlsConfig(alpha=alpha, regularization=by) for alpha in (1.0, 10.0) for by in (100.0, 10.0, 0.05))
 
 
 def als(world: World, seed: int, candidates: tuple[AlsConfig, ...] = CANDIDATES) -> Answer:
-    """The candidate with the best recall on validation users, of those that were tried in time."""
-    budget = Budget(world.seconds)
-    asked = joined([world.validation, world.test])  # both are folded into the same factors
-    train, first = (world.train.history, world.train.counts), len(world.validation)
-    best, kept, config = -1.0, np.zeros((0, 0), np.float32), candidates[0]
-    for each in candidates:
-        found = scores(train, world.train.gold, (asked.history, asked.counts), len(world.labels), each, seed)
-        recall = validation.recall_of_scores(found[:first], world)
+    """The candidate with the best recall on validation users, of those that were fitted in time."""
+    budget = TimeBudget(world.seconds)
+    users = joined([world.validation, world.test])  # both are folded into the same factors
+    first = len(world.validation)
+    best, chosen, config = -1.0, np.zeros((0, 0), np.float32), candidates[0]
+    for candidate in candidates:
+        scores = _scores(world.train, users, len(world.labels), candidate, seed)
+        recall = recall_of_scores(scores[:first], world)
         if recall > best:
-            best, kept, config = recall, found[first:], each
+            best, chosen, config = recall, scores[first:], candidate
         if budget.spent() >= 1:
             break
-    told = {
+    summary = {
         "parameters": float(config.factors * (len(world.train) + len(world.labels))),
         "train_seconds": budget.used(),
-        "predict_seconds": 0.0,  # folding in is part of every try
+        "predict_seconds": 0.0,  # folding in is part of the fit of every candidate
         "alpha": config.alpha,
         "regularization": config.regularization,
         "validation_recall": best,
     }
-    return dense.answer(kept, world, told)
+    return answer_of(chosen, world, summary)
 
 
-def scores(
-    train: tuple[Ragged, NDArray[np.int32]],
-    gold: Ragged,
-    test: tuple[Ragged, NDArray[np.int32]],
-    n_labels: int,
-    config: AlsConfig,
-    seed: int,
-) -> Floats:
-    """(test users, labels). `train` and `test` are histories with their counts, `gold` what the former then bought."""
+def _scores(train: Labelled, users: Labelled, n_labels: int, config: AlsConfig, seed: int) -> Floats:
+    """(users, labels)"""
     model = _model(config, seed)
-    model.fit(_matrix(*train, n_labels) + _matrix(gold, np.ones(len(gold.values), np.int32), n_labels), False)
-    asked = _matrix(*test, n_labels)
-    users = model.recalculate_user(np.arange(asked.shape[0]), asked)
-    found: Floats = (users @ model.item_factors.T).astype(np.float32)
-    return found
+    gold = _matrix(train.gold, np.ones(len(train.gold.values), np.int32), n_labels)
+    model.fit(_matrix(train.history, train.counts, n_labels) + gold, False)
+    histories = _matrix(users.history, users.counts, n_labels)
+    folded = model.recalculate_user(np.arange(len(users)), histories)
+    scores: Floats = (folded @ model.item_factors.T).astype(np.float32)
+    return scores
 
 
 def _model(config: AlsConfig, seed: int) -> Any:
@@ -85,5 +78,5 @@ def _model(config: AlsConfig, seed: int) -> Any:
 
 
 def _matrix(lists: Ragged, counts: NDArray[np.int32], n_labels: int) -> Any:
-    """Counts are dampened: the tenth event of a label says less than the first."""
+    """Log counts: the tenth event of a label adds less than the first."""
     return matrix(lists, np.log1p(counts), n_labels)

@@ -1,7 +1,7 @@
 """What a marketing team has today: one boosted-tree model for each of the twenty most frequent labels.
 
-Features are the counts and purchases of frequent labels, and how busy the user is. Labels without a model of their own
-get the share of training examples that had them, the same for everybody, so all scores are probabilities.
+Features are the counts and purchases of frequent labels, and how busy the user is. A label without a model gets the
+share of training examples that have it, the same for every user, so all scores are probabilities.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from merit.baselines import dense
-from merit.baselines.budget import Budget
-from merit.baselines.world import Answer, World
+from merit.baselines.fitting import TimeBudget
+from merit.baselines.world import Answer, World, answer_of, gold_matrix
 from merit.core.config import Frozen
 from merit.core.ragged import matrix
 from merit.core.types import Floats, Ints
@@ -34,37 +33,38 @@ class BoostedConfig(Frozen):
 
 
 def boosted(world: World, seed: int, config: BoostedConfig | None = None) -> Answer:
-    """The most frequent labels first; those whose turn does not come in time stay without a model."""
+    """Probabilities by the models that were fitted in time, the most frequent labels first."""
     config = config or BoostedConfig()
-    budget = Budget(world.seconds)
-    gold = dense.gold_matrix(world.train.gold, len(world.labels))
+    budget = TimeBudget(world.seconds)
+    gold = gold_matrix(world.train.gold, len(world.labels))
     rates = np.asarray(gold.mean(axis=0), dtype=np.float32).ravel()
     read = np.argsort(-world.popularity, kind="stable")[: config.features]
-    train, test = features(world.train, read, world), features(world.test, read, world)
+    train, test = (_features(part, read, len(world.labels)) for part in (world.train, world.test))
     scores: Floats = np.tile(rates, (len(world.test), 1))
     fitted, nodes = 0, 0
     for label in np.argsort(-np.where(world.popularity > 0, rates, 0), kind="stable")[: config.models]:
         if budget.spent() >= 1:
             break
-        wanted = gold[:, [label]].toarray().ravel()
-        if 0 < wanted.sum() < len(wanted):  # otherwise there is nothing to tell apart
-            model = _model(config, seed).fit(train, wanted)
+        target = gold[:, [label]].toarray().ravel()
+        if 0 < target.sum() < len(target):  # otherwise there is nothing to tell apart
+            model = _model(config, seed).fit(train, target)
             scores[:, label] = model.predict_proba(test)[:, 1]
             fitted, nodes = fitted + 1, nodes + model.n_iter_ * (2 * config.leaves - 1)
-    told = {
+    summary = {
         "parameters": float(nodes),
         "train_seconds": budget.used(),
         "predict_seconds": 0.0,  # twenty columns: nothing beside the training they are mixed with
         "models": float(fitted),
     }
-    return dense.answer(scores, world, told)
+    return answer_of(scores, world, summary)
 
 
-def features(examples: Labelled, read: Ints, world: World) -> NDArray[np.float32]:
+def _features(examples: Labelled, read: Ints, n_labels: int) -> NDArray[np.float32]:
     """(examples, 2 · labels read + 2)"""
-    n_labels = len(world.labels)
-    counts = matrix(examples.history, examples.counts, n_labels)[:, read].toarray()
-    purchases = matrix(examples.history, examples.purchases, n_labels)[:, read].toarray()
+    counts, purchases = (
+        matrix(examples.history, values, n_labels)[:, read].toarray()
+        for values in (examples.counts, examples.purchases)
+    )
     busy = np.stack([examples.items.lengths(), examples.history.lengths()], axis=1)
     return np.concatenate([counts, purchases, busy], axis=1).astype(np.float32)
 

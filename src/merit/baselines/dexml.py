@@ -1,42 +1,44 @@
-"""DEXML: the backbone as a dual encoder. A user and a label are read by the same model; the cosine is the score.
+"""DEXML (Gupta et al., ICLR 2024): the backbone as a dual encoder. The cosine of a user and a label is the score.
 
-The last state of the prompt stands for the user, that of the label's tokens (behind the same closing token) for the
-label. Every label is a negative of every user in every step, where they fit; otherwise the golds of the batch and as
-many others as fit, drawn anew each step.
+The last state of the prompt is the user's vector, that of the label's tokens (before the same closing token) the
+label's. Every label is a negative of every user in every step, where they fit; otherwise the gold labels of the batch
+and as many others as fit, drawn anew each step. Of the two losses
+
+    DecoupledSoftmax   −(1/|P|) Σ_{j∈P} log[ e^{s_j} / (e^{s_j} + Σ_{k∉P} e^{s_k}) ]
+    SoftTop-k          −(1/|P|) Σ_{j∈P} log σ(α(s_j + t)),   t such that Σ_j σ(α(s_j + t)) = k
+
+the first does not let the positives of a user compete with each other; in the second all labels share k places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn.functional import logsigmoid, normalize, softplus
 
-from merit.baselines import dense, validation
-from merit.baselines.budget import Budget
-from merit.baselines.dexml_losses import decoupled_softmax, log_soft_top_k, soft_top_k_loss
-from merit.baselines.fitting import FitConfig, fit
-from merit.baselines.generative import few, fresh, text_of
-from merit.baselines.world import Answer, Text, World
+from merit.baselines.fitting import TimeBudget, TimedFitConfig, fit, recall_of_scores
+from merit.baselines.generative import first_few, untrained_backbone
+from merit.baselines.world import Answer, Text, World, answer_of, gold_matrix
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
-from merit.evaluation.predictions import top
 from merit.generator import backbone
 
 TEMPERATURE = 0.05
 SHOWN = 100  # labels ranked: the paper reports the first 5 and the first 100
-CHUNK = 512  # texts encoded together, of like length
+CHUNK = 512  # texts encoded together, of similar length
+ALPHA = 2.0
+STEPS = 32  # of the bisection: scores lie within 40 of each other, so t is right to 1e-8
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # scores (B, C), positive (B, C) → (B,)
-Chances = Callable[[Tensor], Tensor]  # scores (B, C) → how much each label belongs to the user
+Probabilities = Callable[[Tensor], Tensor]  # scores (B, C) → how much each label belongs to the user
 
 
 class DexmlConfig(Frozen):
@@ -46,17 +48,8 @@ class DexmlConfig(Frozen):
     """Labels encoded in a step."""
     places: int = Field(5, ge=1)
     """k of SoftTop-k."""
-    fit: FitConfig = FitConfig(batch_size=128, learning_rate=1e-3)
+    fit: TimedFitConfig = TimedFitConfig(batch_size=128, learning_rate=1e-3)
     """A large batch: the labels are encoded once a step, however many users they are compared with."""
-
-
-@dataclass(frozen=True)
-class _Encoder:
-    model: Any
-    users: Ragged
-    """Prompts of the training examples."""
-    labels: Ragged
-    """By label: its tokens and the closing token."""
 
 
 def dexml_ds(world: World, seed: int, config: DexmlConfig | None = None) -> Answer:
@@ -67,50 +60,41 @@ def dexml_ds(world: World, seed: int, config: DexmlConfig | None = None) -> Answ
 def dexml_stk(world: World, seed: int, config: DexmlConfig | None = None) -> Answer:
     """With SoftTop-k. For ranking users, scores are the parts of the k places."""
     config = config or DexmlConfig()
-    places = config.places
-    return _dexml(
-        world,
-        seed,
-        config,
-        lambda scores, positive: soft_top_k_loss(scores, positive, places),
-        lambda scores: log_soft_top_k(scores, places).exp(),
-    )
+
+    def loss(scores: Tensor, positive: Tensor) -> Tensor:
+        return soft_top_k_loss(scores, positive, config.places)
+
+    return _dexml(world, seed, config, loss, lambda scores: log_soft_top_k(scores, config.places).exp())
 
 
-def _dexml(world: World, seed: int, config: DexmlConfig, loss: Loss, chances: Chances) -> Answer:
-    budget = Budget(world.seconds)
-    text = text_of(world)
-    live = np.flatnonzero(world.labels.live_mask())
-    encoder = _Encoder(fresh(text, seed), text.train, _closed(text))
-    checked = few(text.validation)
+def _dexml(world: World, seed: int, config: DexmlConfig, loss: Loss, probabilities: Probabilities) -> Answer:
+    budget = TimeBudget(world.seconds)
+    text, live = world.text, world.live
+    model, label_texts = untrained_backbone(text, seed), _label_texts(text)
 
     def batch_loss(rows: Ints, epoch: int) -> Tensor:
-        rng = stream(seed, "negatives", epoch, int(rows[0]))
         gold = world.train.gold.gather(rows)
-        labels = choose_labels(gold, live, config.max_labels, rng)
-        scores = (
-            _vectors(encoder.model, encoder.users.gather(rows))
-            @ _vectors(encoder.model, encoder.labels.gather(labels)).T
-        )
-        positive = torch.from_numpy(dense.gold_matrix(gold, len(world.labels))[:, labels].toarray() > 0)
+        labels = choose_labels(gold, live, config.max_labels, stream(seed, "negatives", epoch, int(rows[0])))
+        scores = _vectors(model, text.train.gather(rows)) @ _vectors(model, label_texts.gather(labels)).T
+        positive = torch.from_numpy(gold_matrix(gold, len(world.labels))[:, labels].toarray() > 0)
         return loss(scores / TEMPERATURE, positive).mean()
 
-    told = fit(
-        encoder.model,
-        batch_loss,
-        text.train.lengths(),
-        config.fit,
-        seed,
-        budget,
-        lambda: validation.recall_of_scores(_scores(encoder, checked, live, chances), world),
-    )
-    scores = _scores(encoder, text.test, live, chances)
-    told |= {"predict_seconds": budget.used() - told["train_seconds"]}
-    return replace(dense.answer(scores, world, told), ranked=top(scores, live, SHOWN))
+    def scores_of(prompts: Ragged) -> Floats:
+        scores: Floats = np.zeros((len(prompts), len(label_texts)), np.float32)
+        with torch.inference_mode():
+            cosines = _vectors(model, prompts) @ _vectors(model, label_texts.gather(live)).T
+            scores[:, live] = probabilities(cosines / TEMPERATURE).numpy()
+        return scores
+
+    def validation_recall() -> float:
+        return recall_of_scores(scores_of(first_few(text.validation)), world)
+
+    summary = fit(model, batch_loss, text.train.lengths(), config.fit, seed, budget, validation_recall)
+    return answer_of(scores_of(text.test), world, budget.with_prediction(summary), SHOWN)
 
 
 def choose_labels(gold: Ragged, live: Ints, most: int, rng: np.random.Generator) -> Ints:
-    """The labels of a step, ascending: all live ones where they fit, else the golds and a draw of the others."""
+    """The labels of a step, ascending: all live ones where they fit, else the gold ones and a draw of the others."""
     if len(live) <= most:
         return live
     golds = np.unique(gold.values).astype(np.int64)
@@ -118,32 +102,74 @@ def choose_labels(gold: Ragged, live: Ints, most: int, rng: np.random.Generator)
     return np.sort(np.concatenate([golds, rng.choice(others, max(1, most - len(golds)), replace=False)]))
 
 
-def _closed(text: Text) -> Ragged:
-    """The tokens of every label, closed like a prompt."""
-    paths, words = text.shop.paths, text.shop.vocabulary
-    rows = (paths.path(label) for label in range(len(paths.offsets) - 1))
-    return Ragged.of([[*row, words.controls.answer] for row in rows])
+def _label_texts(text: Text) -> Ragged:
+    """By label: its tokens, closed like a prompt."""
+    paths, closing = text.shop.paths, text.shop.vocabulary.controls.answer
+    return Ragged.of([[*paths.path(label), closing] for label in range(len(paths.offsets) - 1)])
 
 
-def _scores(encoder: _Encoder, prompts: Ragged, live: Ints, chances: Chances) -> Floats:
-    """(users, labels): zero for labels that may not be said."""
-    scores: Floats = np.zeros((len(prompts), len(encoder.labels)), np.float32)
-    with torch.inference_mode():
-        cosines = _vectors(encoder.model, prompts) @ _vectors(encoder.model, encoder.labels.gather(live)).T
-        scores[:, live] = chances(cosines / TEMPERATURE).numpy()
-    return scores
+def _vectors(model: Any, texts: Ragged) -> Tensor:
+    """(texts, width), each of length one: the state of the last token."""
+    order = np.argsort(texts.lengths(), kind="stable")
+    chunks = [texts.gather(order[start : start + CHUNK]) for start in range(0, len(order), CHUNK)]
+    states = torch.cat([_last_states(model, chunk) for chunk in chunks])
+    return normalize(states[torch.from_numpy(np.argsort(order))], dim=1)
 
 
-def _vectors(model: Any, rows: Ragged) -> Tensor:
-    """(rows, width), each of length one: the state of the last token."""
-    order = np.argsort(rows.lengths(), kind="stable")
-    parts = [order[at : at + CHUNK] for at in range(0, len(order), CHUNK)]
-    found = torch.cat([_last_states(model, [rows[row] for row in part]) for part in parts])
-    return normalize(found[torch.from_numpy(np.argsort(order))], dim=1)
-
-
-def _last_states(model: Any, rows: Sequence[NDArray[np.int32]]) -> Tensor:
+def _last_states(model: Any, texts: Ragged) -> Tensor:
     """Padded on the right: causal attention never looks there."""
-    tokens = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(row.astype(np.int64)) for row in rows], True)
-    last = torch.tensor([len(row) - 1 for row in rows])
-    return backbone.states(model, tokens)[torch.arange(len(rows)), last]
+    rows = [torch.from_numpy(texts[row].astype(np.int64)) for row in range(len(texts))]
+    last = torch.from_numpy(texts.lengths() - 1)
+    return backbone.states(model, torch.nn.utils.rnn.pad_sequence(rows, True))[torch.arange(len(rows)), last]
+
+
+def decoupled_softmax(scores: Tensor, positive: Tensor) -> Tensor:
+    """The loss of each row. scores (B, C), positive (B, C) of which every row has one or more."""
+    against = scores.masked_fill(positive, -torch.inf).logsumexp(1, keepdim=True)  # (B, 1)
+    return _mean(softplus(against - scores), positive)  # −log[e^s / (e^s + e^a)] = log(1 + e^{a − s})
+
+
+def soft_top_k_loss(scores: Tensor, positive: Tensor, k: float, alpha: float = ALPHA, steps: int = STEPS) -> Tensor:
+    """The loss of each row."""
+    return -_mean(log_soft_top_k(scores, k, alpha, steps), positive)
+
+
+def log_soft_top_k(scores: Tensor, k: float, alpha: float = ALPHA, steps: int = STEPS) -> Tensor:
+    """(B, C): the logarithm of how much each label is among the k first. Every row of its exponential sums to k."""
+    logs: Tensor = _LogSoftTopK.apply(scores, min(k, scores.shape[1] - 0.5), alpha, steps)  # type: ignore[no-untyped-call]
+    return logs
+
+
+class _LogSoftTopK(torch.autograd.Function):
+    """The search for t is not differentiated: t follows from Σ σ = k, hence dt = −Σ v ds / Σ v with v = ασ(1 − σ)."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, k: float, alpha: float, steps: int) -> Tensor:
+        shifted = alpha * (scores + _threshold(scores, k, alpha, steps))
+        ctx.save_for_backward(shifted)
+        ctx.alpha = alpha
+        return logsigmoid(shifted)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        (shifted,) = ctx.saved_tensors
+        rest = (-shifted).sigmoid()  # 1 − σ, without the loss of digits
+        direct = gradient * ctx.alpha * rest
+        slope = ctx.alpha * shifted.sigmoid() * rest
+        return direct - slope * direct.sum(1, keepdim=True) / slope.sum(1, keepdim=True), None, None, None
+
+
+def _threshold(scores: Tensor, k: float, alpha: float, steps: int) -> Tensor:
+    """(B, 1): t by bisection. Were all scores the highest one, t would be the lower end; the lowest one, the upper."""
+    level = math.log(k / (scores.shape[1] - k)) / alpha
+    low = level - scores.amax(1, keepdim=True)
+    high = level - scores.amin(1, keepdim=True)
+    for _ in range(steps):
+        middle = (low + high) / 2
+        enough = (alpha * (scores + middle)).sigmoid().sum(1, keepdim=True) >= k
+        low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
+    return (low + high) / 2
+
+
+def _mean(values: Tensor, positive: Tensor) -> Tensor:
+    return values.masked_fill(~positive, 0).sum(1) / positive.sum(1)

@@ -1,6 +1,6 @@
-"""What needs no model, as methods: popularity, the history's frequencies, and the paper's Trivial.
+"""Methods without a model: popularity, the history's frequencies, and the paper's Trivial.
 
-One formula serves all three: a user's events with a label, plus one event that everybody shares out by popularity.
+One formula serves all three: a user's events with a label, plus one event that is divided among labels by popularity.
 Shares of it are comparable across users, however busy they are, and rank as count, then popularity, then number.
 """
 
@@ -11,15 +11,14 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from merit.baselines import dense
-from merit.baselines.budget import Budget
-from merit.baselines.world import FREE, Answer, World
+from merit.baselines.fitting import TimeBudget
+from merit.baselines.world import Answer, World, answer_of
 from merit.core.ragged import matrix
-from merit.evaluation.predictions import head, owners, select
+from merit.evaluation.predictions import LENGTH, head, owners, select
 
 
 def popularity(world: World, seed: int) -> Answer:
-    """The same labels for everyone."""
+    """The same labels for every user."""
     return _shares(world, np.zeros_like(world.test.counts))
 
 
@@ -29,17 +28,16 @@ def history_frequency(world: World, seed: int) -> Answer:
 
 
 def trivial(world: World, seed: int) -> Answer:
-    """The paper's: the five most frequently purchased labels. At free length, nothing bought is nothing said."""
+    """The paper's: the five most frequently purchased labels. At free length, a user without purchases has none."""
     answer = _shares(world, world.test.purchases)
     bought = matrix(world.test.history, world.test.purchases, len(world.labels)).toarray()
-    first = head(answer.ranked, FREE)
+    first = head(answer.ranked, LENGTH)
     return replace(answer, free=select(first, bought[owners(first), first.values] > 0))
 
 
 def _shares(world: World, events: NDArray[np.int32]) -> Answer:
-    clock = Budget(world.seconds)
-    everybody = world.popularity / max(1, int(world.popularity.sum()) + 1)  # the sum stays under one event
-    own = matrix(world.test.history, events, len(world.labels)).toarray().astype(np.float64)
-    scores = (own + everybody) / (own.sum(axis=1, keepdims=True) + 1)
-    told = {"parameters": 0.0, "train_seconds": 0.0, "predict_seconds": clock.used()}
-    return dense.answer(scores, world, told)
+    budget = TimeBudget(world.seconds)
+    shared = world.popularity / max(1, int(world.popularity.sum()) + 1)  # the sum stays under one event
+    counts = matrix(world.test.history, events, len(world.labels)).toarray().astype(np.float64)
+    scores = (counts + shared) / (counts.sum(axis=1, keepdims=True) + 1)
+    return answer_of(scores, world, budget.with_prediction({"parameters": 0.0, "train_seconds": 0.0}))

@@ -1,74 +1,47 @@
-"""What methods that write labels in tokens share: the backbone, a corpus, training under the clock, and lists."""
+"""What methods that write labels in tokens share: an untrained generator, its corpus, validation recall, and lists."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from merit.baselines import validation
-from merit.baselines.budget import Budget
-from merit.baselines.fitting import FitConfig, fit
+from merit.baselines import fitting
+from merit.baselines.fitting import TimeBudget
 from merit.baselines.world import Answer, Text, World
-from merit.core.errors import ConfigError
 from merit.core.ragged import Ragged
-from merit.core.types import Ints
-from merit.data.patches import windows_of
 from merit.evaluation.predictions import BUDGET
 from merit.generator import backbone
-from merit.generator.decoding import DecodeConfig, Decoded, decode
+from merit.generator.decoding import DecodeConfig
+from merit.generator.model import Generator
 from merit.generator.tokenizer import Vocabulary
-from merit.generator.training import loss_of
-from merit.labels.trie import Trie
-from merit.objective.collate import CollateConfig, Corpus, Objective, check_corpus, collate
+from merit.objective.collate import OBJECTIVES, CollateConfig, Corpus, check_corpus
 
 CHECKED = 200  # validation users decoded while training
 COLLATE = CollateConfig()
+IN_ORDER = OBJECTIVES["teacher-forcing"]  # the labels are written in the order of the data
 
 
-@dataclass(frozen=True)
-class Speaker:
-    """A model and what it may say."""
-
-    model: Any
-    words: Vocabulary
-    trie: Trie
-
-    def say(self, prompts: Ragged, config: DecodeConfig, seed: int = 0) -> Decoded:
-        """Every sample or beam of each prompt, within the trie; the seed counts only where labels are drawn."""
-        rows = [prompts[row] for row in range(len(prompts))]
-        sep, end = self.words.sep, self.words.end
-        return decode(self.model, rows, self.trie, sep, end, config, seed, windows=windows_of(prompts))
-
-    def lists(self, prompts: Ragged, config: DecodeConfig) -> Ragged:
-        """The labels of each prompt, one sample or beam after the other."""
-        said = self.say(prompts, config).lists()
-        return Ragged.of([[label for labels in samples for label in labels] for samples in said])
-
-
-def text_of(world: World) -> Text:
-    """The world in tokens, or a ConfigError where it was made without them."""
-    if world.text is None:
-        raise ConfigError("This method reads and writes tokens, but the world was made without its text.")
-    return world.text
-
-
-def fresh(text: Text, seed: int) -> Any:
+def untrained_backbone(text: Text, seed: int) -> Any:
     """The backbone before training, as every method gets it."""
     model = backbone.make(text.backbone, text.shop.vocabulary, seed)
     return backbone.adapt(model, text.backbone, text.shop.vocabulary, seed).train()
 
 
-def speaker(world: World, seed: int) -> Speaker:
-    """An untrained one that may say every live label."""
-    text = text_of(world)
-    return Speaker(fresh(text, seed), text.shop.vocabulary, text.shop.trie(world.labels.live_mask()))
+def untrained(world: World, seed: int) -> Generator:
+    """A generator before training that may write every live label."""
+    shop = world.text.shop
+    return Generator(untrained_backbone(world.text, seed), shop, world.labels, shop.trie(world.labels.live_mask()))
+
+
+def label_paths(world: World) -> Ragged:
+    """By label: its tokens."""
+    return Ragged(world.text.shop.paths.offsets, world.text.shop.paths.tokens)
 
 
 def corpus_of(prompts: Ragged, gold: Ragged, paths: Ragged, words: Vocabulary) -> Corpus:
-    """Prompts and golds without mined labels."""
-    nothing = Ragged(np.zeros(len(prompts) + 1, np.int64), np.zeros(0, np.int32))
+    """A checked corpus of prompts and gold labels, without mined labels."""
+    nothing = Ragged.of([[]] * len(prompts))
     corpus = Corpus(prompts, gold, nothing, nothing.values, paths, words.sep, words.end)
     check_corpus(corpus, COLLATE)
     return corpus
@@ -76,37 +49,24 @@ def corpus_of(prompts: Ragged, gold: Ragged, paths: Ragged, words: Vocabulary) -
 
 def label_corpus(world: World) -> Corpus:
     """The training examples as they are."""
-    text = text_of(world)
-    paths = text.shop.paths
-    return corpus_of(text.train, world.train.gold, Ragged(paths.offsets, paths.tokens), text.shop.vocabulary)
+    return corpus_of(world.text.train, world.train.gold, label_paths(world), world.text.shop.vocabulary)
 
 
-def teach(
-    pupil: Speaker, corpus: Corpus, objective: Objective, world: World, config: FitConfig, seed: int, budget: Budget
-) -> dict[str, float]:
-    """Train by one of the objectives of `merit.objective`."""
-
-    def loss(rows: Ints, epoch: int) -> Any:
-        batch = collate(corpus, rows.tolist(), epoch, objective, COLLATE, seed)
-        return loss_of(pupil.model, batch, objective.beta)[0]
-
-    prompts = few(text_of(world).validation)
-    return fit(pupil.model, loss, corpus.prompts.lengths(), config, seed, budget, lambda: recall(pupil, prompts, world))
-
-
-def few(prompts: Ragged) -> Ragged:
-    """The first ones: enough to see which weights are better, few enough not to slow the training."""
+def first_few(prompts: Ragged) -> Ragged:
+    """The first prompts: enough to compare weights by, few enough not to slow the training."""
     return prompts.gather(np.arange(min(CHECKED, len(prompts))))
 
 
-def recall(pupil: Speaker, prompts: Ragged, world: World) -> float:
-    """Of the first validation users, whose prompts these are, at a fixed budget."""
-    said = pupil.lists(prompts, DecodeConfig(max_labels=validation.BUDGET, fixed_budget=True))
-    return validation.recall(said, world.validation.gold.gather(np.arange(len(prompts))))
+def recall(generator: Generator, prompts: Ragged, world: World) -> float:
+    """Recall of greedy lists at a fixed budget. `prompts` are those of the first validation users."""
+    how = DecodeConfig(max_labels=fitting.CHOICE_BUDGET, fixed_budget=True)
+    return fitting.recall(generator.decode(prompts, how, seed=0), world.validation.gold.gather(np.arange(len(prompts))))
 
 
-def spoken(pupil: Speaker, prompts: Ragged, told: dict[str, float], budget: Budget) -> Answer:
-    """What greedy decoding says: as long as it likes, and at the budget with END suppressed."""
-    free = pupil.lists(prompts, DecodeConfig(max_labels=BUDGET))
-    ranked = pupil.lists(prompts, DecodeConfig(max_labels=BUDGET, fixed_budget=True))
-    return Answer(ranked, free, told=told | {"predict_seconds": budget.used() - told["train_seconds"]})
+def greedy_answer(generator: Generator, prompts: Ragged, summary: dict[str, float], budget: TimeBudget) -> Answer:
+    """Lists of greedy decoding: at free length, and at BUDGET labels with END suppressed."""
+    free, ranked = (
+        generator.decode(prompts, DecodeConfig(max_labels=BUDGET, fixed_budget=fixed), seed=0)
+        for fixed in (False, True)
+    )
+    return Answer(ranked, free, summary=budget.with_prediction(summary))

@@ -1,27 +1,26 @@
 """PatchRec (Cui et al. 2025): a language model that reads old items as one embedding each, or a session of them as one.
 
 An item patch is the mean of the input embeddings of its tokens, a session patch the mean of several item means; the
-separators between them stay. First each item is compressed by chance, more and more of them; then by a fixed rule:
+separators between them stay. First items are compressed at random, more and more of them; then by a fixed rule:
 
     items      the newest items in words, all older ones a patch each
     sessions   the newest in words, as many before them a patch each, older ones a patch for every session
 
-Labels are then written in the order of the data, token by token. There is no profile: the history says it all.
+Labels are then written in the order of the data, token by token. There is no profile, only the history.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
+from torch import Tensor
 
-from merit.baselines.budget import Budget
-from merit.baselines.fitting import FitConfig, fit
-from merit.baselines.generative import COLLATE, few, label_corpus, recall, speaker, spoken, text_of
+from merit.baselines.fitting import TimeBudget, TimedFitConfig, fit
+from merit.baselines.generative import COLLATE, IN_ORDER, first_few, greedy_answer, label_corpus, recall, untrained
 from merit.baselines.world import Answer, World
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged, offsets_of
@@ -30,9 +29,7 @@ from merit.core.types import Ints
 from merit.data.patches import Patched, cut, pool
 from merit.data.prompt import Texts
 from merit.generator.training import loss_of
-from merit.objective.collate import OBJECTIVES, collate
-
-IN_ORDER = OBJECTIVES["teacher-forcing"]
+from merit.objective.collate import collate
 
 
 class PatchrecConfig(Frozen):
@@ -41,10 +38,10 @@ class PatchrecConfig(Frozen):
     recent: int = Field(5, ge=0)
     """Items in words."""
     session: int = Field(5, ge=1)
-    """Items of a session, counted back from the newest: purchases do not come in sessions of their own."""
+    """Items of a session, counted back from the newest: purchases do not come in sessions."""
     pretraining: float = Field(0.5, ge=0, lt=1)
-    """The part of the training in which items are compressed by chance."""
-    fit: FitConfig = FitConfig()
+    """The part of the training in which items are compressed at random."""
+    fit: TimedFitConfig = TimedFitConfig()
 
 
 def patchrec(world: World, seed: int, config: PatchrecConfig | None = None) -> Answer:
@@ -58,7 +55,7 @@ def patchrec_sessions(world: World, seed: int, config: PatchrecConfig | None = N
 
 
 def item_groups(rank: Ints, config: PatchrecConfig) -> tuple[Ints, NDArray[np.bool_]]:
-    """By item, of which so many are newer: its group (items of one stand together), and whether that is a patch."""
+    """The group of each item (those of a group stand together), and whether it is a patch; `rank` items are newer."""
     return rank, rank >= config.recent
 
 
@@ -73,39 +70,42 @@ Groups = Callable[[Ints, PatchrecConfig], tuple[Ints, NDArray[np.bool_]]]
 
 
 def _patchrec(world: World, seed: int, config: PatchrecConfig, groups: Groups) -> Answer:
-    budget = Budget(world.seconds)
-    pupil, text, corpus = speaker(world, seed), text_of(world), label_corpus(world)
-    room = int(text.train.lengths().max())  # positions: as many as the prompts the others read
+    budget = TimeBudget(world.seconds)
+    generator, texts, corpus = untrained(world, seed), world.text.shop.texts, label_corpus(world)
+    room = int(world.text.train.lengths().max())  # positions: as many as the prompts of other methods
 
     def written(items: Ragged) -> Patched:
-        return write(items, text.shop.texts, room, *groups(_ranks(items), config))
+        return write(items, texts, room, *groups(_ranks(items), config))
 
-    train, test = written(world.train.items), written(world.test.items)
-    asked = few(written(world.validation.items))
+    def at_random(items: Ragged, progress: float, rows: Ints, epoch: int) -> Patched:
+        """Every item compressed or not, by itself, with the probability of the progress so far."""
+        pooled = stream(seed, "patchrec", epoch, int(rows[0])).random(len(items.values)) < progress
+        return write(items, texts, room, _ranks(items), pooled)
 
-    def loss(rows: Ints, epoch: int) -> Any:
-        way = budget.spent()
-        if way < config.pretraining:
-            prompts = by_chance(world.train.items.gather(rows), way, rows, epoch)
-        else:
-            prompts = train.gather(rows)
-        own = replace(corpus, prompts=prompts, gold=corpus.gold.gather(rows), patched=prompts)
-        every = np.ones(len(rows), dtype=np.bool_)
-        return loss_of(pupil.model, collate(own, list(range(len(rows))), epoch, IN_ORDER, COLLATE, seed, every), 1.0)[0]
+    train, test, validation = (written(part.items) for part in (world.train, world.test, world.validation))
 
-    def by_chance(items: Ragged, way: float, rows: Ints, epoch: int) -> Patched:
-        """Every item compressed or not, by itself, with the probability of the way gone so far."""
-        pooled = stream(seed, "patchrec", epoch, int(rows[0])).random(len(items.values)) < way
-        return write(items, text.shop.texts, room, _ranks(items), pooled)
+    def loss(rows: Ints, epoch: int) -> Tensor:
+        progress = budget.spent()
+        pretraining = progress < config.pretraining
+        prompts = (
+            at_random(world.train.items.gather(rows), progress, rows, epoch) if pretraining else train.gather(rows)
+        )
+        part = replace(corpus, prompts=prompts, gold=corpus.gold.gather(rows), patched=prompts)
+        patched = np.ones(len(rows), dtype=np.bool_)
+        batch = collate(part, list(range(len(rows))), epoch, IN_ORDER, COLLATE, seed, patched)
+        return loss_of(generator.model, batch, 1.0)[0]
 
-    told = fit(pupil.model, loss, train.lengths(), config.fit, seed, budget, lambda: recall(pupil, asked, world))
-    return spoken(pupil, test, told, budget)
+    def validation_recall() -> float:
+        return recall(generator, first_few(validation), world)
+
+    summary = fit(generator.model, loss, train.lengths(), config.fit, seed, budget, validation_recall)
+    return greedy_answer(generator, test, summary, budget)
 
 
 def write(items: Ragged, texts: Texts, room: int, group: Ints, pooled: NDArray[np.bool_]) -> Patched:
     """Prompts `RECENT group NEXT group … ANSWER` of at most `room` positions: the oldest groups are left out.
 
-    `group` and `pooled` are beside items.values. Items without words say nothing and take no place.
+    `group` and `pooled` are beside items.values. Items without words take no position.
     """
     worded = np.flatnonzero(texts.titles.lengths()[items.values])
     which, group = items.values[worded], group[worded]
@@ -136,8 +136,8 @@ def _laid_out(
     wide = _sums(sizes, runs)  # tokens of each group
     at = offsets_of(wide)[places]
     tokens = np.insert(texts.titles.take(which)[0], at, marks)
-    alike = np.repeat(1 / (np.repeat(runs, runs) * sizes), sizes)  # a session is the mean of its items' means
-    shares = np.insert(alike, at, 1.0).astype(np.float32)
+    even = np.repeat(1 / (np.repeat(runs, runs) * sizes), sizes)  # a session is the mean of its items' means
+    shares = np.insert(even, at, 1.0).astype(np.float32)
     spans, pooled = np.insert(wide, places, 1), np.insert(pooled, places, False)
     positions, number = cut(spans, np.where(pooled, spans, 1))
     of_row = np.diff(groups)
@@ -147,7 +147,7 @@ def _laid_out(
 
 
 def _marks(count: int, groups: Ints, texts: Texts) -> tuple[Ints, NDArray[np.int32]]:
-    """Before which group each control token stands, and the token: RECENT, NEXT between groups, ANSWER of every row."""
+    """The group after each control token, and the token: RECENT, NEXT between groups, ANSWER of every row."""
     controls = texts.controls
     edges = np.stack([groups[:-1], groups[1:]], 1).ravel()  # where a row begins and where it stops, in turns
     inner = np.setdiff1d(np.arange(count), groups)
@@ -160,7 +160,7 @@ def _marks(count: int, groups: Ints, texts: Texts) -> tuple[Ints, NDArray[np.int
 
 
 def _sums(sizes: Ints, runs: Ints) -> Ints:
-    """Of the sizes of each run of items."""
+    """The sum of the sizes of each run of items."""
     return np.diff(offsets_of(sizes)[offsets_of(runs)])
 
 

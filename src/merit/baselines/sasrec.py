@@ -1,7 +1,7 @@
 """A next-label transformer in the manner of SASRec (Kang & McAuley 2018): self-attention over the sequence of events.
 
-An event is the mean of its item's label embeddings, since our items are what their labels say. At every position the
-labels of the next event are right, and at the last one the gold labels. The published loss draws one negative; with a
+An event is the mean of its item's label embeddings. At every position the labels of the next event are right, and at
+the last one the gold labels. The published loss draws one negative; with a
 few thousand labels the whole softmax is affordable and better, and all labels are ranked, never a sample.
 """
 
@@ -12,12 +12,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from merit.baselines import dense, validation
-from merit.baselines.budget import Budget
-from merit.baselines.fitting import FitConfig, fit
-from merit.baselines.world import Answer, World
+from merit.baselines.fitting import TimeBudget, TimedFitConfig, fit, recall_of_scores
+from merit.baselines.world import Answer, World, answer_of, stacked
 from merit.core.config import Frozen
-from merit.core.errors import ConfigError
 from merit.core.ragged import Ragged
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
@@ -25,7 +22,7 @@ from merit.data.labelled import Labelled
 from merit.evaluation.predictions import owners, ranks
 from merit.objective.losses import linear_set_loss
 
-CHECKED = 500  # validation users asked while training
+CHECKED = 500  # validation users scored while training
 BLOCK = 512  # users scored at a time
 
 
@@ -38,11 +35,11 @@ class SasrecConfig(Frozen):
     dropout: float = Field(0.2, ge=0, lt=1)
     events: int = Field(50, ge=1)
     """The newest ones that are read."""
-    fit: FitConfig = FitConfig(batch_size=128, learning_rate=1e-3)
+    fit: TimedFitConfig = TimedFitConfig(batch_size=128, learning_rate=1e-3)
 
 
 class Sasrec(nn.Module):
-    """States of a sequence of events; the embeddings that labels enter by are also what states are scored against."""
+    """States of a sequence of events, scored against the embeddings by which labels enter."""
 
     def __init__(self, n_labels: int, config: SasrecConfig) -> None:
         super().__init__()
@@ -70,29 +67,22 @@ class Sasrec(nn.Module):
 def sasrec(world: World, seed: int, config: SasrecConfig | None = None) -> Answer:
     """Scores are the probabilities of the last position."""
     config = config or SasrecConfig()
-    budget = Budget(world.seconds)
-    if world.text is None:
-        raise ConfigError("SASRec reads events in order and needs the labels of items: give the world its text.")
-    bags: Ragged = world.text.shop.item_labels
+    budget = TimeBudget(world.seconds)
+    bags, gold = world.text.shop.item_labels, world.train.gold
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(stream(seed, "sasrec").integers(2**63)))
         model = Sasrec(len(world.labels), config)
-    train = world.train
-    newest = _newest(train, config.events)
-    checked = np.arange(min(CHECKED, len(world.validation)))
-    told = fit(
-        model,
-        lambda rows, _: _loss(model, newest.gather(rows), train.gold.gather(rows), bags),
-        newest.lengths(),
-        config.fit,
-        seed,
-        budget,
-        lambda: validation.recall_of_scores(
-            _chances(model, _newest(world.validation, config.events).gather(checked), bags), world
-        ),
-    )
-    scores = _chances(model, _newest(world.test, config.events), bags)
-    return dense.answer(scores, world, told | {"predict_seconds": budget.used() - told["train_seconds"]})
+    train, validation, test = (_newest(part, config.events) for part in (world.train, world.validation, world.test))
+    checked = validation.gather(np.arange(min(CHECKED, len(validation))))
+
+    def loss(rows: Ints, epoch: int) -> Tensor:
+        return _loss(model, train.gather(rows), gold.gather(rows), bags)
+
+    def validation_recall() -> float:
+        return recall_of_scores(_probabilities(model, checked, bags), world)
+
+    summary = fit(model, loss, train.lengths(), config.fit, seed, budget, validation_recall)
+    return answer_of(_probabilities(model, test, bags), world, budget.with_prediction(summary))
 
 
 def _newest(examples: Labelled, most: int) -> Ragged:
@@ -102,14 +92,14 @@ def _newest(examples: Labelled, most: int) -> Ragged:
 
 
 def _loss(model: Sasrec, items: Ragged, gold: Ragged, bags: Ragged) -> Tensor:
-    """The mean over an example's next events, plus that of its gold labels, which are what is asked for."""
-    rows, right, weights = targets(items, gold, bags)
-    chosen = _states(model, items, bags).flatten(0, 1)[torch.from_numpy(rows)]
-    return linear_set_loss(chosen, model.labels.weight, _padded(right), torch.from_numpy(weights), beta=0.0)[0]
+    """The mean over an example's next events, plus that of its gold labels."""
+    rows, valid, weights = targets(items, gold, bags)
+    states = _states(model, items, bags).flatten(0, 1)[torch.from_numpy(rows)]
+    return linear_set_loss(states, model.labels.weight, _padded(valid), torch.from_numpy(weights), beta=0.0)[0]
 
 
 def targets(items: Ragged, gold: Ragged, bags: Ragged) -> tuple[Ints, Ragged, Floats]:
-    """Positions of (B · L,), the labels that are right at each, and what each weighs.
+    """Positions of (B · L,), the labels that are right at each, and the weight of each.
 
     First every event but the last of its row, where the next event has labels; then the last of every row.
     """
@@ -119,7 +109,7 @@ def targets(items: Ragged, gold: Ragged, bags: Ragged) -> tuple[Ints, Ragged, Fl
     counts = np.bincount(line[following], minlength=len(items))
     rows = np.concatenate([(line * width + place)[following] - 1, np.arange(len(items)) * width + items.lengths() - 1])
     weights = np.concatenate([1 / counts[line[following]], np.ones(len(items))]) / len(items)
-    return rows, dense.stacked(bags.gather(items.values[following]), gold), weights.astype(np.float32)
+    return rows, stacked(bags.gather(items.values[following]), gold), weights.astype(np.float32)
 
 
 def _padded(lists: Ragged) -> Tensor:
@@ -134,23 +124,23 @@ def _states(model: Sasrec, items: Ragged, bags: Ragged) -> Tensor:
     sizes = items.lengths()
     shape = (len(items), int(sizes.max()))
     places = np.arange(len(items.values)) + np.repeat(np.arange(len(items)) * shape[1] - items.offsets[:-1], sizes)
-    known = items.values >= 0
-    labels, counts = bags.take(items.values[known].astype(np.int64))
+    real = items.values >= 0
+    labels, counts = bags.take(items.values[real].astype(np.int64))
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]]) if len(counts) else np.zeros(0, np.int64)
     states: Tensor = model(
-        torch.from_numpy(labels.astype(np.int64)), torch.from_numpy(starts), torch.from_numpy(places[known]), shape
+        torch.from_numpy(labels.astype(np.int64)), torch.from_numpy(starts), torch.from_numpy(places[real]), shape
     )
     return states
 
 
-def _chances(model: Sasrec, items: Ragged, bags: Ragged) -> Floats:
+def _probabilities(model: Sasrec, items: Ragged, bags: Ragged) -> Floats:
     """(examples, labels)"""
     model.eval()
-    found = []
+    blocks = []
     with torch.inference_mode():
-        for at in range(0, len(items), BLOCK):
-            part = items.gather(np.arange(at, min(at + BLOCK, len(items))))
+        for start in range(0, len(items), BLOCK):
+            part = items.gather(np.arange(start, min(start + BLOCK, len(items))))
             last = torch.from_numpy(part.lengths() - 1)
             hidden = _states(model, part, bags)[torch.arange(len(part)), last]
-            found.append((hidden @ model.labels.weight.T).softmax(1).numpy())
-    return np.concatenate(found)
+            blocks.append((hidden @ model.labels.weight.T).softmax(1).numpy())
+    return np.concatenate(blocks)

@@ -1,8 +1,9 @@
-"""What a method may see, and what it gives back. A method is a function from a world to an answer.
+"""What a method sees, what it gives back, and how both are built. A method is a function from a world to an answer.
 
+    world = make_world(examples, labels, backbone, text, seconds)
     answer = method(world, seed)                 # world: train and validation users, and test users without their gold
     answer.predictions("ALS", seed)              # lists, for the evaluator
-    answer.scores(labels)                        # (test users, labels), where users can be ranked for an interest
+    answer.scores(labels)                        # (test users, labels), where users can be ranked for a label
 
 Every method gets the same users, labels, tokens and time. The gold of test users is not in the world, so no method can
 look at it by mistake.
@@ -12,18 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from merit.core.ragged import Ragged
+from merit.core.artifacts import Artifact
+from merit.core.ragged import Ragged, matrix
 from merit.core.types import Floats, Ints
 from merit.data.labelled import Labelled
 from merit.evaluation.audiences import Scores
-from merit.evaluation.predictions import LENGTH, Predictions, head
+from merit.evaluation.evaluate import training_popularity
+from merit.evaluation.predictions import BUDGET, LENGTH, Predictions, head, top
+from merit.labels import space
+from merit.labels.build import load_vectors
 from merit.labels.space import LabelSpace
 
-FREE = LENGTH  # labels at free length of a method that does not stop by itself
+if TYPE_CHECKING:  # torch stays out of the methods that do without it
+    from merit.generator.backbone import BackboneConfig
+    from merit.generator.texts import Shop, TextConfig
 
 
 @dataclass(frozen=True)
@@ -38,19 +45,24 @@ class World:
     vectors: Floats
     """By label: its text vector."""
     popularity: Ints
-    """By label: events of training users; zero for labels that may not be said."""
+    """By label: events of training users; zero for labels that are not live."""
     seconds: float
     """For training, on this machine. A method that is not done by then stops."""
-    text: Text | None = None
+    text: Text
     """Tokens, for methods that read and write them."""
+
+    @property
+    def live(self) -> Ints:
+        """Labels that may be predicted, ascending."""
+        return np.flatnonzero(self.labels.live_mask())
 
 
 @dataclass(frozen=True)
 class Text:
     """The world in tokens, for methods that share the generator's backbone."""
 
-    shop: Any  # merit.generator.texts.Shop; not imported here, so that light methods stay light
-    backbone: Any  # merit.generator.backbone.BackboneConfig
+    shop: Shop
+    backbone: BackboneConfig
     train: Ragged
     """Prompts, a row for each example."""
     validation: Ragged
@@ -59,26 +71,60 @@ class Text:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a method says of the test users, a row for each, in the order of the world."""
+    """The predictions of a method for the test users, a row for each, in the order of the world."""
 
     ranked: Ragged
     """At least BUDGET labels of each test user, best first (all live ones, where there are fewer)."""
     free: Ragged | None = None
-    """What the method chose to say, where it stops by itself; otherwise the first FREE are taken."""
+    """Lists at the length the method chose, where it stops by itself; otherwise the first LENGTH are taken."""
     scores: Scores | None = None
     """Comparable across users, where the method can rank users for a label."""
-    told: dict[str, float] = field(default_factory=dict)
+    summary: dict[str, float] = field(default_factory=dict)
     """Parameters, training and inference seconds, and whatever else is worth a line in the table of costs."""
 
     def predictions(self, method: str, seed: int) -> Predictions:
-        """Lists for the evaluator: at the length the method chose, else the first FREE, and ranked."""
-        return Predictions(method, seed, head(self.ranked, FREE) if self.free is None else self.free, self.ranked)
+        """Lists for the evaluator: at the length the method chose, else the first LENGTH, and ranked."""
+        return Predictions(method, seed, head(self.ranked, LENGTH) if self.free is None else self.free, self.ranked)
 
 
 Method = Callable[[World, int], Answer]
 
 
-def without_gold(examples: Labelled) -> Labelled:
-    """The same users, of whom nothing is known but their history."""
-    nothing = Ragged(np.zeros(len(examples) + 1, dtype=np.int64), np.zeros(0, dtype=np.int32))
-    return replace(examples, gold=nothing, later=nothing)
+def make_world(
+    examples: Artifact, labels: Artifact, backbone: BackboneConfig, text: TextConfig, seconds: float
+) -> World:
+    """The world of a comparison. `seconds` is what a method may spend on training, on this machine."""
+    from merit.generator.model import GeneratorConfig, read_labelled, read_shop
+    from merit.generator.texts import write_prompts
+
+    label_space = space.load(labels.path)
+    shop = read_shop(examples, labels, label_space, GeneratorConfig(backbone=backbone, text=text))
+    train, validation, test = (read_labelled(examples, split, shop) for split in ("train", "validation", "test"))
+    nothing = Ragged.of([[]] * len(test))
+    return World(
+        train=train,
+        validation=validation,
+        test=replace(test, gold=nothing, later=nothing),
+        labels=label_space,
+        vectors=load_vectors(labels),
+        popularity=training_popularity(label_space),
+        seconds=seconds,
+        text=Text(shop, backbone, *(write_prompts(part.items, shop, text) for part in (train, validation, test))),
+    )
+
+
+def gold_matrix(gold: Ragged, n_labels: int) -> Any:
+    """(examples, labels), sparse: 1 where a label is gold."""
+    return matrix(gold, np.ones(len(gold.values)), n_labels)
+
+
+def stacked(first: Ragged, second: Ragged) -> Ragged:
+    """The rows of the first, then those of the second."""
+    offsets = np.concatenate([first.offsets, first.offsets[-1] + second.offsets[1:]])
+    return Ragged(offsets, np.concatenate([first.values, second.values]))
+
+
+def answer_of(scores: Floats, world: World, summary: dict[str, float], k: int = BUDGET) -> Answer:
+    """The k best labels by the scores (test users, labels); labels that are not live score zero for every user."""
+    kept: Floats = np.where(world.labels.live_mask(), scores, 0).astype(np.float32)
+    return Answer(top(kept, world.live, k), scores=lambda labels: kept[:, labels], summary=summary)

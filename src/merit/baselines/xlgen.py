@@ -1,16 +1,17 @@
 """XLGen (Jung et al. 2023): labels in order of frequency, generated under the guidance of label clusters.
 
-Clusters are k-means over what the histories of a label's users have in common; each is a new token.
+Clusters are k-means over the histories of the users of each label; each cluster is a new token.
 
     MCG   one model, two tasks told apart by a task token: text → clusters, then text + clusters → labels
-    BCL   a head on the mean state of the text says the clusters (cross-entropy beside the generator's own)
+    BCL   a head on the mean state of the text predicts the clusters (cross-entropy beside the loss of the labels)
 
-In training the gold clusters stand behind the text, at test those the model says.
+In training the gold clusters follow the text, at test the predicted ones.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from merit.baselines import dense
-from merit.baselines.budget import Budget
-from merit.baselines.fitting import FitConfig, fit
-from merit.baselines.generative import COLLATE, Speaker, corpus_of, few, fresh, recall, spoken, text_of
+from merit.baselines.fitting import BatchLoss, TimeBudget, TimedFitConfig, fit
+from merit.baselines.generative import COLLATE, IN_ORDER, corpus_of, first_few, greedy_answer, label_paths, recall
+from merit.baselines.generative import untrained as untrained_generator
 from merit.baselines.linear import histories
-from merit.baselines.world import Answer, World
+from merit.baselines.world import Answer, World, gold_matrix, stacked
 from merit.core.config import Frozen
 from merit.core.errors import ConfigError
 from merit.core.ragged import Ragged
@@ -33,26 +33,27 @@ from merit.core.types import Ints
 from merit.evaluation.predictions import owners
 from merit.generator import backbone
 from merit.generator.decoding import DecodeConfig
+from merit.generator.model import Generator
 from merit.generator.training import loss_of
 from merit.labels import trie
-from merit.objective.collate import OBJECTIVES, Batch, Corpus, collate
+from merit.objective.collate import Batch, Corpus, collate
 from merit.objective.losses import linear_set_loss
 
-IN_ORDER = OBJECTIVES["teacher-forcing"]
+BLOCK = 256  # prompts whose clusters are predicted together
 
 
 class XlgenConfig(Frozen):
-    """Of both variants; there are never more clusters than live labels, whatever is asked for."""
+    """Of both variants; there are never more clusters than live labels."""
 
     clusters: int = Field(30, ge=2)
     head_weight: float = Field(1.0, ge=0)
     """λ of BCL."""
-    fit: FitConfig = FitConfig()
+    fit: TimedFitConfig = TimedFitConfig()
 
 
 @dataclass(frozen=True)
 class _Guide:
-    """The clusters of a world, as tokens behind the vocabulary."""
+    """The clusters of a world, as tokens after the vocabulary; the tokens of the two tasks follow them."""
 
     cluster: Ints  # by label
     number: int
@@ -60,7 +61,6 @@ class _Guide:
 
     @property
     def to_clusters(self) -> int:
-        """Task tokens stand behind the cluster tokens."""
         return self.first + self.number
 
     @property
@@ -72,7 +72,7 @@ class _Guide:
         return Ragged.of([list(dict.fromkeys(self.cluster[labels[row]].tolist())) for row in range(len(labels))])
 
     def behind(self, prompts: Ragged, clusters: Ragged, task: int) -> Ragged:
-        """Prompts with their clusters and a task token behind them."""
+        """Prompts followed by their clusters and a task token."""
         rows = ([*prompts[row], *(clusters[row] + self.first), task] for row in range(len(prompts)))
         return Ragged.of([list(row) for row in rows])
 
@@ -80,64 +80,68 @@ class _Guide:
 def xlgen_mcg(world: World, seed: int, config: XlgenConfig | None = None) -> Answer:
     """Both tasks are examples of one corpus: clusters are further labels of one token each."""
     config = config or XlgenConfig()
-    budget = Budget(world.seconds)
-    guide, pupil, text = _guide(world, config, seed), _speaker(world, config, seed), text_of(world)
-    gold = frequent_first(world.train.gold, world.popularity)
-    corpus = _two_tasks(world, guide, pupil, gold)
-    no_clusters = Ragged.of([[]] * max(len(text.validation), len(text.test)))
+    budget = TimeBudget(world.seconds)
+    guide, generator = _guide(world, config, seed), _untrained(world, config, seed)
+    corpus = _two_tasks(world, guide)
+    clusters = np.arange(guide.number)
+    cluster_trie = trie.build(np.arange(guide.number + 1), guide.first + clusters, clusters.astype(np.int32))
+    cluster_generator = replace(generator, trie=cluster_trie)
 
     def loss(rows: Ints, epoch: int) -> Tensor:
-        return loss_of(pupil.model, collate(corpus, rows.tolist(), epoch, IN_ORDER, COLLATE, seed), 1.0)[0]
+        return loss_of(generator.model, collate(corpus, rows.tolist(), epoch, IN_ORDER, COLLATE, seed), 1.0)[0]
 
     def guided(prompts: Ragged) -> Ragged:
-        asked = guide.behind(prompts, no_clusters, guide.to_clusters)
-        clusters = Speaker(pupil.model, pupil.words, _cluster_trie(guide)).lists(asked, DecodeConfig())
-        return guide.behind(prompts, clusters, guide.to_labels)
+        task = guide.behind(prompts, _none(prompts), guide.to_clusters)
+        return guide.behind(prompts, cluster_generator.decode(task, DecodeConfig(), seed=0), guide.to_labels)
 
-    told = fit(
-        pupil.model,
-        loss,
-        corpus.prompts.lengths(),
-        config.fit,
-        seed,
-        budget,
-        lambda: recall(pupil, guided(few(text.validation)), world),
-    )
-    return spoken(pupil, guided(text.test), told, budget)
+    return _trained(world, generator, generator.model, loss, corpus, guided, config, seed, budget)
 
 
 def xlgen_bcl(world: World, seed: int, config: XlgenConfig | None = None) -> Answer:
-    """The head reads the text only: the clusters stand behind it, where a causal model has not looked yet."""
+    """The head reads the text only: the clusters follow it, where a causal model has not looked yet."""
     config = config or XlgenConfig()
-    budget = Budget(world.seconds)
-    guide, pupil, text = _guide(world, config, seed), _speaker(world, config, seed), text_of(world)
+    budget = TimeBudget(world.seconds)
+    guide, generator, text = _guide(world, config, seed), _untrained(world, config, seed), world.text
     gold = frequent_first(world.train.gold, world.popularity)
-    clusters = guide.of(gold)
+    clusters, sizes = guide.of(gold), text.train.lengths()
     prompts = guide.behind(text.train, clusters, guide.to_labels)
-    corpus = corpus_of(prompts, gold, _label_paths(world), pupil.words)
-    head = _cluster_head(backbone.head(pupil.model).shape[1], guide.number)
-    wanted = torch.from_numpy(dense.gold_matrix(clusters, guide.number).toarray())
-    sizes = text.train.lengths()
+    corpus = corpus_of(prompts, gold, label_paths(world), text.shop.vocabulary)
+    head = nn.Linear(backbone.head(generator.model).shape[1], guide.number)
+    nn.init.zeros_(head.weight)  # every cluster starts at one half, without chance
+    nn.init.zeros_(head.bias)
+    target = torch.from_numpy(gold_matrix(clusters, guide.number).toarray())
 
     def loss(rows: Ints, epoch: int) -> Tensor:
         batch = collate(corpus, rows.tolist(), epoch, IN_ORDER, COLLATE, seed)
-        written, means = _both(pupil.model, batch, sizes[rows])
-        missed = nn.functional.binary_cross_entropy_with_logits(head(means), wanted[torch.from_numpy(rows)])
-        return written + config.head_weight * missed
+        label_loss, means = _label_loss(generator.model, batch, sizes[rows])
+        missed = nn.functional.binary_cross_entropy_with_logits(head(means), target[torch.from_numpy(rows)])
+        return label_loss + config.head_weight * missed
 
-    def guided(asked: Ragged) -> Ragged:
-        return guide.behind(asked, _named(pupil.model, head, asked), guide.to_labels)
+    def guided(prompts: Ragged) -> Ragged:
+        return guide.behind(prompts, _predicted_clusters(generator.model, head, prompts), guide.to_labels)
 
-    told = fit(
-        nn.ModuleList([pupil.model, head]),
-        loss,
-        corpus.prompts.lengths(),
-        config.fit,
-        seed,
-        budget,
-        lambda: recall(pupil, guided(few(text.validation)), world),
-    )
-    return spoken(pupil, guided(text.test), told, budget)
+    both = nn.ModuleList([generator.model, head])
+    return _trained(world, generator, both, loss, corpus, guided, config, seed, budget)
+
+
+def _trained(
+    world: World,
+    generator: Generator,
+    model: nn.Module,
+    loss: BatchLoss,
+    corpus: Corpus,
+    guided: Callable[[Ragged], Ragged],
+    config: XlgenConfig,
+    seed: int,
+    budget: TimeBudget,
+) -> Answer:
+    """The greedy answer after training; `guided` puts predicted clusters after prompts."""
+
+    def validation_recall() -> float:
+        return recall(generator, guided(first_few(world.text.validation)), world)
+
+    summary = fit(model, loss, corpus.prompts.lengths(), config.fit, seed, budget, validation_recall)
+    return greedy_answer(generator, guided(world.text.test), summary, budget)
 
 
 def frequent_first(gold: Ragged, popularity: Ints) -> Ragged:
@@ -147,90 +151,75 @@ def frequent_first(gold: Ragged, popularity: Ints) -> Ragged:
 
 
 def label_clusters(world: World, number: int, seed: int) -> Ints:
-    """By label. Labels nobody wanted yet have nothing in common with anybody, and share a cluster."""
+    """The cluster of each label. Labels that are gold for no training user share one."""
     from sklearn.cluster import KMeans
     from sklearn.preprocessing import normalize
 
     n_labels = len(world.labels)
-    met = dense.gold_matrix(world.train.gold, n_labels).T @ histories(world.train, n_labels)
-    found = KMeans(number, n_init=1, random_state=seed).fit_predict(normalize(met))
-    return np.asarray(found, dtype=np.int64)
+    profiles = gold_matrix(world.train.gold, n_labels).T @ histories(world.train, n_labels)
+    clusters = KMeans(number, n_init=1, random_state=seed).fit_predict(normalize(profiles))
+    return np.asarray(clusters, dtype=np.int64)
 
 
 def _guide(world: World, config: XlgenConfig, seed: int) -> _Guide:
-    number = min(config.clusters, int(world.labels.live_mask().sum()))
-    return _Guide(label_clusters(world, number, seed), number, first=len(text_of(world).shop.vocabulary))
+    number = min(config.clusters, len(world.live))
+    return _Guide(label_clusters(world, number, seed), number, first=len(world.text.shop.vocabulary))
 
 
-def _speaker(world: World, config: XlgenConfig, seed: int) -> Speaker:
-    """The backbone with rows for the new tokens."""
-    text = text_of(world)
-    if text.backbone.lora_rank:
+def _untrained(world: World, config: XlgenConfig, seed: int) -> Generator:
+    """The generator with embeddings for the new tokens."""
+    if world.text.backbone.lora_rank:
         raise ConfigError("XLGen adds tokens, which LoRA would leave untrained. Set backbone.lora_rank to 0.")
-    model = fresh(text, seed)
+    generator = untrained_generator(world, seed)
+    size = len(world.text.shop.vocabulary) + config.clusters + 2
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(stream(seed, "clusters").integers(2**63)))
-        model.resize_token_embeddings(len(text.shop.vocabulary) + config.clusters + 2, mean_resizing=False)
-    return Speaker(model, text.shop.vocabulary, text.shop.trie(world.labels.live_mask()))
+        generator.model.resize_token_embeddings(size, mean_resizing=False)
+    return generator
 
 
-def _label_paths(world: World) -> Ragged:
-    paths = text_of(world).shop.paths
-    return Ragged(paths.offsets, paths.tokens)
-
-
-def _two_tasks(world: World, guide: _Guide, pupil: Speaker, gold: Ragged) -> Corpus:
-    """Twice the training examples: first those that ask for clusters, then those that ask for labels."""
-    text, clusters, paths = text_of(world), guide.of(gold), _label_paths(world)
-    nothing = Ragged.of([[]] * len(gold))
-    to_clusters = guide.behind(text.train, nothing, guide.to_clusters)
-    to_labels = guide.behind(text.train, clusters, guide.to_labels)
-    tokens = Ragged(np.arange(guide.number + 1), (guide.first + np.arange(guide.number)).astype(np.int32))
+def _two_tasks(world: World, guide: _Guide) -> Corpus:
+    """Twice the training examples: first with clusters as targets, then with labels."""
+    text, paths = world.text, label_paths(world)
+    gold = frequent_first(world.train.gold, world.popularity)
+    clusters = guide.of(gold)
+    prompts = stacked(
+        guide.behind(text.train, _none(gold), guide.to_clusters), guide.behind(text.train, clusters, guide.to_labels)
+    )
     as_labels = Ragged(clusters.offsets, clusters.values + np.int32(len(paths)))
-    return corpus_of(
-        dense.stacked(to_clusters, to_labels), dense.stacked(as_labels, gold), dense.stacked(paths, tokens), pupil.words
-    )
+    tokens = Ragged(np.arange(guide.number + 1), (guide.first + np.arange(guide.number)).astype(np.int32))
+    return corpus_of(prompts, stacked(as_labels, gold), stacked(paths, tokens), text.shop.vocabulary)
 
 
-def _cluster_trie(guide: _Guide) -> trie.Trie:
-    return trie.build(
-        np.arange(guide.number + 1), guide.first + np.arange(guide.number), np.arange(guide.number, dtype=np.int32)
-    )
+def _none(rows: Ragged) -> Ragged:
+    """An empty list for each row."""
+    return Ragged.of([[]] * len(rows))
 
 
-def _cluster_head(width: int, clusters: int) -> nn.Linear:
-    """It begins at one half for every cluster, without chance."""
-    head = nn.Linear(width, clusters)
-    nn.init.zeros_(head.weight)
-    nn.init.zeros_(head.bias)
-    return head
-
-
-def _both(model: Any, batch: Batch, sizes: Ints) -> tuple[Tensor, Tensor]:
-    """The loss of the labels, and the mean state (B, width) of each text, from one reading."""
+def _label_loss(model: Any, batch: Batch, sizes: Ints) -> tuple[Tensor, Tensor]:
+    """The loss of the labels, and the mean state (B, width) of each text, from one pass."""
     hidden = backbone.states(model, batch.input_ids)
-    chosen = hidden.flatten(0, 1)[batch.rows]
-    written, _ = linear_set_loss(chosen, backbone.head(model), batch.valid_ids, batch.weights)
-    return written, _means(hidden, sizes)
+    states = hidden.flatten(0, 1)[batch.rows]
+    return linear_set_loss(states, backbone.head(model), batch.valid_ids, batch.weights)[0], _means(hidden, sizes)
 
 
 def _means(hidden: Tensor, sizes: Ints) -> Tensor:
-    """(B, width): without what stands behind the text, padding included."""
+    """(B, width): without what follows the text, padding included."""
     size = torch.from_numpy(sizes)[:, None]
     inside = (torch.arange(hidden.shape[1]) < size).to(hidden.dtype)
     return torch.einsum("blw,bl->bw", hidden, inside) / size
 
 
-def _named(model: Any, head: nn.Linear, prompts: Ragged, block: int = 256) -> Ragged:
+def _predicted_clusters(model: Any, head: nn.Linear, prompts: Ragged) -> Ragged:
     """The clusters more likely than not, the likeliest first; at least one."""
-    found: list[list[int]] = []
+    clusters: list[list[int]] = []
     with torch.inference_mode():
-        for at in range(0, len(prompts), block):
-            rows = [prompts[row] for row in range(at, min(at + block, len(prompts)))]
+        for start in range(0, len(prompts), BLOCK):
+            rows = [prompts[row] for row in range(start, min(start + BLOCK, len(prompts)))]
             tokens = nn.utils.rnn.pad_sequence([torch.from_numpy(row.astype(np.int64)) for row in rows], True)
             means = _means(backbone.states(model, tokens), np.array([len(row) for row in rows]))
-            found += [_likely(row) for row in head(means).numpy()]
-    return Ragged.of(found)
+            clusters += [_likely(row) for row in head(means).numpy()]
+    return Ragged.of(clusters)
 
 
 def _likely(logits: NDArray[np.float32]) -> list[int]:

@@ -21,10 +21,9 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from merit.baselines.budget import Budget
-from merit.baselines.build_world import make_world
-from merit.baselines.methods import METHODS
-from merit.baselines.world import World
+from merit.baselines.fitting import TimeBudget
+from merit.baselines.methods import method
+from merit.baselines.world import World, make_world
 from merit.core import artifacts, console
 from merit.core.artifacts import Artifact, Draft
 from merit.core.config import Frozen
@@ -138,7 +137,7 @@ def write_answer(ground: Ground, out: Path, config: AnswerConfig, seed: int) -> 
     world = ground.world
     with _writing(out, config, seed, ground.shop) as (draft, peak):
         with console.spinner(f"{config.method}: training for at most {config.seconds:g} s"):
-            answer = METHODS[config.method](world, seed)
+            answer = method(config.method)(world, seed)
         said = [answer.predictions(config.method, seed)]
         if int(answer.ranked.lengths().max(initial=0)) > BUDGET:  # the paper shows dual encoders at top 100, too
             longest = int(answer.ranked.lengths().max())
@@ -146,7 +145,7 @@ def write_answer(ground: Ground, out: Path, config: AnswerConfig, seed: int) -> 
         _write_lists(draft, said)
         if answer.scores:
             write_hits(draft.path / HITS, ground.judged(answer.scores))
-        told = answer.told
+        told = answer.summary
         costs = Costs(told["train_seconds"], told["predict_seconds"], told["parameters"], peak.gib())
         draft.summary |= {"told": told} | vars(costs)
     return artifacts.load(out, KIND)
@@ -168,7 +167,7 @@ def write_generator(
     parents = {"generator": generator, "predictions": said} | ground.shop
     with _writing(out, config, seed, parents) as (draft, _):
         with console.spinner(f"timing {config.method}"):
-            taken = Budget(ground.seconds)
+            taken = TimeBudget(ground.seconds)
             trained.decode(prompts, DecodeConfig(max_labels=config.budget), seed)
             seconds = taken.used()
         for name in said.manifest.files:
@@ -198,7 +197,7 @@ def write_merit(
     parents = {"propensity": propensity, "states": states, "generator": generator} | ground.shop
     with _writing(out, config, seed, parents) as (draft, _):
         with console.spinner(f"ranking {len(known):,} users"):
-            taken = Budget(ground.seconds)
+            taken = TimeBudget(ground.seconds)
             trained.decode(prompts, DecodeConfig(max_labels=scorer.labels, fixed_budget=True), seed)
             users = scorer.users(known)
             free, ranked = top_labels(scorer, users, config.budget, config.length)

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import BaseModel
 
-from merit.baselines.budget import Budget
+from merit.baselines.fitting import TimeBudget
 from merit.bench.cells import Ground, Peak
 from merit.bench.config import BenchConfig, objective_of, slug
 from merit.core import artifacts
@@ -202,7 +202,7 @@ class Chain:
         make: Callable[[Path], Artifact],
     ) -> Artifact:
         def timed(out: Path) -> Artifact:
-            taken, peak, went_on = Budget(self.config.seconds), Peak(), checkpoints_of(out).exists()
+            taken, peak, went_on = TimeBudget(self.config.seconds), Peak(), checkpoints_of(out).exists()
             made = make(out)
             self._enter(made, taken.used(), peak.gib(), went_on)
             return made

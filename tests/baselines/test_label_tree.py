@@ -10,17 +10,12 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from merit.baselines import budget
-from merit.baselines.budget import Budget
+from merit.baselines import fitting
+from merit.baselines.fitting import TimeBudget
+from merit.baselines.label_tree import LabelTreeConfig, _ordered, _Tree, affordable, label_tree
 from merit.baselines.world import World
-from merit.baselines.xmc import XmcConfig, _ordered, _Tree, affordable, xmc
 from merit.core.seeds import stream
-from tests.baselines.small import make_small, ticking
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return make_small(Path(tmp_path_factory.mktemp("shop")))[0]
+from tests.baselines.small import ticking
 
 
 def tree(size: int, seconds: float) -> _Tree:
@@ -40,19 +35,19 @@ def standing() -> Callable[[], float]:
     ],
 )
 def test_what_a_part_took_tells_what_fits(left: float, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "clock", standing())
-    found = affordable(1000, tree(100, 4 / 3), Budget(left), XmcConfig(spare=1.5))
+    monkeypatch.setattr(fitting, "clock", standing())
+    found = affordable(1000, tree(100, 4 / 3), TimeBudget(left), LabelTreeConfig(spare=1.5))
     assert found == size
 
 
 def test_without_time_only_the_part_is_grown(world: World) -> None:
-    told = xmc(replace(world, seconds=0.0), 7, XmcConfig(tried=50)).told
-    assert told["examples"] == 50 and told["cost"] == XmcConfig().costs[0]
+    summary = label_tree(replace(world, seconds=0.0), 7, LabelTreeConfig(tried=50)).summary
+    assert summary["examples"] == 50 and summary["cost"] == LabelTreeConfig().costs[0]
 
 
 def test_a_label_without_examples_is_not_in_the_tree(world: World) -> None:
     """With such labels the library read beyond its memory, and now and then the whole process ended."""
-    answer = xmc(replace(world, seconds=0.0), 7, XmcConfig(tried=10, prune=0.0))
+    answer = label_tree(replace(world, seconds=0.0), 7, LabelTreeConfig(tried=10, prune=0.0))
     assert answer.scores is not None
     scores = answer.scores(np.arange(len(world.labels)))
     known = world.train.gold.gather(stream(7, "label-tree").permutation(len(world.train))[:10]).values
@@ -62,16 +57,26 @@ def test_a_label_without_examples_is_not_in_the_tree(world: World) -> None:
 
 def test_with_time_all_examples_are_read_and_the_best_cost_wins(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     costs = (0.001, 1.0)
-    monkeypatch.setattr(budget, "clock", ticking())
-    told = xmc(replace(world, seconds=1e6), 7, XmcConfig(costs=costs, tried=50)).told
+    monkeypatch.setattr(fitting, "clock", ticking())
+    summary = label_tree(replace(world, seconds=1e6), 7, LabelTreeConfig(costs=costs, tried=50)).summary
     alone = [
-        xmc(replace(world, seconds=1e6), 7, XmcConfig(costs=(cost,), tried=len(world.train))).told for cost in costs
+        label_tree(replace(world, seconds=1e6), 7, LabelTreeConfig(costs=(cost,), tried=len(world.train))).summary
+        for cost in costs
     ]
-    assert told["validation_recall"] >= max(each["validation_recall"] for each in alone)
-    assert told["cost"] == max(alone, key=lambda each: each["validation_recall"])["cost"]
+    assert summary["validation_recall"] >= max(other["validation_recall"] for other in alone)
+    assert summary["cost"] == max(alone, key=lambda other: other["validation_recall"])["cost"]
 
 
 def test_rows_are_ascending_for_the_library() -> None:
     """Unsorted rows made it write where it must not."""
     rows = csr_matrix((np.ones(3), np.array([4, 0, 2]), np.array([0, 3])), shape=(1, 5))
     assert _ordered(rows).indices.tolist() == [0, 2, 4]
+
+
+def test_the_label_tree_gives_probabilities(world: World) -> None:
+    answer = label_tree(world, 7, LabelTreeConfig(prune=0.0))
+    assert answer.scores is not None
+    scores = answer.scores(np.arange(len(world.labels)))
+    assert scores.min() >= 0 and scores.max() <= 1
+    assert scores.sum(axis=1).mean() == pytest.approx(world.train.gold.lengths().mean(), rel=0.3)
+    assert answer.summary["parameters"] > len(world.labels)
