@@ -30,7 +30,7 @@ from merit.core.artifacts import Artifact
 from merit.core.errors import MissingDependency
 from merit.core.pipeline import run
 from merit.core.ragged import Ragged
-from merit.data.labelled import Labelled
+from merit.data.labelled import LabelledExamples
 from merit.evaluation import propensity_scored, tables
 from merit.evaluation.evaluate import read_predictions
 from merit.evaluation.predictions import owners, select
@@ -210,7 +210,7 @@ def main() -> None:
     print(json.dumps(figures | {"commit": provenance.commit(), "seed": given.seed}, ensure_ascii=False), flush=True)
 
 
-def _texts(examples: Labelled, titles: pl.Series) -> list[str]:
+def _texts(examples: LabelledExamples, titles: pl.Series) -> list[str]:
     """A document's history is its text alone."""
     return titles.gather(examples.items.values).to_list()
 

@@ -10,6 +10,7 @@ import pytest
 
 from merit.core.errors import DataError
 from merit.core.ragged import Ragged
+from merit.data import labelled
 from merit.data.labelled import joined, label_examples
 from merit.data.planted import PlantedConfig, shop, write
 from merit.data.prepare import PrepareConfig, PrepareRun, prepare, shards
@@ -24,7 +25,9 @@ def made(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-d
     return prepare(folder / "examples", PrepareRun(source=source, prepare=PrepareConfig(shards=3, target="order")), 7)
 
 
-def test_equals_counting_by_hand(made) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize("block", [labelled.BLOCK, 40])
+def test_equals_counting_by_hand(made, block: int, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(labelled, "BLOCK", block)
     items = pl.read_parquet(made.file("items.parquet"))
     names = sorted({tag for tags in items["tags"] for tag in tags})
     labels = [[names.index(tag) for tag in tags] for tags in items["tags"]]

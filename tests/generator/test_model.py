@@ -18,7 +18,7 @@ from merit.core.artifacts import Artifact
 from merit.core.pipeline import run
 from merit.core.ragged import Ragged
 from merit.core.settings import RunConfig
-from merit.data.labelled import Labelled
+from merit.data.labelled import LabelledExamples
 from merit.data.planted import PlantedConfig, shop, write
 from merit.generator import checkpoint
 from merit.generator import model as stage
@@ -121,7 +121,7 @@ class Parrot:
 @pytest.mark.parametrize(("led", "bias"), [(True, 1.0), (False, 0.0)])
 def test_exposure_bias_is_what_a_mistake_costs(led: bool, bias: float) -> None:
     nothing = Ragged.of([[]] * len(GOLD))
-    examples = Labelled(
+    examples = LabelledExamples(
         GOLD, nothing, nothing.values, nothing.values, nothing, nothing, np.zeros(3, np.int64), ["a", "b", "c"]
     )
     prompts, vectors = Ragged.of([[50], [51], [52]]), np.eye(6, dtype=np.float32)

@@ -17,7 +17,7 @@ from merit.core.config import Frozen
 from merit.core.errors import MissingDependency
 from merit.core.ragged import Ragged, matrix
 from merit.core.types import Floats
-from merit.data.labelled import Labelled, joined
+from merit.data.labelled import LabelledExamples, joined
 
 
 class AlsConfig(Frozen):
@@ -58,7 +58,7 @@ def als(world: World, seed: int, candidates: tuple[AlsConfig, ...] = CANDIDATES)
     return answer_of(chosen, world, summary)
 
 
-def _scores(train: Labelled, users: Labelled, n_labels: int, config: AlsConfig, seed: int) -> Floats:
+def _scores(train: LabelledExamples, users: LabelledExamples, n_labels: int, config: AlsConfig, seed: int) -> Floats:
     """(users, labels)"""
     model = _model(config, seed)
     gold = _matrix(train.gold, np.ones(len(train.gold.values), np.int32), n_labels)

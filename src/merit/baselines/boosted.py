@@ -17,7 +17,7 @@ from merit.baselines.world import Answer, World, answer_of, gold_matrix
 from merit.core.config import Frozen
 from merit.core.ragged import matrix
 from merit.core.types import Floats, Ints
-from merit.data.labelled import Labelled
+from merit.data.labelled import LabelledExamples
 
 
 class BoostedConfig(Frozen):
@@ -59,7 +59,7 @@ def boosted(world: World, seed: int, config: BoostedConfig | None = None) -> Ans
     return answer_of(scores, world, summary)
 
 
-def _features(examples: Labelled, read: Ints, n_labels: int) -> NDArray[np.float32]:
+def _features(examples: LabelledExamples, read: Ints, n_labels: int) -> NDArray[np.float32]:
     """(examples, 2 · labels read + 2)"""
     counts, purchases = (
         matrix(examples.history, values, n_labels)[:, read].toarray()

@@ -23,7 +23,7 @@ from merit.baselines.fitting import TimeBudget, recall_of_scores
 from merit.baselines.world import Answer, World, answer_of, gold_matrix
 from merit.core.config import Frozen
 from merit.core.types import Floats, Ints
-from merit.data.labelled import Labelled
+from merit.data.labelled import LabelledExamples
 from merit.propensity.ridge import rows_of_length_one, with_bias
 
 BUDGETS = (5, 10, 20)  # settings are chosen by the mean recall at these
@@ -76,7 +76,7 @@ def linear(world: World, seed: int, config: LinearConfig | None = None) -> Answe
     return answer_of(scores, world, budget.with_prediction(summary))
 
 
-def histories(examples: Labelled, n_labels: int) -> Any:
+def histories(examples: LabelledExamples, n_labels: int) -> Any:
     """(examples, labels), sparse: rows of length one."""
     return rows_of_length_one(examples.history, examples.counts, n_labels)
 

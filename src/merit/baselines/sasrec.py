@@ -18,7 +18,7 @@ from merit.core.config import Frozen
 from merit.core.ragged import Ragged
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
-from merit.data.labelled import Labelled
+from merit.data.labelled import LabelledExamples
 from merit.evaluation.predictions import owners, ranks
 from merit.objective.losses import linear_set_loss
 
@@ -85,7 +85,7 @@ def sasrec(world: World, seed: int, config: SasrecConfig | None = None) -> Answe
     return answer_of(_probabilities(model, test, bags), world, budget.with_prediction(summary))
 
 
-def _newest(examples: Labelled, most: int) -> Ragged:
+def _newest(examples: LabelledExamples, most: int) -> Ragged:
     """The newest items of each history, newest last. A history without items is one event without labels: item -1."""
     rows = [examples.items[row][-most:] for row in range(len(examples))]
     return Ragged.of([row.tolist() or [-1] for row in rows])

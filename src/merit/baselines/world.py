@@ -20,7 +20,7 @@ import numpy as np
 from merit.core.artifacts import Artifact
 from merit.core.ragged import Ragged, matrix
 from merit.core.types import Floats, Ints
-from merit.data.labelled import Labelled
+from merit.data.labelled import LabelledExamples
 from merit.evaluation.audiences import Scores
 from merit.evaluation.evaluate import training_popularity
 from merit.evaluation.predictions import BUDGET, LENGTH, Predictions, head, top
@@ -37,9 +37,9 @@ if TYPE_CHECKING:  # torch stays out of the methods that do without it
 class World:
     """Users, labels, tokens and time, the same for every method."""
 
-    train: Labelled
-    validation: Labelled
-    test: Labelled
+    train: LabelledExamples
+    validation: LabelledExamples
+    test: LabelledExamples
     """Without gold and without what came later."""
     labels: LabelSpace
     vectors: Floats

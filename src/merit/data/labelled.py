@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from merit.core.errors import DataError
-from merit.core.ragged import Ragged, offsets_of
-from merit.core.types import Split
+from merit.core.ragged import Ragged, column_lists, offsets_of, ranges
+from merit.core.types import Ints, Split
+
+BLOCK = 1 << 21  # events labelled at a time
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelledExamples:
     """Examples of one split. The lists are beside each other, row by row."""
 
     gold: Ragged
     """In the order of the data."""
     history: Ragged
-    """Different labels of the history."""
+    """Different labels of the history, ascending."""
     counts: NDArray[np.int32]
     """Beside history.values: events with that label."""
     purchases: NDArray[np.int32]
@@ -31,8 +35,8 @@ class Labelled:
     """Labels of what the same user bought after the history ends: mined labels among them are early, not wrong."""
     items: Ragged
     """The items of the history, oldest first."""
-    when: NDArray[np.int64]
-    """The time of the purchase that is foreseen, in milliseconds."""
+    when: Ints
+    """The time of the purchase that is to be predicted, in milliseconds."""
     user_ids: Sequence[str]
 
     def __len__(self) -> int:
@@ -41,86 +45,86 @@ class Labelled:
 
 def label_examples(
     users: pl.DataFrame, events: pl.DataFrame, examples: pl.DataFrame, split: Split, item_labels: Ragged
-) -> Labelled:
+) -> LabelledExamples:
     """The examples of a split in one shard. Those whose labels are all blocked or retired are left out."""
-    rows = _rows(users, events, examples.filter(pl.col("split") == split), item_labels)
-    return _gathered([row for row in rows if len(row[0])])
+    chosen = examples.filter(pl.col("split") == split)
+    return label_histories(users, events, chosen.filter(_gold(chosen, item_labels).lengths() > 0), item_labels)
 
 
 def label_histories(
-    users: pl.DataFrame, events: pl.DataFrame, histories: pl.DataFrame, item_labels: Ragged
-) -> Labelled:
-    """Histories of one shard without a target: gold is empty."""
-    return _gathered(list(_rows(users, events, histories, item_labels)))
-
-
-def joined(parts: Iterable[Labelled]) -> Labelled:
-    """Shards one after the other."""
-    all_ = [part for part in parts if len(part)]
-    if not all_:
-        raise DataError("No example is left: the labels of every target are blocked or retired in this label space.")
-    return Labelled(
-        gold=_stacked([part.gold for part in all_]),
-        history=_stacked([part.history for part in all_]),
-        counts=np.concatenate([part.counts for part in all_]),
-        purchases=np.concatenate([part.purchases for part in all_]),
-        later=_stacked([part.later for part in all_]),
-        items=_stacked([part.items for part in all_]),
-        when=np.concatenate([part.when for part in all_]),
-        user_ids=[name for part in all_ for name in part.user_ids],
-    )
-
-
-def _rows(
     users: pl.DataFrame, events: pl.DataFrame, examples: pl.DataFrame, item_labels: Ragged
-) -> Iterator[tuple[Any, ...]]:
-    item, user = events["item"].to_numpy(), events["user"].to_numpy()
-    bought = (events["event"] == "purchase").to_numpy()
-    ends = np.searchsorted(user, np.arange(len(users)), side="right")
-    names = users["user_id"].to_list()
-    for row in examples.with_columns(pl.col("timestamp").to_physical()).iter_rows(named=True):
-        gold = _ordered(item_labels.take(np.array(row["target_items"], dtype=np.int64))[0])
-        seen = slice(row["history_start"], row["history_stop"])
-        after = slice(row["history_stop"], int(ends[row["user"]]))
-        own, counts, purchases = _label_counts(item[seen], bought[seen], item_labels)
-        later = np.unique(item_labels.take(item[after][bought[after]])[0])
-        yield gold, own, counts, purchases, later, item[seen], row["timestamp"], names[row["user"]]
-
-
-def _ordered(labels: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Each label once, in the order of its first appearance."""
-    _, first = np.unique(labels, return_index=True)
-    return labels[np.sort(first)]
-
-
-def _label_counts(
-    items: NDArray[np.uint32], bought: NDArray[np.bool_], labels: Ragged
-) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
-    """The different labels of a history, with events and purchases of each."""
-    flat, sizes = labels.take(items)
-    own, place, counts = np.unique(flat, return_inverse=True, return_counts=True)
-    purchases = np.bincount(place, weights=np.repeat(bought, sizes), minlength=len(own))
-    return own, counts.astype(np.int32), purchases.astype(np.int32)
-
-
-def _gathered(rows: list[tuple[Any, ...]]) -> Labelled:
-    gold, history, counts, purchases, later, items, when, names = zip(*rows, strict=True) if rows else [()] * 8
-    return Labelled(
-        gold=_ragged(gold),
-        history=_ragged(history),
-        counts=_ragged(counts).values,
-        purchases=_ragged(purchases).values,
-        later=_ragged(later),
-        items=_ragged(items),
-        when=np.array(when, dtype=np.int64),
-        user_ids=list(names),
+) -> LabelledExamples:
+    """All rows of one shard, with or without a target; where there is none, gold is empty."""
+    items, bought = events["item"].to_numpy().astype(np.int32), (events["event"] == "purchase").to_numpy()
+    start, stop = (examples[name].to_numpy().astype(np.int64) for name in ("history_start", "history_stop"))
+    ends = np.searchsorted(events["user"].to_numpy(), np.arange(len(users)), side="right")[examples["user"].to_numpy()]
+    before = offsets_of(bought)  # purchases before every event
+    history, sums = _summed(items, 1 + (bought.astype(np.int64) << 32), start, stop, item_labels)
+    purchased = items[bought]
+    later, _ = _summed(purchased, np.ones(len(purchased), np.int64), before[stop], before[ends], item_labels)
+    places, sizes = ranges(start, stop)
+    return LabelledExamples(
+        gold=_gold(examples, item_labels),
+        history=history,
+        counts=(sums & 0xFFFFFFFF).astype(np.int32),
+        purchases=(sums >> 32).astype(np.int32),
+        later=later,
+        items=Ragged(offsets_of(sizes), items[places]),
+        when=examples["timestamp"].to_physical().to_numpy().astype(np.int64),
+        user_ids=users["user_id"].gather(examples["user"]).to_list(),
     )
 
 
-def _ragged(rows: Sequence[NDArray[Any]]) -> Ragged:
-    sizes = np.array([len(row) for row in rows], dtype=np.int64)
-    values = np.concatenate(rows) if rows else np.zeros(0)
-    return Ragged(offsets_of(sizes), values.astype(np.int32))
+def joined(parts: Iterable[LabelledExamples]) -> LabelledExamples:
+    """Shards one after the other."""
+    filled = [part for part in parts if len(part)]
+    if not filled:
+        raise DataError("No example is left: the labels of every target are blocked or retired in this label space.")
+    return LabelledExamples(
+        gold=_stacked([part.gold for part in filled]),
+        history=_stacked([part.history for part in filled]),
+        counts=np.concatenate([part.counts for part in filled]),
+        purchases=np.concatenate([part.purchases for part in filled]),
+        later=_stacked([part.later for part in filled]),
+        items=_stacked([part.items for part in filled]),
+        when=np.concatenate([part.when for part in filled]),
+        user_ids=[name for part in filled for name in part.user_ids],
+    )
+
+
+def _gold(examples: pl.DataFrame, item_labels: Ragged) -> Ragged:
+    """The labels of each target, each once, in the order of their first appearance."""
+    targets = column_lists(examples["target_items"])
+    labels, sizes = item_labels.take(targets.values)
+    owner = np.repeat(np.repeat(np.arange(len(targets)), targets.lengths()), sizes)
+    _, first = np.unique(owner * (1 + int(labels.max(initial=0))) + labels, return_index=True)
+    first = np.sort(first)
+    return Ragged(offsets_of(np.bincount(owner[first], minlength=len(targets))), labels[first])
+
+
+def _summed(items: NDArray[np.int32], values: Ints, start: Ints, stop: Ints, labels: Ragged) -> tuple[Ragged, Ints]:
+    """By row, the different labels of the items from start to stop, and beside them the sum of the items' values."""
+    carried = csr_array(
+        (np.ones(len(labels.values), np.int64), labels.values, labels.offsets),
+        shape=(len(labels), 1 + int(labels.values.max(initial=0))),
+    )
+    parts: list[Any] = []
+    for rows in _blocks(stop - start):
+        places, sizes = ranges(start[rows], stop[rows])
+        shape = (len(sizes), len(labels))
+        part = csr_array((values[places], items[places], offsets_of(sizes)), shape=shape) @ carried
+        part.sort_indices()
+        parts.append(part)
+    sizes = np.concatenate([np.zeros(0, np.int64), *(np.diff(part.indptr) for part in parts)])
+    flat = np.concatenate([np.zeros(0, np.int32), *(part.indices for part in parts)]).astype(np.int32)
+    return Ragged(offsets_of(sizes), flat), np.concatenate([np.zeros(0, np.int64), *(part.data for part in parts)])
+
+
+def _blocks(sizes: Ints) -> list[slice]:
+    """Rows one after the other, in blocks of about as many events."""
+    cuts = np.flatnonzero(np.diff(np.cumsum(sizes) // BLOCK, prepend=0))
+    edges = np.unique(np.concatenate([[0], cuts, [len(sizes)]]))
+    return [slice(low, high) for low, high in pairwise(edges)]
 
 
 def _stacked(parts: Sequence[Ragged]) -> Ragged:

@@ -18,7 +18,7 @@ from merit.core.artifacts import Artifact
 from merit.core.provenance import command, commit
 from merit.core.ragged import Ragged
 from merit.core.types import Floats, Ints
-from merit.data.labelled import Labelled, joined, label_examples
+from merit.data.labelled import LabelledExamples, joined, label_examples
 from merit.data.prepare import shards
 from merit.evaluation import continuations, exposure_bias, predictions, report, tables
 from merit.evaluation.audience_report import audience_section, reliability_section
@@ -147,7 +147,7 @@ def _trained_by(run: Predictions, objective: str) -> bool:
     return run.method.split(" (")[0] == objective and "," not in run.method
 
 
-def _truth(examples: Labelled, known: LabelSpace, vectors: Floats) -> Truth:
+def _truth(examples: LabelledExamples, known: LabelSpace, vectors: Floats) -> Truth:
     names = known.table["vertical"].fill_null(UNKNOWN)
     verticals = names.unique().sort()
     ids = pl.Series(examples.user_ids)

@@ -26,7 +26,7 @@ from merit.core.ragged import Ragged, column_lists
 from merit.core.seeds import Hashes
 from merit.core.stage import checkpoints_of
 from merit.core.types import Floats, Ints, Split
-from merit.data.labelled import Labelled, joined, label_examples
+from merit.data.labelled import LabelledExamples, joined, label_examples
 from merit.data.patches import windows_of
 from merit.data.prepare import shards
 from merit.generator import backbone, texts, tokenizer
@@ -212,7 +212,7 @@ def load_model(
 
 def read_examples(
     examples: Artifact, split: Split, generator: Generator, config: GeneratorConfig
-) -> tuple[Labelled, Ragged]:
+) -> tuple[LabelledExamples, Ragged]:
     """The examples of a split and their prompts."""
     found = read_labelled(examples, split, generator.shop)
     return found, texts.write_inputs(found.items, generator.shop, config.text)
@@ -252,7 +252,7 @@ def _vocabulary(items: pl.DataFrame, known: LabelSpace, config: BackboneConfig) 
     return tokenizer.pretrained(backbone.folder(config.name))
 
 
-def read_labelled(examples: Artifact, split: Split, shop: Shop) -> Labelled:
+def read_labelled(examples: Artifact, split: Split, shop: Shop) -> LabelledExamples:
     """The examples of a split, in labels."""
     with console.spinner(f"reading the {split} examples"):
         return joined(
@@ -260,7 +260,7 @@ def read_labelled(examples: Artifact, split: Split, shop: Shop) -> Labelled:
         )
 
 
-def _corpus(examples: Labelled, mined: Artifact | None, shop: Shop, config: GeneratorConfig) -> Corpus:
+def _corpus(examples: LabelledExamples, mined: Artifact | None, shop: Shop, config: GeneratorConfig) -> Corpus:
     some, wrong, counts = _mined(mined, len(examples))
     items, gold = examples.items.gather(some), examples.gold.gather(some)
     how, patching = config.text.prompt, config.text.patching
@@ -314,7 +314,7 @@ def _whole_labels(shop: Shop, known: LabelSpace) -> dict[int, int]:
 
 
 def _validate(
-    generator: Generator, examples: Labelled, prompts: Ragged, vectors: Floats, seed: int
+    generator: Generator, examples: LabelledExamples, prompts: Ragged, vectors: Floats, seed: int
 ) -> dict[str, float]:
     """Figures of some validation users: recall at a fixed budget, and how much less is found after mistakes."""
     some = np.arange(min(CHECKED_USERS, len(examples)))

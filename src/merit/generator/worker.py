@@ -23,7 +23,7 @@ from merit.core.artifacts import Artifact
 from merit.core.errors import ConfigError, DamagedArtifact
 from merit.core.ragged import Ragged, column_lists, list_column
 from merit.core.types import Floats, Ints
-from merit.data.labelled import Labelled
+from merit.data.labelled import LabelledExamples
 from merit.engine.job import Device, EngineConfig, ShardJob
 from merit.engine.run import Parts
 from merit.generator.decoding import DecodeConfig
@@ -145,7 +145,7 @@ def threads_of(engine: EngineConfig) -> Iterator[EngineConfig]:
         torch.set_num_threads(had)
 
 
-def rows_of(found: Labelled, **lists: Ragged) -> pl.DataFrame:
+def rows_of(found: LabelledExamples, **lists: Ragged) -> pl.DataFrame:
     """Examples as rows that workers are sent: whose, which, the items of the history, and further lists."""
     columns = {name: _column(each) for name, each in ({"items": found.items} | lists).items()}
     return pl.DataFrame({"user_id": pl.Series(found.user_ids, dtype=pl.String), **columns}).with_row_index("row")

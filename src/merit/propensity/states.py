@@ -23,7 +23,7 @@ from merit.core.errors import DamagedArtifact, DataError
 from merit.core.ragged import Ragged, column_lists, list_column
 from merit.core.types import Split
 from merit.data.examples import DAY, current_histories, hindsight_window, history_window, training_examples
-from merit.data.labelled import Labelled, joined, label_examples, label_histories
+from merit.data.labelled import LabelledExamples, joined, label_examples, label_histories
 from merit.data.patches import windows_of
 from merit.data.prepare import PrepareRun, shards
 from merit.engine.job import EngineConfig
@@ -130,13 +130,13 @@ def _known(artifact: Artifact, table: pl.DataFrame, found: States) -> UserFeatur
     return UserFeatures(found, lists["history"], lists["counts"].values, words, lately)
 
 
-def _splits(examples: Artifact, shop: Shop) -> Iterator[tuple[str, Labelled]]:
+def _splits(examples: Artifact, shop: Shop) -> Iterator[tuple[str, LabelledExamples]]:
     for split in SPLITS:
         yield split, read_labelled(examples, split, shop)
     yield NOW, _present(examples, shop)
 
 
-def _present(examples: Artifact, shop: Shop) -> Labelled:
+def _present(examples: Artifact, shop: Shop) -> LabelledExamples:
     """Every user with a history, as of the last event of the data."""
     config = PrepareRun.model_validate(examples.manifest.config).prepare
     end = 1 + max(int(part.events["timestamp"].to_physical().max() or 0) for part in shards(examples))  # type: ignore[arg-type]
@@ -151,7 +151,7 @@ def _present(examples: Artifact, shop: Shop) -> Labelled:
     )
 
 
-def _purchases(examples: Artifact, shop: Shop, config: StatesConfig, seed: int) -> dict[str, Labelled]:
+def _purchases(examples: Artifact, shop: Shop, config: StatesConfig, seed: int) -> dict[str, LabelledExamples]:
     """Purchases of training users, with what came before and with what came after, under the name of their file."""
     if not config.purchases:
         return {}
@@ -177,7 +177,7 @@ def known_words(examples: Artifact, most: int) -> TitleWords:
     return TitleWords.of(vocabulary(titles, sold, most), titles)
 
 
-def _table(found: Labelled, words: WordCounts, items: bool) -> pl.DataFrame:
+def _table(found: LabelledExamples, words: WordCounts, items: bool) -> pl.DataFrame:
     """What later stages need to know of the examples, so that they need not read the events again."""
     columns = {"gold": found.gold, "later": found.later, "history": found.history}
     columns |= {"words": words.things, "word_counts": Ragged(words.things.offsets, words.times)}
