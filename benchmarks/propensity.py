@@ -195,7 +195,7 @@ def unseen_scores(
     labels_then = Ragged(*space.item_labels(space.load(without.path), items))
     catalogue = Catalogue(Mentions.of(items["title"]), labels_then, sold)
     bought = _items_of(examples, truth)
-    totals = np.maximum(np.bincount(owners(users.known.history), users.known.times, len(users)), 1)
+    totals = np.maximum(np.bincount(owners(users.features.history), users.features.times, len(users)), 1)
     model, width = scorer.model, scorer.texts.shape[1]
     with torch.inference_mode():
         numbers = model.labels(torch.from_numpy(scorer.texts), torch.arange(len(known)))[:, width:].numpy()
@@ -210,8 +210,10 @@ def unseen_scores(
         times[said.users, said.labels] = said.times
         shares = (np.maximum(times, 1) / totals[:, None]).astype(np.float32)
         with torch.inference_mode():
-            again = model.repeats(torch.from_numpy(times), torch.from_numpy(shares), torch.zeros(len(labels)))
-            grid: Floats = (model.score(users.halves[:, None], model.label_halves(vectors)) + again).numpy()
+            again = model.repeat_score(torch.from_numpy(times), torch.from_numpy(shares), torch.zeros(len(labels)))
+            grid: Floats = (
+                model.pair_score(users.projections[:, None], model.label_projections(vectors)) + again
+            ).numpy()
         return grid
 
     return score

@@ -2,10 +2,9 @@ import numpy as np
 import torch
 
 from merit.core.ragged import Ragged
-from merit.propensity.features import States, UserFeatures
+from merit.propensity.features import States, UserFeatures, WordCounts
 from merit.propensity.states_model import Propensity, PropensityConfig
 from merit.propensity.training import user_vectors
-from merit.propensity.words import WordCounts
 
 CONFIG = PropensityConfig(labels=3, width=16, layers=2, heads=2, hidden=24, second=8, own=4)
 
@@ -26,7 +25,7 @@ def test_a_score_is_the_mlp_over_the_concatenation_and_the_product_of_factors():
         model.of_text.normal_()
     users, vectors = torch.randn(5, 20), model.labels(torch.randn(4, 6), torch.arange(4))
     weight = torch.cat([model.of_user.weight, model.of_label.weight], dim=1)
-    split = model.score(model.user_halves(users)[:, None], model.label_halves(vectors))
+    split = model.pair_score(model.user_projections(users)[:, None], model.label_projections(vectors))
     for row in range(5):
         for column in range(4):
             first = torch.relu(weight @ torch.cat([users[row], vectors[column][:-1]]) + model.of_user.bias)
@@ -69,7 +68,7 @@ def test_without_numbers_of_their_own_there_is_no_product():
     model = Propensity(config, 10, 6, torch.ones(4, dtype=torch.bool)).eval()
     users = model.users(torch.randn(2, 3, 10), torch.tensor([3, 3]), torch.randn(2, 6), torch.zeros(2, 0))
     assert users.shape == (2, 16)
-    assert model.user_halves(users).shape == model.label_halves(torch.randn(2, 6)).shape == (2, 24)
+    assert model.user_projections(users).shape == model.label_projections(torch.randn(2, 6)).shape == (2, 24)
 
 
 def test_the_vectors_of_one_user_do_not_depend_on_the_company():
@@ -97,8 +96,8 @@ def test_a_history_is_the_mean_of_its_label_vectors_and_the_sum_of_what_they_and
         for weight, label in zip(often.tolist(), history[row].tolist(), strict=True):
             mean += weight / often.sum() * table[label].detach()
             said += weight / np.sqrt((often**2).sum()) * model.says[label].detach() * model.trained[label]
-        often = np.log1p(words.times[words.things.offsets[row] : words.things.offsets[row + 1]])
-        for weight, word in zip(often.tolist(), words.things[row].tolist(), strict=True):
+        often = np.log1p(words.times[words.words.offsets[row] : words.words.offsets[row + 1]])
+        for weight, word in zip(often.tolist(), words.words[row].tolist(), strict=True):
             said += weight / np.sqrt((often**2).sum()) * model.word_says[word].detach()
         values = torch.from_numpy(states.values[row].astype(np.float32))
         slow = model.users(values[None], torch.tensor([int(states.counts[row])]), mean[None], said[None])

@@ -47,8 +47,10 @@ def _fitted(negatives, epochs=12):
         model, kept, sampler, vectors, PropensityFitConfig(epochs=epochs, learning_rate=5e-3, batch_size=128), 1
     )
     with torch.inference_mode():
-        users = model.user_halves(user_vectors(model, kept.take(np.arange(USERS)), vectors))
-        scores = model.score(users[:, None], model.label_halves(model.labels(torch.eye(LABELS), torch.arange(LABELS))))
+        users = model.user_projections(user_vectors(model, kept.take(np.arange(USERS)), vectors))
+        scores = model.pair_score(
+            users[:, None], model.label_projections(model.labels(torch.eye(LABELS), torch.arange(LABELS)))
+        )
     probability = torch.sigmoid(scores).numpy()
     return np.stack([probability[kind == 0].mean(0), probability[kind == 1].mean(0)]), truth, losses
 
@@ -66,7 +68,7 @@ def test_scores_are_log_odds_at_natural_prevalence_whatever_the_shares(negatives
 
 
 def test_a_loss_that_is_not_a_number_stops_the_training():
-    with pytest.raises(TrainingError, match="learning_rate"):
+    with pytest.raises(TrainingError, match=r"Halve propensity\.fit\.learning_rate"):
         kept, _, gold, _ = _shop()
         broken = replace(kept, states=States(np.full_like(kept.states.values, np.nan), kept.states.counts))
         vectors = np.eye(LABELS, dtype=np.float32)

@@ -14,7 +14,7 @@ from merit.data.prepare import shards
 from merit.data.split import SPLITS
 from merit.labels import space
 from merit.propensity import weekly
-from merit.propensity.trends import WEEK, trends_of
+from merit.propensity.features import WEEK, trends_of
 
 
 def test_trends_are_those_of_the_labels_of_every_event(

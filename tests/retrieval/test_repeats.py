@@ -35,7 +35,7 @@ def test_repeats_are_those_of_the_model(users: list[dict[int, int]]) -> None:
     for row, user in enumerate(users):
         times, total = torch.tensor([float(count) for count in user.values()]), max(1, sum(user.values()))
         with torch.no_grad():
-            theirs = model.repeats(times, times / total, model.label_repeats(vectors)[list(user)])
+            theirs = model.repeat_score(times, times / total, model.label_repeats(vectors)[list(user)])
         np.testing.assert_allclose(ours.of_users(np.array([row])), theirs.numpy(), rtol=1e-4, atol=1e-5)
 
 
@@ -72,7 +72,7 @@ def test_less_than_once_counts_by_how_much_as_in_the_model(times: float) -> None
     ours, model, vectors = made([{1: 2, 3: 4}])
     with torch.no_grad():
         shares = torch.tensor([max(times, 1.0) / 6])
-        theirs = model.repeats(torch.tensor([times]), shares, model.label_repeats(vectors)[[5]])
+        theirs = model.repeat_score(torch.tensor([times]), shares, model.label_repeats(vectors)[[5]])
     np.testing.assert_allclose(ours.added(np.array([times]), np.array([6.0]), ours.of_label[5]), theirs, rtol=1e-4)
 
 

@@ -24,7 +24,7 @@ from merit.baselines.world import Answer, World, answer_of, gold_matrix
 from merit.core.config import Frozen
 from merit.core.types import Floats, Ints
 from merit.data.labelled import LabelledExamples
-from merit.propensity.ridge import rows_of_length_one, with_bias
+from merit.propensity.features import history_matrix, with_bias
 
 BUDGETS = (5, 10, 20)  # settings are chosen by the mean recall at these
 
@@ -78,7 +78,7 @@ def linear(world: World, seed: int, config: LinearConfig | None = None) -> Answe
 
 def histories(examples: LabelledExamples, n_labels: int) -> Any:
     """(examples, labels), sparse: rows of length one."""
-    return rows_of_length_one(examples.history, examples.counts, n_labels)
+    return history_matrix(examples.history, examples.counts, n_labels)
 
 
 def _problem(world: World, config: LinearConfig) -> _Problem:

@@ -40,11 +40,10 @@ from merit.generator.model import load_generator, read_examples
 from merit.generator.texts import TextConfig
 from merit.labels import space
 from merit.labels.build import load_vectors
-from merit.propensity.length import LengthConfig
 from merit.propensity.states import read_states
 from merit.propensity.train import load_scorer
 from merit.retrieval.build import vertical_shares
-from merit.retrieval.ranking import propensity_scores, top_labels
+from merit.retrieval.ranking import LengthConfig, propensity_scores, top_labels
 
 KIND = "cell"
 HITS = "hits.safetensors"

@@ -29,8 +29,8 @@ from merit.plan.shapes import Shape
 from merit.plan.work import Decoding, Encoding, Fitting, Loading, Passing, Relating, Scoring, Tabulating, Training, Work
 from merit.propensity import training as fitting
 from merit.propensity.features import States, UserFeatures
-from merit.propensity.linear import SampledLabels, factors_loss
-from merit.propensity.negatives import make_sampler
+from merit.propensity.linear import factors_loss
+from merit.propensity.negatives import SampledLabels, make_sampler
 from merit.propensity.train import GRID, make_model
 
 STEPS = 7  # of a training; the first is not counted
@@ -159,9 +159,9 @@ class Probe:
         labels = torch.zeros(len(sample.vectors), run.model.hidden + run.model.own)
         users = torch.zeros(max(1, GRID // labels.numel()), 1, labels.shape[1])
         with torch.inference_mode():
-            model.score(users, labels)
+            model.pair_score(users, labels)
             begin = time.perf_counter()
-            model.score(users, labels)
+            model.pair_score(users, labels)
         return (time.perf_counter() - begin) / (len(users) * len(labels))
 
     def encode(self) -> float:

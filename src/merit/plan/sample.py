@@ -80,7 +80,7 @@ def real(examples: Artifact, labels: Artifact, config: RunConfig) -> tuple[Sampl
         **{name: told[name] for name in ("train", "validation", "test", "users", "events", "items")},
         bought=told["events"] * int((part.events["event"] == "purchase").sum()) // len(part.events),
         labels=len(known),
-        words=len(known_words(examples, config.states.words).known),
+        words=len(known_words(examples, config.states.words).vocabulary),
         golds=all_.gold.lengths(),
         prompt=float(inputs.lengths().mean()),
         label_tokens=float(paths.lengths()[all_.gold.values].mean()),

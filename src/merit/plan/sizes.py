@@ -16,7 +16,7 @@ from merit.data.prepare import PrepareConfig, PrepareRun
 from merit.labels import encoders
 from merit.labels.build import labels_inputs
 from merit.plan.config import Expected
-from merit.propensity.words import vocabulary
+from merit.propensity.features import vocabulary
 
 TITLE_TOKENS = 2.0  # of a label that is not a token of its own, before there is a vocabulary to count with
 

@@ -1,8 +1,8 @@
-"""From scores to probabilities: what share of pairs with this score came true, among users the model has not seen.
+"""From scores to probabilities: the share of pairs with this score that came true, among users held out from training.
 
-Scores are tallied in narrow bins as they come, so any number of pairs fits; the curve through the bins is made
-monotone (isotonic regression, each bin with its weight). Empty bins and bins without a hit lean on the score's own
-log-odds, as if one pair had been seen there: so the curve rises everywhere, and a probability ranks as its score does.
+Scores are counted in narrow bins as they come, so any number of pairs fits in memory. The curve through the bins is
+made monotone (isotonic regression, each bin with its weight). To each bin one pair is added with the probability that
+the score itself gives, so that the curve rises everywhere, and probabilities rank as scores do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from merit.core.types import Floats
 
 EDGES = np.linspace(-20, 20, 801)  # log-odds in steps of 0.05
 CENTRES = (EDGES[:-1] + EDGES[1:]) / 2
-SLOPE = 1e-3  # of the curve, at the least, in log-odds per log-odds
+SLOPE = 1e-3  # of the curve, at least, in log-odds per log-odds
 
 
 @dataclass
@@ -29,11 +29,11 @@ class ScoreTally:
 
     @staticmethod
     def empty() -> ScoreTally:
-        """To be filled by `add`, with a place for every bin."""
+        """A tally without pairs."""
         return ScoreTally(np.zeros(len(CENTRES)), np.zeros(len(CENTRES)))
 
     def add(self, scores: Floats, truth: NDArray[np.bool_]) -> None:
-        """Count pairs by their scores in log-odds, those beyond ±20 in the last bins; what is no number is refused."""
+        """Count pairs by their scores in log-odds, those beyond ±20 in the last bins. NaN and infinity are refused."""
         if not np.isfinite(scores).all():
             raise DataError("Some scores are not numbers; the propensity model cannot be calibrated. Train it again.")
         bins = np.clip(np.searchsorted(EDGES, scores, side="right") - 1, 0, len(CENTRES) - 1)
@@ -49,7 +49,7 @@ class CalibrationCurve:
     log_odds: tuple[float, ...]
 
     def probability(self, scores: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Of scores in any shape. Beyond its ends the curve goes on as steeply as the scores do."""
+        """Calibrated probabilities of scores in any shape. Beyond its ends the curve has slope one."""
         raw = np.asarray(scores, dtype=np.float64)
         inside = np.interp(raw, self.scores, self.log_odds)
         beyond = np.minimum(raw - self.scores[0], 0) + np.maximum(raw - self.scores[-1], 0)
@@ -57,7 +57,7 @@ class CalibrationCurve:
 
 
 def calibrate(tally: ScoreTally) -> CalibrationCurve:
-    """The curve of a tally of users that were not trained on."""
+    """The curve through a tally of held-out users."""
     from sklearn.isotonic import IsotonicRegression  # half a second, and only training needs it
 
     if not tally.hits.sum():
@@ -68,8 +68,8 @@ def calibrate(tally: ScoreTally) -> CalibrationCurve:
     rising = IsotonicRegression().fit(CENTRES, share, sample_weight=weights).predict(CENTRES)
     log_odds = np.log(rising) - np.log1p(-rising)
     log_odds = np.maximum.accumulate(log_odds - SLOPE * CENTRES) + SLOPE * CENTRES
-    met = np.flatnonzero(tally.pairs)
-    used = slice(int(met[0]), int(met[-1]) + 1)
+    filled = np.flatnonzero(tally.pairs)
+    used = slice(int(filled[0]), int(filled[-1]) + 1)
     return CalibrationCurve(tuple(CENTRES[used].tolist()), tuple(log_odds[used].tolist()))
 
 

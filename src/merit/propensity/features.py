@@ -1,24 +1,34 @@
-"""What the propensity model knows of a user: a generator's states at classification positions, and label counts.
+"""What the propensity model reads of a user: states of the generator, labels of the history, title words, trends.
 
-The array is (users, labels, width): the state that predicts the first token of a user's first, second, … label. A
-user with fewer labels has zeros behind them. A model of the first k labels reads the first k and nothing else, so one
-pass over the generator serves every k.
+States are (users, labels, width): the state that predicts the first token of a user's first, second, … label, with
+zeros behind the last. A model of the first k labels reads the first k only, so one pass over the generator serves
+every k. Trends are the popularity of each label in recent weeks against its usual popularity: the logarithm of the
+events of training users in the eight weeks before, over the number expected. Both counts start at ten, so that a rare
+label has no trend, and a week looks back only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from merit.core.errors import DamagedArtifact, DataError
-from merit.core.ragged import Ragged, offsets_of
-from merit.core.types import Ints
-from merit.propensity.trends import Trends
-from merit.propensity.words import WordCounts
+from merit.core.ragged import Ragged, matrix, offsets_of
+from merit.core.types import Floats, Ints
+from merit.labels.mentions import words_of
+
+WEEK = 7 * 86_400_000  # milliseconds
+BACK = 8  # weeks of a trend
+SURE = 10.0  # events that both counts of a trend start at
+BLOCK = 4_096  # users whose words are counted at a time
+FEWEST = 5  # titles: nothing can be learnt from a rarer word
+Counts = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -26,183 +36,277 @@ class States:
     """States of users in half precision, a row for each."""
 
     values: NDArray[np.float16]  # (users, labels, width), memory-mapped when read from a file
-    counts: NDArray[np.int32]  # (users,) labels that are there
+    counts: NDArray[np.int32]  # (users,): labels that have a state
 
     def __len__(self) -> int:
         return len(self.values)
 
     def first(self, k: int) -> States:
-        """What a model of the first k labels may see."""
+        """The states of the first k labels."""
         if not 1 <= k <= self.values.shape[1]:
             raise DataError(f"States of {self.values.shape[1]} labels are kept, not {k}. Set states.labels to {k}.")
         return States(self.values[:, :k], np.minimum(self.counts, k))
 
-    def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-        """States and counts of some users, as numbers to compute with."""
+    def take(self, rows: Ints) -> tuple[Floats, NDArray[np.int32]]:
+        """States of some users in single precision, and their counts."""
         return self.values[rows].astype(np.float32), self.counts[rows]
 
 
 @dataclass(frozen=True)
+class WordCounts:
+    """Words by user, each once, and how often."""
+
+    words: Ragged
+    times: NDArray[np.int32]  # beside words.values
+
+    def part(self, start: int, stop: int) -> WordCounts:
+        """Users from start to stop, without copying."""
+        return WordCounts(self.words.part(start, stop), self.times)
+
+    def gather(self, rows: Ints) -> WordCounts:
+        """These users, in this order."""
+        return WordCounts(self.words.gather(rows), Ragged(self.words.offsets, self.times).take(rows)[0])
+
+
+@dataclass(frozen=True)
+class TitleWords:
+    """The vocabulary of titles, and the words in the title of each item."""
+
+    vocabulary: Sequence[str]
+    of_item: Ragged
+
+    @staticmethod
+    def of(vocabulary: Sequence[str], titles: pl.Series) -> TitleWords:
+        """Words of titles by their number in the vocabulary; all others are left out."""
+        numbers = pl.DataFrame({"word": pl.Series(vocabulary, dtype=pl.String), "number": np.arange(len(vocabulary))})
+        words = words_of(titles).unique().join(numbers, on="word").sort("row", "number")
+        sizes = np.bincount(words["row"].to_numpy(), minlength=len(titles)).astype(np.int64)
+        return TitleWords(vocabulary, Ragged(offsets_of(sizes), words["number"].to_numpy().astype(np.int32)))
+
+    def in_histories(self, items: Ragged) -> WordCounts:
+        """The words of users with these items."""
+        parts = [self._counted(items.part(at, min(at + BLOCK, len(items)))) for at in range(0, len(items) or 1, BLOCK)]
+        sizes, words, times = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return WordCounts(Ragged(offsets_of(sizes), words.astype(np.int32)), times.astype(np.int32))
+
+    def _counted(self, items: Ragged) -> tuple[Ints, Ints, Ints]:
+        """Distinct words by user; then the words and their counts, one user after the other."""
+        words, sizes = self.of_item.take(items.values[items.offsets[0] : items.offsets[-1]])
+        owner = np.repeat(np.repeat(np.arange(len(items)), items.lengths()), sizes)
+        keys, times = np.unique(owner * len(self.vocabulary) + words, return_counts=True)
+        owner, words = np.divmod(keys, max(1, len(self.vocabulary)))
+        return np.bincount(owner, minlength=len(items)), words, times
+
+
+def vocabulary(titles: pl.Series, sold: Ints, most: int) -> list[str]:
+    """The words in titles of items that training users bought, the most frequent first."""
+    words = words_of(titles.filter(pl.Series(sold > 0))).unique()
+    counted = words.group_by("word").len().filter(pl.col("len") >= FEWEST)
+    return counted.sort("len", "word", descending=[True, False]).head(most)["word"].to_list()
+
+
+@dataclass(frozen=True)
+class Trends:
+    """By user, the week for which labels are scored; and the trends of all weeks."""
+
+    weeks: Ints  # (users,): rows of the table
+    table: NDArray[np.float16]  # (weeks, labels)
+
+    def part(self, start: int, stop: int) -> Trends:
+        """Users from start to stop; the table is not copied."""
+        return Trends(self.weeks[start:stop], self.table)
+
+    def gather(self, rows: Ints) -> Trends:
+        """These users, in this order; the table is not copied."""
+        return Trends(self.weeks[rows], self.table)
+
+    def of(self, labels: Ints) -> Floats:
+        """(users, labels), of labels (labels,) or (users, labels); zero for labels newer than the table."""
+        there = (labels >= 0) & (labels < self.table.shape[1])
+        if labels.ndim > 1:
+            trends = self.table[self.weeks[:, None], np.where(there, labels, 0)]
+        else:
+            weeks, place = np.unique(self.weeks, return_inverse=True)
+            trends = self.table[weeks][:, np.where(there, labels, 0)][place]
+        return np.where(there, trends, 0).astype(np.float32)
+
+
+def week_of(times: Ints, first: int) -> Ints:
+    """Weeks since `first`, the time of the first event."""
+    return np.maximum(0, (times - first) // WEEK)
+
+
+def trends_of(weekly: Counts, total: Counts) -> NDArray[np.float16]:
+    """(weeks + 1, labels): a row for every week, and for the one that begins after them.
+
+    From events (weeks, labels) of some labels in each week, and (weeks,) of all labels.
+    """
+    recent, everything = _recent(weekly), _recent(total[:, None])
+    expected = everything * (weekly.sum(axis=0) / max(total.sum(), 1))
+    trends: NDArray[np.float16] = np.log((recent + SURE) / (expected + SURE)).astype(np.float16)
+    return trends
+
+
+def _recent(weekly: Counts) -> Counts:
+    """(weeks + 1, …): events of the BACK weeks before each."""
+    before = np.concatenate([np.zeros((1, weekly.shape[1])), np.cumsum(weekly, axis=0)])
+    recent: Counts = before - before[np.maximum(0, np.arange(len(before)) - BACK)]
+    return recent
+
+
+class HistoryCounts(NamedTuple):
+    """Of pairs of user and label, both (B, M): zero where the label is not in the history."""
+
+    times: Floats
+    shares: Floats
+
+
+class FeatureBatch(NamedTuple):
+    """The features of some users, as arrays to compute with."""
+
+    states: Floats  # (B, k, width)
+    counts: NDArray[np.int32]  # (B,)
+    labels: Ints  # of the histories, one after the other
+    offsets: Ints  # (B + 1,)
+    shares: Floats  # beside labels: of the user's history, by the logarithm of the count
+    weights: Floats  # the same, scaled to length one for every user
+    times: Floats  # beside labels: how often
+    totals: Floats  # beside labels: all labels of that user's history, repeats counted
+    words: WordCounts | None
+    word_weights: Floats | None  # beside words.words.values: of length one for every user
+    trends: Trends | None
+
+
+@dataclass(frozen=True)
 class UserFeatures:
-    """Users: their states, and how often each label is in their history."""
+    """Users: their states, how often each label is in their history, the words of its titles, and trends."""
 
     states: States
     history: Ragged
     times: NDArray[np.int32]  # beside history.values
     words: WordCounts | None = None
-    """In the titles of the history; None for a model that reads none."""
-    lately: Trends | None = None
+    trends: Trends | None = None
 
     def __len__(self) -> int:
         return len(self.states)
 
     def first(self, k: int) -> UserFeatures:
-        """For a model of the first k labels. Histories stay whole."""
+        """Features of a model of the first k labels. Histories stay whole."""
         return replace(self, states=self.states.first(k))
 
     def part(self, start: int, stop: int) -> UserFeatures:
         """Users from start to stop, without copying."""
         states = States(self.states.values[start:stop], self.states.counts[start:stop])
         stop = min(stop, len(self))
-        return UserFeatures(
-            states,
-            self.history.part(start, stop),
-            self.times,
-            self.words and self.words.part(start, stop),
-            self.lately and self.lately.part(start, stop),
-        )
+        words = self.words and self.words.part(start, stop)
+        trends = self.trends and self.trends.part(start, stop)
+        return UserFeatures(states, self.history.part(start, stop), self.times, words, trends)
 
-    def gather(self, rows: NDArray[np.int64]) -> UserFeatures:
+    def gather(self, rows: Ints) -> UserFeatures:
         """These users, in this order."""
-        times, _ = Ragged(self.history.offsets, self.times).take(rows)
         states = States(self.states.values[rows], self.states.counts[rows])
-        return UserFeatures(
-            states,
-            self.history.gather(rows),
-            times,
-            self.words and self.words.gather(rows),
-            self.lately and self.lately.gather(rows),
-        )
+        words, trends = self.words and self.words.gather(rows), self.trends and self.trends.gather(rows)
+        return UserFeatures(states, self.history.gather(rows), self._times(rows), words, trends)
 
-    def had(self, rows: NDArray[np.int64], labels: NDArray[np.int64], n_labels: int) -> HistoryCounts:
-        """Of the labels (B, M): how often each is in the history of its user, and its share of that history."""
-        own, sizes = self.history.take(rows)
-        times, _ = Ragged(self.history.offsets, self.times).take(rows)
+    def history_counts(self, rows: Ints, labels: Ints, n_labels: int) -> HistoryCounts:
+        """How often each of the labels (B, M) is in the history of its user, and its share of that history."""
+        history, sizes = self.history.take(rows)
+        times = self._times(rows)
         owner = np.repeat(np.arange(len(rows)), sizes)
         total = np.maximum(np.bincount(owner, weights=times, minlength=len(rows)), 1)
-        found = np.zeros(labels.shape, np.float32)
-        if len(own):
-            keys, wanted = owner * n_labels + own, np.arange(len(rows))[:, None] * n_labels + labels
+        counts = np.zeros(labels.shape, np.float32)
+        if len(history):
+            keys, wanted = owner * n_labels + history, np.arange(len(rows))[:, None] * n_labels + labels
             order = np.argsort(keys, kind="stable")
             place = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
             there = (keys[order][place] == wanted) & (labels >= 0)  # -1 is no label, though its key may be another's
-            found = np.where(there, times[order][place], 0).astype(np.float32)
-        seen = np.where(found > 0, np.maximum(found, 1), 0)
-        return HistoryCounts(found, (seen / total[:, None]).astype(np.float32))
+            counts = np.where(there, times[order][place], 0).astype(np.float32)
+        seen = np.where(counts > 0, np.maximum(counts, 1), 0)
+        return HistoryCounts(counts, (seen / total[:, None]).astype(np.float32))
 
-    def take(self, rows: NDArray[np.int64]) -> Inputs:
-        """What the model computes with of these users, in this order; only their states are read from the file."""
+    def take(self, rows: Ints) -> FeatureBatch:
+        """The features of these users; of a file of states only theirs are read."""
         values, counts = self.states.take(rows)
         labels, sizes = self.history.take(rows)
-        times, _ = Ragged(self.history.offsets, self.times).take(rows)
-        shares, owner = shares_of(times, sizes), np.repeat(np.arange(len(rows)), sizes)
-        return Inputs(
+        times, owner = self._times(rows), np.repeat(np.arange(len(rows)), sizes)
+        dampened = np.log1p(times.astype(np.float32))  # the tenth event with a label says less than the first
+        total = np.bincount(owner, weights=dampened, minlength=len(rows))
+        shares: Floats = (dampened / np.maximum(total[owner], 1e-9)).astype(np.float32)
+        words = self.words.gather(rows) if self.words else None
+        return FeatureBatch(
             values,
             counts,
             labels.astype(np.int64),
             offsets_of(sizes),
             shares,
-            unit(shares, owner),
+            _unit(shares, owner),
             times.astype(np.float32),
             np.bincount(owner, weights=times, minlength=len(rows))[owner].astype(np.float32),
-            WordWeights.of(self.words.gather(rows)) if self.words else None,
-            self.lately.gather(rows) if self.lately else None,
+            words,
+            _word_weights(words) if words else None,
+            self.trends.gather(rows) if self.trends else None,
         )
 
-
-class HistoryCounts(NamedTuple):
-    """What pairs of user and label have in common: both (B, M), zero where the user never had the label."""
-
-    times: NDArray[np.float32]
-    shares: NDArray[np.float32]
+    def _times(self, rows: Ints) -> NDArray[np.int32]:
+        return Ragged(self.history.offsets, self.times).take(rows)[0]
 
 
-class WordWeights(NamedTuple):
-    """The words of some users, and how much each weighs: of length one for every user."""
-
-    words: NDArray[np.int64]
-    offsets: NDArray[np.int64]  # (B + 1,)
-    weights: NDArray[np.float32]
-
-    @staticmethod
-    def of(bag: WordCounts) -> WordWeights:
-        """From counts: the tenth time says less than the first."""
-        sizes = bag.things.lengths()
-        weights = unit(np.log1p(bag.times.astype(np.float32)), np.repeat(np.arange(len(sizes)), sizes))
-        return WordWeights(bag.things.values.astype(np.int64), bag.things.offsets, weights)
+def _word_weights(words: WordCounts) -> Floats:
+    owner = np.repeat(np.arange(len(words.words)), words.words.lengths())
+    return _unit(np.log1p(words.times.astype(np.float32)), owner)
 
 
-class Inputs(NamedTuple):
-    """Some users, as numbers to compute with."""
-
-    states: NDArray[np.float32]  # (B, k, width)
-    counts: NDArray[np.int32]  # (B,)
-    labels: NDArray[np.int64]  # of the histories, one after the other
-    offsets: NDArray[np.int64]  # (B + 1,)
-    shares: NDArray[np.float32]  # beside labels: of the user's history, by the logarithm of how often
-    weights: NDArray[np.float32]  # the same, of length one for every user
-    times: NDArray[np.float32]  # beside labels: how often
-    totals: NDArray[np.float32]  # beside labels: all labels of that user's history, repeats counted
-    said: WordWeights | None
-    lately: Trends | None
+def _unit(values: Floats, owner: Ints) -> Floats:
+    """Values scaled to length one for every user, so that a long history weighs as much as a short one."""
+    length = np.sqrt(np.bincount(owner, weights=values.astype(np.float64) ** 2))
+    return (values / length[owner]).astype(np.float32)
 
 
-def shares_of(times: NDArray[np.int32], sizes: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The tenth event with a label says less than the first, and busy users weigh no more than others."""
-    weight = np.log1p(times.astype(np.float32))
-    owner = np.repeat(np.arange(len(sizes)), sizes)
-    total = np.bincount(owner, weights=weight, minlength=len(sizes))
-    shares: NDArray[np.float32] = (weight / np.maximum(total[owner], 1e-9)).astype(np.float32)
-    return shares
+def history_matrix(history: Ragged, times: NDArray[np.integer], n_labels: int) -> Any:
+    """(users, labels), sparse: dampened counts, every row of length one, so that busy users do not rule a fit."""
+    rows = matrix(history, np.log1p(times), n_labels)
+    sizes = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1))).ravel()
+    return rows.multiply(1 / np.maximum(sizes, 1e-9)[:, None]).tocsr().astype(np.float32)
 
 
-def unit(shares: NDArray[np.float32], owner: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Of length one for every user, so that a long history does not say less than a short one."""
-    length = np.sqrt(np.bincount(owner, weights=shares.astype(np.float64) ** 2))
-    return (shares / length[owner]).astype(np.float32)
+def with_bias(rows: Any) -> Any:
+    """A sparse matrix with one more column, of ones."""
+    from scipy.sparse import csr_matrix, hstack  # only fits need it
+
+    return hstack([rows, csr_matrix(np.ones((rows.shape[0], 1), np.float32))]).tocsr()
 
 
-def without(users: int) -> States:
-    """Of users whose states nobody reads."""
+def no_states(users: int) -> States:
+    """Users without states, for a model that reads none."""
     return States(np.zeros((users, 0, 0), np.float16), np.zeros(users, np.int32))
 
 
 def create(folder: Path, name: str, users: int, labels: int, width: int) -> States:
-    """Room for the states of a split, in a file, to be filled part by part."""
+    """States of a split in a new file, to be filled part by part."""
     values = np.lib.format.open_memmap(_file(folder, name), mode="w+", dtype=np.float16, shape=(users, labels, width))
     counts = np.lib.format.open_memmap(_file(folder, f"{name}-counts"), mode="w+", dtype=np.int32, shape=(users,))
     return States(values, counts)
 
 
 def fill(states: States, rows: Ints, values: NDArray[np.floating], counts: NDArray[np.int32]) -> None:
-    """The states of these users."""
-    states.values[rows], states.counts[rows] = halves(values), counts
+    """Store the states of these users."""
+    states.values[rows], states.counts[rows] = half_precision(values), counts
 
 
-def halves(values: NDArray[np.floating]) -> NDArray[np.float16]:
-    """In half precision, as they are kept."""
+def half_precision(values: NDArray[np.floating]) -> NDArray[np.float16]:
+    """States in half precision, as they are stored; values that do not fit are refused."""
     with np.errstate(over="ignore"):  # what overflows is caught below
         short = values.astype(np.float16)
     if not np.isfinite(short).all():
         raise DataError(
             "The generator gave states that are not numbers, or too large for half precision. Its training went "
-            "wrong: lower its learning rate and train again."
+            "wrong: lower its learning rate (stage_2.learning_rate) and train again."
         )
     return short
 
 
 def read(folder: Path, name: str) -> States:
-    """The states of a split, without loading them."""
+    """The states of a split, memory-mapped."""
     values, counts = _open(_file(folder, name)), _open(_file(folder, f"{name}-counts"))
     if len(values) != len(counts):
         raise DamagedArtifact(f"{_file(folder, name)} and its counts are of different lengths. Make the states again.")

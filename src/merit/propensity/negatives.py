@@ -1,11 +1,13 @@
-"""What a user is compared with: their generator's mistakes, popular labels, any labels; and how often each was drawn.
+"""Negative labels for training: the generator's mistakes, popular labels, random labels; and how often each is drawn.
 
 Sampled negatives distort scores: a label that is drawn as a negative more often looks less likely than it is. So every
 pair carries the expected number of times it is drawn, and training adds -log of it to the score (the correction of
 case-control studies). What is learnt is then the log-odds at natural prevalence, whatever the shares.
 
-Labels that look like a gold one are left out of what is mined (the paper's 0.6 rule), and of that only: were they left
-out of the others as well, nobody would ever tell the model that they are rarely wanted (docs/log.md).
+Labels that are similar to a gold one are left out of the mined ones (the paper's 0.6 rule), and of these only: left out
+of the others as well, they would never be seen as negatives (docs/log.md).
+
+The factor model is trained against all labels, or against one sample for the whole batch: `LabelSampler`.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ MISSING = -1
 
 
 class NegativesConfig(Frozen):
-    """How many negatives of each kind an example gets, drawn afresh for every batch."""
+    """How many negatives of each kind an example gets, drawn anew for every batch."""
 
     mined: int = Field(8, ge=0)
-    """Of an example's mined labels, drawn in proportion to how often each was said."""
+    """Of an example's mined labels, drawn in proportion to how often each was generated."""
     popular: int = Field(32, ge=0)
     """Drawn by frequency to the power 3/4."""
     random: int = Field(64, ge=1)
-    """Drawn evenly among live labels: every label must be met."""
+    """Drawn evenly among live labels: every label must be seen."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class SampleCounts:
-    """How often the samples of an example held a label, right or wrong."""
+    """How often a label was in the samples that the generator drew for an example, right or wrong."""
 
     keys: Ints  # example · labels + label, sorted
     counts: NDArray[np.int32]
@@ -58,14 +60,14 @@ class SampleCounts:
 
 
 @dataclass(frozen=True)
-class Sampler:
-    """Draws negatives and knows the rate of every pair."""
+class NegativeSampler:
+    """Draws negatives, with the rate of every pair."""
 
     config: NegativesConfig
     gold: Ragged
     mined: Ragged
     mistakes: Ints  # beside mined.values and one beyond: how many mistakes were sampled before
-    said: SampleCounts
+    samples: SampleCounts
     live: Ints
     popularity: NDArray[np.float64]  # by live label, cumulative
     base: Floats  # by label: expected draws as popular and as random
@@ -73,15 +75,15 @@ class Sampler:
     def positives(self, rows: Ints) -> Pairs:
         """The gold labels of these examples, with the rate at which each would be drawn were it wrong."""
         labels = _padded(self.gold, rows)
-        times = self.said.times(rows, labels)
+        times = self.samples.times(rows, labels)
         return self._rated(labels, times / np.maximum(self._mistakes(rows)[:, None] + times, 1))
 
     def negatives(self, rows: Ints, rng: np.random.Generator) -> Pairs:
-        """Fresh negatives; gold labels are taken out. Mining has left out look-alikes of gold labels among its own."""
+        """New negatives without gold labels. Mining has left out labels similar to gold ones."""
         labels = np.concatenate([self._mined(rows, rng), self._popular(rows, rng), self._random(rows, rng)], axis=1)
         gold = (labels[..., None] == _padded(self.gold, rows)[:, None]).any(-1)
         labels = np.where(gold, MISSING, labels)
-        return self._rated(labels, self.said.times(rows, labels) / np.maximum(self._mistakes(rows)[:, None], 1))
+        return self._rated(labels, self.samples.times(rows, labels) / np.maximum(self._mistakes(rows)[:, None], 1))
 
     def _rated(self, labels: Ints, share: NDArray[np.float64]) -> Pairs:
         rates = np.where(labels >= 0, self.base[labels] + self.config.mined * share, 1.0)
@@ -93,7 +95,7 @@ class Sampler:
         return total
 
     def _mined(self, rows: Ints, rng: np.random.Generator) -> Ints:
-        """A mistake that was said twice is drawn twice as often; -1 where an example has none."""
+        """A mistake that was sampled twice is drawn twice as often; -1 where an example has none."""
         first, total = self.mistakes[self.mined.offsets[rows]], self._mistakes(rows)
         spots = first[:, None] + np.floor(rng.random((len(rows), self.config.mined)) * total[:, None]).astype(np.int64)
         values = np.append(self.mined.values, MISSING)
@@ -118,18 +120,18 @@ def make_sampler(
     counts: NDArray[np.int32],
     live: NDArray[np.bool_],
     config: NegativesConfig,
-) -> Sampler:
-    """`hits` and `counts` stand beside the values of gold and mined: how many samples said each."""
+) -> NegativeSampler:
+    """`hits` and `counts` stand beside the values of gold and mined: how many samples have each."""
     chosen = np.flatnonzero(live)
     popularity = np.maximum(np.bincount(gold.values, minlength=len(live))[chosen], 1) ** 0.75
     base = np.zeros(len(live), np.float32)
     base[chosen] = config.popular * popularity / popularity.sum() + config.random / len(chosen)
     mistakes = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-    said = _said([(gold, hits), (mined, counts)], len(live))
-    return Sampler(config, gold, mined, mistakes, said, chosen, np.cumsum(popularity), base)
+    samples = _sample_counts([(gold, hits), (mined, counts)], len(live))
+    return NegativeSampler(config, gold, mined, mistakes, samples, chosen, np.cumsum(popularity), base)
 
 
-def _said(parts: list[tuple[Ragged, NDArray[np.int32]]], n_labels: int) -> SampleCounts:
+def _sample_counts(parts: list[tuple[Ragged, NDArray[np.int32]]], n_labels: int) -> SampleCounts:
     owners = [np.repeat(np.arange(len(lists)), lists.lengths()) * n_labels + lists.values for lists, _ in parts]
     keys, counts = np.concatenate(owners), np.concatenate([counts for _, counts in parts])
     order = np.argsort(keys, kind="stable")
@@ -142,3 +144,40 @@ def _padded(lists: Ragged, rows: Ints) -> Ints:
     out = np.full((len(rows), max(1, int(sizes.max(initial=1)))), MISSING, dtype=np.int64)
     out[np.arange(out.shape[1]) < sizes[:, None]] = values
     return out
+
+
+@dataclass(frozen=True)
+class SampledLabels:
+    """Labels that a batch is scored for, and how much each weighs as a negative."""
+
+    labels: Ints  # ascending
+    weights: Floats
+
+
+@dataclass(frozen=True)
+class LabelSampler:
+    """Draws labels for a batch: half by popularity, half evenly; each weighs by how rarely it is drawn."""
+
+    live: Ints
+    chances: NDArray[np.float64]
+    draws: int
+
+    @staticmethod
+    def of(gold: Ragged, live: Ints, draws: int) -> LabelSampler:
+        """Popularity is the number of gold labels to the power 3/4."""
+        popularity = np.bincount(gold.values, minlength=int(live.max()) + 1)[live] ** 0.75
+        even = np.full(len(live), 1 / len(live))
+        return LabelSampler(live, 0.5 * popularity / max(popularity.sum(), 1e-9) + 0.5 * even, draws)
+
+    def draw(self, gold: NDArray[np.int32], rng: np.random.Generator) -> SampledLabels:
+        """All live labels where there are no more than `draws`; else a sample, to which the gold labels are added.
+
+        As negatives, gold labels weigh only as far as they were drawn.
+        """
+        if self.draws >= len(self.live):
+            return SampledLabels(self.live, np.ones(len(self.live), np.float32))
+        drawn = rng.choice(len(self.live), self.draws, p=self.chances)
+        counts = np.bincount(drawn, minlength=len(self.live))
+        there = (counts > 0) | np.isin(self.live, gold)
+        weights = counts[there] / (self.draws * self.chances[there])
+        return SampledLabels(self.live[there], weights.astype(np.float32))

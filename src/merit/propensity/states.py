@@ -33,10 +33,8 @@ from merit.generator.model import TOGETHER, read_labelled
 from merit.generator.texts import Shop
 from merit.generator.worker import Asked, Speaker, job_of, rows_of, threads_of
 from merit.propensity import features
-from merit.propensity.features import States, UserFeatures
-from merit.propensity.trends import Trends, week_of
+from merit.propensity.features import States, TitleWords, Trends, UserFeatures, WordCounts, vocabulary, week_of
 from merit.propensity.weekly import write_trends
-from merit.propensity.words import TitleWords, WordCounts, vocabulary
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 NOW = "now"
@@ -83,7 +81,7 @@ def write_states(
         parts = make_parts(job_of("states", asked, look), rows, place, settled, speaker)
         words = known_words(examples, config.words)
         first = write_trends(examples, speaker.shop.item_labels, speaker.labels, draft.path / TRENDS)
-        (draft.path / WORDS).write_text(json.dumps(words.known, ensure_ascii=False), encoding="utf-8")
+        (draft.path / WORDS).write_text(json.dumps(words.vocabulary, ensure_ascii=False), encoding="utf-8")
         gap = DAY * PrepareRun.model_validate(examples.manifest.config).prepare.gap_days
         for split, each in (found | _purchases(examples, speaker.shop, config, seed)).items():
             weeks = pl.Series("week", week_of(each.when - gap, first), dtype=pl.UInt32)
@@ -103,7 +101,7 @@ def look(speaker: Speaker, rows: pl.DataFrame) -> pl.DataFrame:
     words, texts = trained.shop.vocabulary, [prompts[row] for row in range(len(prompts))]
     windows = windows_of(prompts)
     said = decode(trained.model, texts, trained.trie, words.sep, words.end, how, states=config.labels, windows=windows)
-    known = [each.tobytes() for each in features.halves(said.states[:, 0])]
+    known = [each.tobytes() for each in features.half_precision(said.states[:, 0])]
     return rows.select("split", "row").with_columns(states=pl.Series(known), count=pl.Series(said.counts[:, 0]))
 
 
@@ -119,7 +117,7 @@ def read_purchases(artifact: Artifact) -> tuple[Ragged, UserFeatures]:
     """What the product learns from: labels bought, and what is known beside states of who bought them."""
     name = f"{PURCHASES}.parquet" if f"{PURCHASES}.parquet" in artifact.manifest.files else "train.parquet"
     table = pl.read_parquet(artifact.file(name))
-    return column_lists(table["gold"]), _known(artifact, table, features.without(len(table)))
+    return column_lists(table["gold"]), _known(artifact, table, features.no_states(len(table)))
 
 
 def _known(artifact: Artifact, table: pl.DataFrame, found: States) -> UserFeatures:
@@ -180,7 +178,7 @@ def known_words(examples: Artifact, most: int) -> TitleWords:
 def _table(found: LabelledExamples, words: WordCounts, items: bool) -> pl.DataFrame:
     """What later stages need to know of the examples, so that they need not read the events again."""
     columns = {"gold": found.gold, "later": found.later, "history": found.history}
-    columns |= {"words": words.things, "word_counts": Ragged(words.things.offsets, words.times)}
+    columns |= {"words": words.words, "word_counts": Ragged(words.words.offsets, words.times)}
     columns |= {"items": found.items} if items else {}
     columns |= {name: Ragged(found.history.offsets, getattr(found, name)) for name in ("counts", "purchases")}
     lists = {name: list_column(each.values.astype(np.uint32), each.lengths()) for name, each in columns.items()}

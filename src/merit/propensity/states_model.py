@@ -1,15 +1,14 @@
-"""score(user, label): a transformer over a user's states and history, and an MLP over [user; label vector].
+"""The propensity model: a transformer over a user's states and history, an MLP over user and label, and factors.
 
-The generator's states are one token each; the labels of the history, a mean of their vectors by how often they occur,
-are one more. The MLP's first layer is split, W [u; e] = W_u u + W_e e: each half is computed once per user and once per
-label, and a pair costs the remaining two layers only.
+The generator's states are one token each; the history, a mean of its label vectors by how often they occur, is one
+more. The first layer of the MLP is split, W [u; e] = W_u u + W_e e: each projection is computed once per user and once
+per label.
 
-Beside the MLP stands a product, p_u · q_c. Every label that training has seen has numbers of its own behind its text
-vector; they and what its text says of them are q_c. p_u is the sum of what the labels of a history and the words of its
-titles say, and a one, so that a label's last number is how popular it is; how popular it was lately is added to that.
-That is a linear model of the history of low rank. A pair costs next to nothing, so it is trained against all labels at
-once (see `factors`): what a linear model knows, this one knows too. The last number is the product's alone, so that
-what is popular may change without the MLP.
+Beside the MLP stands the factor model, p_u · q_c. Every label that training has seen has factors of its own behind its
+text vector; they and a projection of the text are q_c. p_u is the sum of the factors of the history's labels and of the
+words of its titles, and a one, so that the last factor of a label is its popularity; trends are added to that. This is
+a linear model of the history of low rank, and it is trained against all labels at once (see `linear`). The MLP does not
+read the last factor, so that popularity may change without it. `score` has the whole formula.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, linear
 
 from merit.core.config import Frozen
+from merit.propensity.score import pair_score, repeat_score
 
 
 class PropensityConfig(Frozen):
@@ -36,24 +36,24 @@ class PropensityConfig(Frozen):
     second: int = Field(64, ge=4)
     dropout: float = Field(0.1, ge=0, lt=1)
     own: int = Field(128, ge=0)
-    """Numbers of its own that a label seen in training has behind its text vector; 0 for no product: the paper."""
+    """Factors of a label seen in training; 0 for no factor model, as in the paper."""
 
 
 class Propensity(nn.Module):
-    """Sizes come from the configuration, but for those of states, label vectors and the label space."""
+    """The model in torch. Its sizes come from the configuration, the states, the label vectors and the label space."""
 
     trained: Tensor
 
     def __init__(
         self, config: PropensityConfig, state_width: int, vector_width: int, trained: Tensor, words: int = 0
     ) -> None:
-        """`trained`: by label of the space, whether training sees it. `words`: of titles, so many are known."""
+        """`trained`: by label of the space, whether training sees it. `words`: the number of title words."""
         super().__init__()
-        saying = max(0, config.own - 1)
+        factors = max(0, config.own - 1)
         self.register_buffer("trained", trained)
         self.scale = nn.LayerNorm(state_width)
         self.enter = nn.Linear(state_width, config.width)
-        self.enter_history = nn.Linear(vector_width + saying, config.width)
+        self.enter_history = nn.Linear(vector_width + factors, config.width)
         self.place = nn.Parameter(0.02 * torch.randn(1 + config.labels, config.width))
         layer = nn.TransformerEncoderLayer(
             config.width, config.heads, 4 * config.width, config.dropout, "gelu", batch_first=True, norm_first=True
@@ -62,99 +62,96 @@ class Propensity(nn.Module):
             layer, config.layers, norm=nn.LayerNorm(config.width), enable_nested_tensor=False
         )
         self.of_user = nn.Linear(config.width + config.own, config.hidden)
-        self.of_label = nn.Linear(vector_width + saying, config.hidden, bias=False)
-        self.own = nn.Parameter(0.1 * torch.randn(len(trained), config.own))
-        self.says = nn.Parameter(0.1 * torch.randn(len(trained), saying))
-        self.word_says = nn.Parameter(0.1 * torch.randn(words, saying))
-        self.lately = nn.Parameter(torch.zeros(min(1, config.own)))
+        self.of_label = nn.Linear(vector_width + factors, config.hidden, bias=False)
+        self.own = nn.Parameter(0.1 * torch.randn(len(trained), config.own))  # label factors
+        self.says = nn.Parameter(0.1 * torch.randn(len(trained), factors))  # history factors
+        self.word_says = nn.Parameter(0.1 * torch.randn(words, factors))  # word factors
+        self.lately = nn.Parameter(torch.zeros(min(1, config.own)))  # trend weight
         self.of_text = nn.Parameter(torch.zeros(config.own, vector_width))
         self.repeat = nn.Parameter(torch.zeros(3))
-        self.repeat_own = nn.Parameter(torch.zeros(config.own))
+        self.repeat_own = nn.Parameter(torch.zeros(config.own))  # repeat bias, from the label factors
         self.second = nn.Linear(config.hidden, config.second)
         self.last = nn.Linear(config.second, 1)
 
     @property
     def factors(self) -> int:
-        """Numbers whose product stands beside the MLP."""
+        """R: the number of factors."""
         return self.own.shape[1]
 
-    def users(self, states: Tensor, counts: Tensor, histories: Tensor, said: Tensor) -> Tensor:
-        """(B, width + factors): the vector of each user.
+    def users(self, states: Tensor, counts: Tensor, histories: Tensor, factors: Tensor) -> Tensor:
+        """(B, width + R): the vector of each user.
 
-        From states (B, k, state width), the number of them that are there (B,), the mean label vector of each history
-        (B, text + own), and what its labels and words say (B, factors - 1).
+        From states (B, k, state width), how many of them are there (B,), the mean label vector of each history
+        (B, text + R), and the sum of its history and word factors (B, R - 1).
         """
-        history = self.enter_history(self.read(histories))[:, None]
+        history = self.enter_history(self._without_popularity(histories))[:, None]
         entered = torch.cat([history, self.enter(self.scale(states))], dim=1) + self.place
         missing = torch.arange(entered.shape[1], device=states.device) > counts[:, None]
         read = self.encoder(entered, src_key_padding_mask=missing)
         kept = (~missing).to(read.dtype)[..., None]
-        return torch.cat([(read * kept).sum(1) / kept.sum(1), self.user_factors(said)], dim=1)
-
-    def read(self, vectors: Tensor) -> Tensor:
-        """All of label vectors but their last number, which is the product's."""
-        return vectors[:, : self.of_label.in_features]
-
-    def user_factors(self, said: Tensor) -> Tensor:
-        """(B, factors): they end with a one."""
-        return torch.cat([said, said.new_ones(len(said), min(1, self.factors))], dim=1)
-
-    def label_factors(self, vectors: Tensor) -> Tensor:
-        """(C, factors): a label's own numbers, and what its text says of them."""
-        text = self.of_text.shape[1]
-        return vectors[:, text:] + linear(vectors[:, :text], self.of_text)
-
-    def user_halves(self, vectors: Tensor) -> Tensor:
-        """(B, hidden + factors)"""
-        return torch.cat([self.of_user(vectors), vectors[:, vectors.shape[1] - self.factors :]], dim=1)
-
-    def label_halves(self, vectors: Tensor) -> Tensor:
-        """(C, hidden + factors)"""
-        return torch.cat([self.of_label(self.read(vectors)), self.label_factors(vectors)], dim=1)
+        return torch.cat([(read * kept).sum(1) / kept.sum(1), self.user_factors(factors)], dim=1)
 
     def labels(self, texts: Tensor, labels: Tensor, dropped: float = 0.0) -> Tensor:
-        """(C, text + own): from text vectors and numbers in the label space; -1 for a phrase that is no label.
+        """(C, text + R): label vectors, from text vectors and numbers in the label space; -1 for no label.
 
-        So many are `dropped` at random: they have nothing of their own, so that the text learns to stand alone.
+        Labels are `dropped` at random with this chance: they have no factors, so that the text learns to stand alone.
         """
         used, place = self._seen(labels)
         if dropped:
             used = used & (torch.rand(len(labels), device=labels.device) >= dropped)
         return torch.cat([texts, embedding(place, self.own) * used[:, None]], dim=1)
 
-    def sayings(self, labels: Tensor) -> Tensor:
-        """(C, factors - 1): what each of these labels says of a user who had it."""
+    def user_factors(self, factors: Tensor) -> Tensor:
+        """(B, R): they end with a one."""
+        return torch.cat([factors, factors.new_ones(len(factors), min(1, self.factors))], dim=1)
+
+    def label_factors(self, vectors: Tensor) -> Tensor:
+        """(C, R): a label's own factors, and the projection of its text."""
+        text = self.of_text.shape[1]
+        return vectors[:, text:] + linear(vectors[:, :text], self.of_text)
+
+    def history_factors(self, labels: Tensor) -> Tensor:
+        """(C, R - 1): what each of these labels adds to a user who has it in the history."""
         used, place = self._seen(labels)
         return embedding(place, self.says) * used[:, None]
 
-    def trend(self, lately: Tensor) -> Tensor:
-        """What popularity of late, (B, C), adds to the log-odds; nothing where there is no product."""
-        return lately * self.lately.sum()
+    def user_projections(self, vectors: Tensor) -> Tensor:
+        """(B, hidden + R)"""
+        return torch.cat([self.of_user(vectors), vectors[:, vectors.shape[1] - self.factors :]], dim=1)
 
-    def _seen(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Which labels training has seen, and where their numbers are."""
-        known = (labels >= 0) & (labels < len(self.own))
-        place = torch.where(known, labels, 0)
-        return known & self.trained[place], place
-
-    def score(self, user_halves: Tensor, label_halves: Tensor) -> Tensor:
-        """Log-odds of pairs: the halves are broadcast, the last dimension is hidden + factors."""
-        hidden = self.of_user.out_features
-        first = torch.relu(user_halves[..., :hidden] + label_halves[..., :hidden])
-        product = (user_halves[..., hidden:] * label_halves[..., hidden:]).sum(-1)
-        scores: Tensor = self.last(torch.relu(self.second(first)))[..., 0] + product
-        return scores
+    def label_projections(self, vectors: Tensor) -> Tensor:
+        """(C, hidden + R)"""
+        return torch.cat([self.of_label(self._without_popularity(vectors)), self.label_factors(vectors)], dim=1)
 
     def label_repeats(self, vectors: Tensor) -> Tensor:
-        """(C,): how much more than the average label each is bought again, from its vector's own numbers."""
+        """(C,): how much more than the average label each is bought again, from its factors."""
         return vectors[:, vectors.shape[1] - len(self.repeat_own) :] @ self.repeat_own
 
-    def repeats(self, times: Tensor, shares: Tensor, labels: Tensor) -> Tensor:
-        """What a label in the user's own history adds to the log-odds.
+    def score(
+        self, users: Tensor, labels: Tensor, times: Tensor, shares: Tensor, repeats: Tensor, trends: Tensor | None
+    ) -> Tensor:
+        """Log-odds of pairs: of projections, of how often the label is in the history and its share, and of trends."""
+        scores = self.pair_score(users, labels) + self.repeat_score(times, shares, repeats)
+        return scores if trends is None else scores + self.trend_score(trends)
 
-        By how often it is there, by its share of the history (a busy user has many labels often), and by the label.
-        Less than once, where products only name it, counts by how much; `shares` are then those of once.
-        """
-        first, often, share = self.repeat
-        added = first + often * times.clamp(min=1).log1p() + share * shares.clamp(min=1e-9).log() + labels
-        return torch.where(times > 0, added * times.clamp(max=1), 0.0)
+    def pair_score(self, users: Tensor, labels: Tensor) -> Tensor:
+        """What states and factors give, from projections that are broadcast."""
+        return pair_score(users, labels, self.of_user.out_features, self.second, lambda x: self.last(x)[..., 0])
+
+    def repeat_score(self, times: Tensor, shares: Tensor, labels: Tensor) -> Tensor:
+        """What labels in the history add; `labels` are their `label_repeats`."""
+        return repeat_score(times, shares, self.repeat, labels)
+
+    def trend_score(self, trends: Tensor) -> Tensor:
+        """What trends add; nothing where there is no factor model."""
+        return trends * self.lately.sum()
+
+    def _without_popularity(self, vectors: Tensor) -> Tensor:
+        """All of label vectors but the last factor, which is for the factor model alone."""
+        return vectors[:, : self.of_label.in_features]
+
+    def _seen(self, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Which labels training has seen, and their rows."""
+        listed = (labels >= 0) & (labels < len(self.own))
+        place = torch.where(listed, labels, 0)
+        return listed & self.trained[place], place

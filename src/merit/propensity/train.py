@@ -1,8 +1,8 @@
 """propensity: states and mined labels → a calibrated model of who wants what.
 
-The artifact: model.safetensors, calibration.json, and reliability.parquet: what the model promised the test users and
-what came true, by probability and vertical. The model sees train users, the curve validation users, the table test
-users.
+The artifact: model.safetensors, calibration.json, and reliability.parquet: predicted probabilities of test users and
+the shares that came true, by probability and vertical. The model is fitted on train users, the curve on validation
+users; the table is of test users.
 """
 
 from __future__ import annotations
@@ -34,192 +34,172 @@ from merit.labels.build import load_vectors
 from merit.propensity.calibration import CalibrationCurve, ScoreTally, calibrate
 from merit.propensity.features import UserFeatures
 from merit.propensity.linear import FactorsConfig, fit_factors
-from merit.propensity.negatives import NegativesConfig, Sampler, make_sampler
+from merit.propensity.negatives import NegativeSampler, NegativesConfig, make_sampler
 from merit.propensity.states import WORDS, read_purchases, read_states
 from merit.propensity.states_model import Propensity, PropensityConfig
 from merit.propensity.training import PropensityFitConfig, fit, user_vectors
 
-GRID = 1 << 22  # numbers of the hidden layer at a time
+GRID = 1 << 22  # values of the hidden layer computed at a time
 
 
 class PropensityRun(Frozen):
-    """All that decides what this stage makes."""
+    """The settings of this stage."""
 
     model: PropensityConfig = PropensityConfig()
     factors: FactorsConfig = FactorsConfig()
     negatives: NegativesConfig = NegativesConfig()
     fit: PropensityFitConfig = PropensityFitConfig()
     calibration_pairs: int = Field(20_000_000, ge=1)
-    """Pairs of user and label that calibration and its check look at, at most; whole users are left out beyond."""
+    """Pairs of user and label that are read for calibration, and for its check, at most; whole users are left out."""
 
 
 @dataclass(frozen=True)
 class TrainedScorer:
-    """A trained model with the halves of all labels. Scores are log-odds before calibration."""
+    """A trained model with the projections of all labels. Scores are log-odds before calibration."""
 
     model: Propensity
     labels: int
     """k_g: states that make a user."""
     texts: Floats
     """By label: its text vector."""
-    halves: torch.Tensor  # (C, hidden + factors)
+    projections: torch.Tensor  # (C, hidden + R)
     repeats: torch.Tensor  # (C,)
     live: NDArray[np.bool_]
     calibration: CalibrationCurve | None
 
-    def vectors(self, known: UserFeatures) -> torch.Tensor:
-        """(B, width + factors): the vectors of users."""
+    def vectors(self, features: UserFeatures) -> torch.Tensor:
+        """(B, width + R): the vectors of users."""
         with torch.inference_mode():
-            return user_vectors(self.model, known.first(self.labels).take(np.arange(len(known))), self.texts)
+            return user_vectors(self.model, features.first(self.labels).take(np.arange(len(features))), self.texts)
 
-    def users(self, known: UserFeatures) -> EncodedUsers:
+    def users(self, features: UserFeatures) -> EncodedUsers:
         """Users ready to be scored."""
         with torch.inference_mode():
-            return EncodedUsers(self.model.user_halves(self.vectors(known)), known)
+            return EncodedUsers(self.model.user_projections(self.vectors(features)), features)
 
     def grid(self, users: EncodedUsers, labels: Ints) -> Floats:
-        """(B, labels): all pairs."""
-        chosen = self.halves[torch.from_numpy(labels)]
-        step = max(1, GRID // max(1, chosen.numel()))
-        with torch.inference_mode():
-            blocks = [
-                self.model.score(users.halves[at : at + step, None], chosen)
-                + self.model.repeats(*users.had(at, at + step, labels, len(self.live)), self.repeats[labels])
-                for at in range(0, len(users), step)
-            ]
-            scores = torch.cat(blocks)
-            if users.known.lately:
-                scores += self.model.trend(torch.from_numpy(users.known.lately.of(labels)))
-        found: Floats = scores.numpy()
-        return found
+        """(B, labels): the scores of all pairs."""
+        step = max(1, GRID // max(1, len(labels) * self.projections.shape[1]))
+        blocks = [self._block(users.part(at, at + step), labels) for at in range(0, len(users), step)]
+        scores: Floats = torch.cat(blocks).numpy()
+        return scores
+
+    @torch.inference_mode()
+    def _block(self, users: EncodedUsers, labels: Ints) -> torch.Tensor:
+        rows, features = np.arange(len(users)), users.features
+        pairs = np.broadcast_to(labels, (len(rows), len(labels)))
+        times, shares = map(torch.from_numpy, features.history_counts(rows, pairs, len(self.live)))
+        trends = torch.from_numpy(features.trends.of(labels)) if features.trends else None
+        users_, labels_ = users.projections[:, None], self.projections[labels]
+        return self.model.score(users_, labels_, times, shares, self.repeats[labels], trends)
 
 
 @dataclass(frozen=True)
 class EncodedUsers:
-    """Users encoded once, to be scored against any labels."""
+    """Users encoded once, to be scored for any labels."""
 
-    halves: torch.Tensor  # (B, hidden + factors)
-    known: UserFeatures
+    projections: torch.Tensor  # (B, hidden + R)
+    features: UserFeatures
 
     def __len__(self) -> int:
-        return len(self.halves)
+        return len(self.projections)
 
     def part(self, start: int, stop: int) -> EncodedUsers:
         """From start to stop, without copying."""
-        return EncodedUsers(self.halves[start:stop], self.known.part(start, stop))
-
-    def had(self, start: int, stop: int, labels: Ints, n_labels: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Both (users, labels): how often users from start to stop had a label, and its share of their history."""
-        rows = np.arange(start, min(stop, len(self)))
-        found = self.known.had(rows, np.broadcast_to(labels, (len(rows), len(labels))), n_labels)
-        return torch.from_numpy(found.times), torch.from_numpy(found.shares)
+        return EncodedUsers(self.projections[start:stop], self.features.part(start, stop))
 
 
 def train_propensity(
     states: Artifact, mined: Artifact, labels: Artifact, out: Path, config: PropensityRun, seed: int
 ) -> Artifact:
-    """Train on train users, calibrate on validation users, check on test users."""
-    known, vectors = space.load(labels.path), load_vectors(labels)
-    people, kept = read_states(states, "train")
+    """The trained model: fitted on train users, calibrated on validation users, checked on test users."""
+    label_space, vectors = space.load(labels.path), load_vectors(labels)
+    users, features = read_states(states, "train")
     bought, buyers = read_purchases(states)
-    live = known.live_mask()
-    sampler = _sampler(people, mined, live, config)
+    live, width = label_space.live_mask(), features.states.values.shape[2]
+    sampler = _sampler(users, mined, live, config)
     words = json.loads(states.file(WORDS).read_text(encoding="utf-8"))
-    model = make_model(config.model, kept.states.values.shape[2], vectors.shape[1], live, seed, len(words))
-    verticals = known.table["vertical"].fill_null("unknown")
+    model = make_model(config.model, width, vectors.shape[1], live, seed, len(words))
     parents = {"states": states, "mined": mined, "labels": labels}
     with artifacts.writing(out, "propensity", config=config, seed=seed, parents=parents) as draft:
-        first = fit_factors(model, buyers, bought, np.flatnonzero(live), vectors, config.factors, seed)
-        losses = fit(model, kept.first(config.model.labels), sampler, vectors, config.fit, seed)
+        factor_losses = fit_factors(model, buyers, bought, np.flatnonzero(live), vectors, config.factors, seed)
+        losses = fit(model, features.first(config.model.labels), sampler, vectors, config.fit, seed)
         scorer = _scorer(model, config, vectors, live, None)
         curve = _calibrated(scorer, states, config)
-        found = _checked(scorer, curve, states, verticals, config)
+        reliability = _checked(scorer, curve, states, label_space.table["vertical"].fill_null("unknown"), config)
         save_file(model.state_dict(), draft.path / "model.safetensors")
         shutil.copyfile(states.file(WORDS), draft.path / WORDS)
         (draft.path / "calibration.json").write_text(json.dumps(asdict(curve)), encoding="utf-8")
-        found.write_parquet(draft.path / "reliability.parquet")
-        overall = calibration.summary(found)
+        reliability.write_parquet(draft.path / "reliability.parquet")
+        overall = calibration.summary(reliability)
         draft.summary |= {
             "parameters": sum(value.numel() for value in model.parameters()),
-            "factor_losses": [round(loss, 4) for loss in first],
+            "factor_losses": [round(loss, 4) for loss in factor_losses],
             "losses": [round(loss, 4) for loss in losses],
             "ece": overall.ece,
             "brier": overall.brier,
-            "state_width": kept.states.values.shape[2],
-        } | _false_negatives(mined)
+            "state_width": width,
+        } | {name: mined.manifest.summary[name] for name in ("mined", "later_bought_share")}
     return artifacts.load(out, "propensity")
 
 
 def load_scorer(propensity: Artifact, labels: Artifact) -> TrainedScorer:
-    """A trained model over a label space (that of its training, or a later version: new labels speak by their text)."""
+    """A trained model over its label space, or over a later version: new labels are scored by their text."""
     config = PropensityRun.model_validate(propensity.manifest.config)
-    known, vectors = space.load(labels.path), load_vectors(labels)
-    trained = load_file(propensity.file("model.safetensors"))
-    if len(trained["trained"]) > len(known):
+    label_space, vectors = space.load(labels.path), load_vectors(labels)
+    weights = load_file(propensity.file("model.safetensors"))
+    if len(weights["trained"]) > len(label_space):
         raise DataError(
-            f"{propensity.path} was trained on {len(trained['trained']):,} labels, but {labels.path} has only "
-            f"{len(known):,}. Use the label space of its training, or a later version of that."
+            f"{propensity.path} was trained on {len(weights['trained']):,} labels, but {labels.path} has only "
+            f"{len(label_space):,}. Use the label space of its training, or a later version of that."
         )
-    width = propensity.manifest.summary["state_width"]
-    words = len(trained["word_says"])
-    model = make_model(config.model, width, vectors.shape[1], trained["trained"].numpy(), seed=0, words=words)
+    width, words = propensity.manifest.summary["state_width"], len(weights["word_says"])
+    model = make_model(config.model, width, vectors.shape[1], weights["trained"].numpy(), seed=0, words=words)
     try:
-        model.load_state_dict(trained)
+        model.load_state_dict(weights)
     except RuntimeError as error:
         raise DamagedArtifact(f"{propensity.path} does not hold its model: {str(error).splitlines()[0]}") from None
     curve = CalibrationCurve(**json.loads(propensity.file("calibration.json").read_text(encoding="utf-8")))
-    return _scorer(model.eval(), config, vectors, known.live_mask(), curve)
+    return _scorer(model.eval(), config, vectors, label_space.live_mask(), curve)
 
 
 def make_model(
     config: PropensityConfig, state_width: int, vector_width: int, trained: NDArray[np.bool_], seed: int, words: int
 ) -> Propensity:
-    """Untrained, its weights drawn by the seed; `trained` tells by label whether training sees it."""
+    """An untrained model, its weights drawn by the seed; `trained` says by label whether training sees it."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(stream(seed, "propensity-weights").integers(2**63)))
         return Propensity(config, state_width, vector_width, torch.from_numpy(trained), words)
 
 
+@torch.inference_mode()
 def _scorer(
-    model: Propensity,
-    config: PropensityRun,
-    vectors: Floats,
-    live: NDArray[np.bool_],
-    curve: CalibrationCurve | None,
+    model: Propensity, config: PropensityRun, vectors: Floats, live: NDArray[np.bool_], curve: CalibrationCurve | None
 ) -> TrainedScorer:
-    with torch.inference_mode():
-        table = model.labels(torch.from_numpy(vectors), torch.arange(len(vectors)))
-        halves, repeats = model.label_halves(table), model.label_repeats(table)
-    return TrainedScorer(model, config.model.labels, vectors, halves, repeats, live, curve)
+    table = model.labels(torch.from_numpy(vectors), torch.arange(len(vectors)))
+    projections, repeats = model.label_projections(table), model.label_repeats(table)
+    return TrainedScorer(model, config.model.labels, vectors, projections, repeats, live, curve)
 
 
-def _sampler(people: pl.DataFrame, mined: Artifact, live: NDArray[np.bool_], config: PropensityRun) -> Sampler:
+def _sampler(users: pl.DataFrame, mined: Artifact, live: NDArray[np.bool_], config: PropensityRun) -> NegativeSampler:
     table = pl.read_parquet(mined.file("mined.parquet"))
-    if len(table) != len(people):
-        raise DataError(f"{mined.path} has {len(table)} examples, the states have {len(people)}. Mine again.")
-    gold, wrong = column_lists(people["gold"]), column_lists(table["labels"])
+    if len(table) != len(users):
+        raise DataError(f"{mined.path} has {len(table)} examples, the states have {len(users)}. Mine again.")
+    gold, wrong = column_lists(users["gold"]), column_lists(table["labels"])
     hits, counts = (column_lists(table[name]).values for name in ("hits", "counts"))
     return make_sampler(gold, hits, wrong, counts, live, config.negatives)
-
-
-def _false_negatives(mined: Artifact) -> dict[str, float]:
-    """How many of the mined labels the same user bought later: early, not wrong."""
-    report = mined.manifest.summary
-    return {"mined": report["mined"], "later_bought_share": report["later_bought_share"]}
 
 
 def _grids(
     scorer: TrainedScorer, states: Artifact, split: str, pairs: int
 ) -> Iterator[tuple[Floats, NDArray[np.bool_]]]:
-    """Scores and truth of all live labels for users of a split, block by block, until so many pairs are seen."""
-    people, kept = read_states(states, split)
-    live = np.flatnonzero(scorer.live)
-    gold = column_lists(people["gold"])
-    users = min(len(people), max(1, pairs // len(live)))
+    """Scores and truth of all live labels for users of a split, block by block, up to so many pairs."""
+    users, features = read_states(states, split)
+    live, gold = np.flatnonzero(scorer.live), column_lists(users["gold"])
     block = max(1, GRID // len(live))
-    starts = range(0, users, block)
+    starts = range(0, min(len(users), max(1, pairs // len(live))), block)
     for at in console.track(starts, f"scoring {split} users", total=len(starts)):
-        part = kept.part(at, at + block)
+        part = features.part(at, at + block)
         truth = np.zeros((len(part), len(scorer.live)), dtype=bool)
         labels, sizes = gold.take(np.arange(at, at + len(part)))
         truth[np.repeat(np.arange(len(part)), sizes), labels] = True
@@ -236,7 +216,7 @@ def _calibrated(scorer: TrainedScorer, states: Artifact, config: PropensityRun) 
 def _checked(
     scorer: TrainedScorer, curve: CalibrationCurve, states: Artifact, verticals: pl.Series, config: PropensityRun
 ) -> pl.DataFrame:
-    """What was promised to test users and what came true, by probability and vertical of the label."""
+    """Predicted and observed shares among test users, by probability and vertical of the label."""
     names = verticals.unique().sort()
     of_label = names.search_sorted(verticals).to_numpy()[np.flatnonzero(scorer.live)]
     bins = Bins.empty(len(names))

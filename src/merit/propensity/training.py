@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,15 @@ from merit.core.config import Frozen
 from merit.core.errors import TrainingError
 from merit.core.seeds import flush_denormals, stream
 from merit.core.types import Floats, Ints
-from merit.propensity.features import Inputs, UserFeatures
-from merit.propensity.negatives import Pairs, Sampler
+from merit.propensity.features import FeatureBatch, UserFeatures
+from merit.propensity.negatives import NegativeSampler, Pairs
 from merit.propensity.states_model import Propensity
 
-FASTER = 20
+FASTER = 20  # times the learning rate of the few weights about repeats: they travel far, and Adam steps by the rate
 
 
 class PropensityFitConfig(Frozen):
-    """How the rest of the model is trained, once the product stands."""
+    """How the rest of the model is trained, once the factor model is."""
 
     epochs: int = Field(1, ge=1)
     batch_size: int = Field(64, ge=1)
@@ -33,63 +34,90 @@ class PropensityFitConfig(Frozen):
 
 
 def fit(
-    model: Propensity, known: UserFeatures, sampler: Sampler, vectors: Floats, config: PropensityFitConfig, seed: int
+    model: Propensity,
+    features: UserFeatures,
+    sampler: NegativeSampler,
+    vectors: Floats,
+    config: PropensityFitConfig,
+    seed: int,
 ) -> list[float]:
-    """Train in place; the mean loss of every epoch."""
-    groups = _groups(model, config)
-    optimizer = torch.optim.AdamW(groups)
-    per_epoch = -(-len(known) // config.batch_size)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, [group["lr"] for group in groups], total_steps=config.epochs * per_epoch, pct_start=0.1
-    )
-    losses: list[float] = []
+    """The mean loss of every epoch; the model is trained in place."""
+
+    def loss(rows: Ints, epoch: int, start: int) -> Tensor:
+        return batch_loss(model, features, sampler, vectors, rows, stream(seed, "negatives", epoch, start))
+
     _start_at_prevalence(model, sampler)
     model.train()
-    with (
-        flush_denormals(),
-        torch.random.fork_rng(devices=[]),
-        console.steps("training the propensity model", config.epochs * per_epoch) as bar,
-    ):
-        torch.manual_seed(int(stream(seed, "propensity").integers(2**63)))
-        for epoch in range(config.epochs):
-            told = []
-            order = stream(seed, "propensity-order", epoch).permutation(len(known))
-            for at in range(0, len(order), config.batch_size):
-                rows = np.sort(order[at : at + config.batch_size])
-                rng = stream(seed, "negatives", epoch, at)
-                loss = batch_loss(model, known, sampler, vectors, rows, rng)
-                if not torch.isfinite(loss):
-                    raise TrainingError(
-                        f"The propensity model's loss is not a number in epoch {epoch + 1}. Halve fit.learning_rate."
-                    )
-                optimizer.zero_grad(set_to_none=True)
-                loss.backward()  # type: ignore[no-untyped-call]
-                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                optimizer.step()
-                schedule.step()
-                told.append(float(loss.detach()))
-                bar(f"loss {told[-1]:.3f}")
-            losses.append(float(np.mean(told)))
+    groups = _groups(model, config)
+    losses = train_epochs(
+        "propensity", groups, loss, len(features), config.epochs, config.batch_size, seed, clipped=model.parameters()
+    )
     model.eval()
     return losses
 
 
-def _groups(model: Propensity, config: PropensityFitConfig) -> list[dict[str, Any]]:
-    """The few numbers about repeats must travel far, and Adam moves every number by about the rate a step.
+def train_epochs(
+    name: str,
+    groups: list[dict[str, Any]],
+    loss_of: Callable[[Ints, int, int], Tensor],
+    users: int,
+    epochs: int,
+    batch_size: int,
+    seed: int,
+    weight_decay: float = 0.01,
+    clipped: Iterable[Tensor] = (),
+) -> list[float]:
+    """The mean loss of every epoch of AdamW with one cycle of rates: the loop of both models, states and factors.
 
-    What the product is made of stays as it was trained, against all labels.
+    `loss_of` takes the users of a batch (ascending), the epoch and the batch's start. `name` names the random streams
+    and what a message speaks of. Gradients of `clipped` are clipped to length one.
     """
+    total, clipped = epochs * -(-users // batch_size), list(clipped)
+    optimizer = torch.optim.AdamW(groups, weight_decay=weight_decay)
+    rates = [group["lr"] for group in groups]
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rates, total_steps=total, pct_start=0.1)
+    means = []
+    with flush_denormals(), torch.random.fork_rng(devices=[]), console.steps(TITLES[name], total) as bar:
+        torch.manual_seed(int(stream(seed, name).integers(2**63)))
+        for epoch in range(epochs):
+            losses: list[float] = []
+            order = stream(seed, f"{name}-order", epoch).permutation(users)
+            for start in range(0, users, batch_size):
+                loss = loss_of(np.sort(order[start : start + batch_size]), epoch, start)
+                if not torch.isfinite(loss):
+                    raise TrainingError(
+                        f"The loss of {TITLES[name].removeprefix('training ')} is not a number in epoch {epoch + 1}. "
+                        f"Halve {SETTINGS[name]}."
+                    )
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()  # type: ignore[no-untyped-call]
+                if clipped:
+                    torch.nn.utils.clip_grad_norm_(clipped, 1.0)
+                optimizer.step()
+                schedule.step()
+                losses.append(float(loss.detach()))
+                bar(f"loss {losses[-1]:.3f}")
+            means.append(float(np.mean(losses)))
+    return means
+
+
+TITLES = {"factors": "training the factor model", "propensity": "training the propensity model"}
+SETTINGS = {"factors": "propensity.factors.learning_rate", "propensity": "propensity.fit.learning_rate"}
+
+
+def _groups(model: Propensity, config: PropensityFitConfig) -> list[dict[str, Any]]:
+    """All weights but those of the factor model, which stays as it was trained against all labels."""
     few = [model.repeat, model.repeat_own]
-    still = [model.own, model.says, model.word_says, model.of_text, model.lately]
-    rest = [value for value in model.parameters() if not any(value is each for each in (*few, *still))]
+    fixed = [model.own, model.says, model.word_says, model.of_text, model.lately]
+    rest = [value for value in model.parameters() if not any(value is other for other in (*few, *fixed))]
     return [
         {"params": rest, "lr": config.learning_rate, "weight_decay": config.weight_decay},
         {"params": few, "lr": FASTER * config.learning_rate, "weight_decay": 0.0},
     ]
 
 
-def _start_at_prevalence(model: Propensity, sampler: Sampler) -> None:
-    """Without a product, every pair begins as likely as the average one: epochs would be spent on finding that out."""
+def _start_at_prevalence(model: Propensity, sampler: NegativeSampler) -> None:
+    """Without a factor model, every pair starts as likely as the average one: no epochs are spent on that."""
     share = len(sampler.gold.values) / (len(sampler.gold) * len(sampler.live))
     with torch.no_grad():
         model.last.weight.mul_(0.1)
@@ -99,42 +127,43 @@ def _start_at_prevalence(model: Propensity, sampler: Sampler) -> None:
 
 def batch_loss(
     model: Propensity,
-    known: UserFeatures,
-    sampler: Sampler,
+    features: UserFeatures,
+    sampler: NegativeSampler,
     vectors: Floats,
     rows: Ints,
     rng: np.random.Generator,
 ) -> Tensor:
-    """The mean over pairs. A label's half is computed once, however many users meet it."""
+    """The mean over pairs. A label is projected once, however many users it is scored for."""
     right, wrong = sampler.positives(rows), sampler.negatives(rows, rng)
     labels = np.concatenate([right.labels, wrong.labels], axis=1)
-    met, place = np.unique(labels, return_inverse=True)  # -1, the padding, is the first of them if it is there
-    table = model.labels(torch.from_numpy(vectors[met]), torch.from_numpy(met))
+    distinct, place = np.unique(labels, return_inverse=True)  # -1, the padding, is the first of them if it is there
+    table = model.labels(torch.from_numpy(vectors[distinct]), torch.from_numpy(distinct))
     which = torch.from_numpy(place.reshape(labels.shape))
-    users = model.user_halves(user_vectors(model, known.take(rows), vectors))
-    times, shares = map(torch.from_numpy, known.had(rows, labels, len(vectors)))
-    scores = model.score(users[:, None], embedding(which, model.label_halves(table)))  # indexing trains slower
-    scores = scores + model.repeats(times, shares, model.label_repeats(table)[which])
-    if known.lately:
-        scores = scores + model.trend(torch.from_numpy(known.lately.gather(rows).of(labels)))
+    users = model.user_projections(user_vectors(model, features.take(rows), vectors))
+    times, shares = map(torch.from_numpy, features.history_counts(rows, labels, len(vectors)))
+    projections = embedding(which, model.label_projections(table))  # indexing trains slower
+    trends = torch.from_numpy(features.trends.gather(rows).of(labels)) if features.trends else None
+    scores = model.score(users[:, None], projections, times, shares, model.label_repeats(table)[which], trends)
     return _cross_entropy(scores, right, wrong)
 
 
-def user_vectors(model: Propensity, known: Inputs, vectors: Floats) -> Tensor:
-    """(B, width + factors). `vectors` are the text vectors of all labels; only those in these histories are read."""
-    labels, place = np.unique(known.labels, return_inverse=True)
+def user_vectors(model: Propensity, batch: FeatureBatch, vectors: Floats) -> Tensor:
+    """(B, width + R). `vectors` are the text vectors of all labels; only those in these histories are read."""
+    labels, place = np.unique(batch.labels, return_inverse=True)
     table = model.labels(torch.from_numpy(vectors[labels]), torch.from_numpy(labels))
-    histories = _sums(place, known.offsets, table, known.shares)
-    return model.users(torch.from_numpy(known.states), torch.from_numpy(known.counts), histories, said(model, known))
+    histories = _sums(place, batch.offsets, table, batch.shares)
+    states, counts = torch.from_numpy(batch.states), torch.from_numpy(batch.counts)
+    return model.users(states, counts, histories, summed_factors(model, batch))
 
 
-def said(model: Propensity, known: Inputs) -> Tensor:
-    """(B, factors - 1): what the labels of the histories say, and the words of their titles."""
-    labels, place = np.unique(known.labels, return_inverse=True)
-    found = _sums(place, known.offsets, model.sayings(torch.from_numpy(labels)), known.weights)
-    if known.said is None or not len(model.word_says):
-        return found
-    return found + _sums(known.said.words, known.said.offsets, model.word_says, known.said.weights)
+def summed_factors(model: Propensity, batch: FeatureBatch) -> Tensor:
+    """(B, R - 1): the factors of the histories' labels and of the words of their titles."""
+    labels, place = np.unique(batch.labels, return_inverse=True)
+    factors = _sums(place, batch.offsets, model.history_factors(torch.from_numpy(labels)), batch.weights)
+    if batch.words is None or batch.word_weights is None or not len(model.word_says):
+        return factors
+    words = batch.words.words
+    return factors + _sums(words.values.astype(np.int64), words.offsets, model.word_says, batch.word_weights)
 
 
 def _sums(place: Ints, offsets: Ints, table: Tensor, weights: Floats) -> Tensor:
@@ -154,5 +183,5 @@ def _cross_entropy(scores: Tensor, right: Pairs, wrong: Pairs) -> Tensor:
     truth[:, : right.labels.shape[1]] = 1
     there = torch.from_numpy(np.concatenate([right.labels, wrong.labels], axis=1) >= 0)
     rates = torch.from_numpy(np.concatenate([right.rates, wrong.rates], axis=1))
-    each = binary_cross_entropy_with_logits(scores - rates.log(), truth, reduction="none")
-    return each[there].mean()
+    losses = binary_cross_entropy_with_logits(scores - rates.log(), truth, reduction="none")
+    return losses[there].mean()

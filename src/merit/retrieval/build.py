@@ -115,10 +115,10 @@ def label_vectors(model: Propensity, texts: Floats, first: int = 0) -> Floats:
 def _interests(scorer: TrainedScorer, texts: Floats, now: UserFeatures) -> Floats:
     """The vectors of all labels, as popular as they are now: all users are asked about in one week."""
     vectors = label_vectors(scorer.model, texts)
-    if scorer.model.factors and now.lately and len(now):
+    if scorer.model.factors and now.trends and len(now):
         with torch.inference_mode():
-            new = torch.from_numpy(now.lately.part(0, 1).of(np.arange(len(vectors))))
-            vectors[:, -1] += scorer.model.trend(new)[0].numpy()
+            new = torch.from_numpy(now.trends.part(0, 1).of(np.arange(len(vectors))))
+            vectors[:, -1] += scorer.model.trend_score(new)[0].numpy()
     return vectors
 
 

@@ -79,9 +79,9 @@ class Exact:
         return made if _rows_alike(made) else _with_tile(mlp, 1)  # one row is always alike
 
     @one_blas_thread()
-    def scores(self, user_halves: Doubles, label_halves: Doubles) -> Doubles:
+    def scores(self, user_projections: Doubles, label_projections: Doubles) -> Doubles:
         """(n,) of (n, H + R) and (n, H + R), or of (n, H + R) and the one (H + R,) that all share."""
-        users, labels = np.broadcast_arrays(user_halves, label_halves)
+        users, labels = np.broadcast_arrays(user_projections, label_projections)
         made, first, second = np.empty(len(users)), np.zeros((self.tile, users.shape[1])), self._second()
         for span in spans(len(users), self.tile):
             some = slice(span.start, span.stop)

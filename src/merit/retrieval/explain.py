@@ -19,10 +19,9 @@ from merit.data.patches import windows_of
 from merit.generator.decoding import DecodeConfig, decode
 from merit.generator.model import load_generator
 from merit.generator.texts import write_inputs
-from merit.propensity.features import States, UserFeatures
+from merit.propensity.features import States, TitleWords, UserFeatures
 from merit.propensity.states import WORDS
 from merit.propensity.train import load_scorer
-from merit.propensity.words import TitleWords
 
 MOST = 200  # different items, the newest ones: older ones hardly ever reach the prompt
 
