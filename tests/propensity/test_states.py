@@ -54,7 +54,7 @@ def test_the_product_learns_from_both_sides_of_every_purchase_of_a_small_shop(ma
     )
     assert fast == _slow(artifacts.load(made / "examples"), shop.item_labels)
     gold, known = read_purchases(artifacts.load(made / "states"))
-    assert len(gold) == len(known) == len(table) and known.words and known.lately
+    assert len(gold) == len(known) == len(table) and known.words and known.trends
     assert len(known.take(np.arange(3)).counts) == 3
 
 
