@@ -31,6 +31,11 @@ class Ragged:
         """(rows,): how many values each row has."""
         return np.diff(self.offsets)
 
+    def sizes(self, rows: NDArray[np.integer]) -> Ints:
+        """How many values each of these rows has."""
+        rows = np.asarray(rows, dtype=np.int64)
+        return self.offsets[rows + 1] - self.offsets[rows]
+
     def take(self, rows: NDArray[np.integer]) -> tuple[NDArray[np.int32], Ints]:
         """The values of these rows, row after row, and the length of each."""
         places, sizes = ranges(self.offsets[rows], self.offsets[np.asarray(rows) + 1])

@@ -123,15 +123,15 @@ def choose(
     """Profile and newest items that fit the budget. `history`: items in order of time."""
     room = config.budget - 3  # PROFILE, RECENT, ANSWER
     ranked = _most_frequent(history, item_labels)[: config.profile_labels]
-    label_cost, item_cost = (rows.lengths() + config.separated for rows in (texts.labels, texts.titles))
-    profile = ranked[: _fitting(label_cost[ranked], int(room * config.profile_share))]
-    room -= int(label_cost[profile].sum())
+    costs = texts.labels.sizes(ranked) + config.separated
+    fitting = _fitting(costs, int(room * config.profile_share))
+    profile, room = ranked[:fitting], room - int(costs[:fitting].sum())
     if patching is None:
         newest = history[::-1][:room]  # with fewer tokens than items, the rest cannot fit
-        recent = newest[: _fitting(item_cost[newest], room)]
+        recent = newest[: _fitting(texts.titles.sizes(newest) + config.separated, room)]
         return Prompt(profile, recent[::-1])
     newest = history[::-1][: patching.full_budget]
-    sizes, readable = texts.titles.lengths()[newest], room + patching.full_budget - config.budget
+    sizes, readable = texts.titles.sizes(newest), room + patching.full_budget - config.budget
     in_full, all_ = _resolution(sizes, room, readable, config.separated, patching)
     return Prompt(profile, newest[:in_full][::-1], newest[in_full:all_][::-1])
 
@@ -154,7 +154,7 @@ def tokens(prompt: Prompt, texts: Texts, config: PromptConfig) -> NDArray[np.int
 def spans(prompt: Prompt, texts: Texts, config: PromptConfig, window: int) -> Ints:
     """How many of the prompt's tokens each position stands for: one, or a window of older items between controls."""
     labels, older, recent = (
-        rows.lengths()[which]
+        rows.sizes(which)
         for rows, which in ((texts.labels, prompt.profile), (texts.titles, prompt.older), (texts.titles, prompt.recent))
     )
     before = 2 + int(labels.sum()) + config.separated * max(0, len(labels) - 1)
@@ -213,4 +213,6 @@ def _resolution(sizes: Ints, room: int, readable: int, separated: bool, patching
 
 def _listed(rows: Ragged, which: NDArray[np.integer], gap: NDArray[np.int32]) -> list[NDArray[np.int32]]:
     """Rows with the gap between them."""
+    if not len(gap):
+        return [rows.take(which)[0]]
     return [part for row in which for part in (rows[int(row)], gap)][:-1]
