@@ -24,7 +24,7 @@ from merit.core.pipeline import run
 from merit.core.ragged import Ragged
 from merit.core.settings import RunConfig
 from merit.evaluation import tables
-from merit.evaluation.classification import Key, Metrics, measure
+from merit.evaluation.classification import MetricKey, Metrics, measure
 from merit.evaluation.evaluate import evaluate, read_predictions, show_results, training_popularity, truth_of_test_users
 from merit.evaluation.exposure_bias import LOST
 from merit.evaluation.predictions import Predictions
@@ -46,16 +46,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
 Judged = list[tuple[Predictions, Metrics]]
 OURS = ("self-correction (β = 0)", "self-correction (β = 0), by likelihood")
 DUELS: tables.Columns = {
-    "free length": Key("recall", "exact"),
-    **{f"@{budget}": Key("recall", "exact", budget) for budget in (5, 10, 20)},
-    "new labels @20": Key("recall", "exact", 20, "novel"),
+    "free length": MetricKey("recall", "exact"),
+    **{f"@{budget}": MetricKey("recall", "exact", budget) for budget in (5, 10, 20)},
+    "new labels @20": MetricKey("recall", "exact", 20, "novel"),
 }
 
 COMPACT: tables.Columns = {
-    "free length": Key("recall", "exact"),
-    "precision": Key("precision", "exact"),
-    "F1": Key("f1", "exact"),
-    "labels": Key("predictions"),
+    "free length": MetricKey("recall", "exact"),
+    "precision": MetricKey("precision", "exact"),
+    "F1": MetricKey("f1", "exact"),
+    "labels": MetricKey("predictions"),
     **{name: key for name, key in DUELS.items() if key.budget},
     "lost after mistakes": LOST,
 }
@@ -173,8 +173,8 @@ def apart(row: dict[str, Any]) -> str:
 
 def figures(found: pl.DataFrame) -> dict[str, float]:
     """Exact recall, in points, of every method at free length and at 5, 10, 20."""
-    told, budgets = {}, {str(k): Key("recall", "exact", k) for k in (5, 10, 20)}
-    for name, key in {"free": Key("recall", "exact"), **budgets}.items():
+    told, budgets = {}, {str(k): MetricKey("recall", "exact", k) for k in (5, 10, 20)}
+    for name, key in {"free": MetricKey("recall", "exact"), **budgets}.items():
         for method, value in tables.pick(found, key).select("method", "value").iter_rows():
             told[f"{method} @{name}"] = round(100 * value, 1)
     return told

@@ -36,7 +36,7 @@ from merit.data import planted
 from merit.data.patches import Patched, windows_of
 from merit.data.prompt import PatchingConfig
 from merit.evaluation import tables
-from merit.evaluation.classification import EvaluationConfig, Key, Metrics, measure
+from merit.evaluation.classification import EvaluationConfig, MetricKey, Metrics, measure
 from merit.evaluation.evaluate import read_predictions, truth_of_test_users
 from merit.evaluation.predictions import Predictions
 from merit.generator.decoding import DecodeConfig, decode
@@ -150,7 +150,7 @@ def worth_of_curriculum(figures: pl.DataFrame) -> dict[str, list[float]]:
 
 
 def _rows(figures: pl.DataFrame) -> list[dict[str, Any]]:
-    keys = [Key("recall", "exact", budget) for budget in BUDGETS]
+    keys = [MetricKey("recall", "exact", budget) for budget in BUDGETS]
     return [row for key in keys for row in tables.pick(figures, key).iter_rows(named=True)]
 
 
@@ -264,7 +264,7 @@ def measured(run_config: RunConfig, tokens: int, seeds: list[int], rounds: int) 
     said = [each for seed, own in generators.items() for each in say(own, seed, shop)]
     judged, users = judge(said, shop, run_config.evaluation)
     figures, other = (against(cell, judged, users, run_config.evaluation.resamples) for cell in (PLAIN, STARTED))
-    columns = {f"recall@{budget}": Key("recall", "exact", budget) for budget in BUDGETS}
+    columns = {f"recall@{budget}": MetricKey("recall", "exact", budget) for budget in BUDGETS}
     tables.show("Exact match, in points; Δ to 2N recent", tables.headline(figures, columns, [*columns]))
     first = generators[seeds[0]]
     cells = timed(first, shop)

@@ -39,7 +39,7 @@ from merit.core.types import Split
 from merit.data import planted
 from merit.data.prepare import PrepareRun, shards
 from merit.evaluation import tables
-from merit.evaluation.classification import EvaluationConfig, Key, measure
+from merit.evaluation.classification import EvaluationConfig, MetricKey, measure
 from merit.evaluation.evaluate import read_predictions, training_popularity, truth_of_test_users
 from merit.evaluation.predictions import Predictions
 from merit.evaluation.trivial import BASELINES
@@ -61,7 +61,7 @@ STAGES = ("stage-1", "stage-2")
 SAID, RANKED = "predictions", "rankings"
 WAYS = ("as decoded", "by likelihood", "by propensity")
 BUDGETS = (5, 10, 20)
-COLUMNS: tables.Columns = {f"recall@{budget}": Key("recall", "exact", budget) for budget in BUDGETS}
+COLUMNS: tables.Columns = {f"recall@{budget}": MetricKey("recall", "exact", budget) for budget in BUDGETS}
 GIB = 2**30
 
 

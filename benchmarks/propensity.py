@@ -52,7 +52,7 @@ from merit.propensity.states import StatesConfig, read_states, write_states
 from merit.propensity.train import EncodedUsers, PropensityRun, TrainedScorer, load_scorer, train_propensity
 from merit.propensity.unseen_labels import Catalogue
 from merit.retrieval.build import vertical_shares
-from merit.retrieval.ranking import NAME, frequency_scores, judge, likelihood_scores, propensity_scores, rank
+from merit.retrieval.ranking import NAME, history_share_scores, judge, likelihood_scores, propensity_scores, rank
 
 KGS = (1, 3, 5, 7, 10)
 WITHHELD = 0.1
@@ -113,7 +113,7 @@ def user_rankings(
     _, test = read_states(made.states["2"], "test")
     second, how = load_generator(made.generators["2"], examples, labels)
     methods: dict[str, Scores] = {
-        "history frequency": frequency_scores(truth),
+        "history frequency": history_share_scores(truth),
         **{name: answer.scores for name, answer in peers.items() if answer.scores},
         f"{how.train.name}, likelihood": likelihood_scores(second, test, training_popularity(known)),
     }
@@ -175,7 +175,7 @@ def lift_from_text_alone(
     )
     blind = chain(config, examples, without, folder, seed, ("2",))
     truth = _with_states(truth, blind.states["2"])
-    lifts = {"history frequency": _lift(frequency_scores(truth), truth, hidden)}
+    lifts = {"history frequency": _lift(history_share_scores(truth), truth, hidden)}
     for name, made in (("trained", full), ("label's text only", blind)):
         scorer = load_scorer(made.propensity["2"], labels)  # the whole label space, withheld labels live again
         users = scorer.users(_same_users(made.states["2"], truth))

@@ -21,16 +21,16 @@ from benchmarks.objectives import settings
 from merit.bench.cells import MERIT
 from merit.bench.config import BenchConfig
 from merit.bench.grid import bench
-from merit.bench.results import Results
+from merit.bench.results import BenchResults
 from merit.core import config, console, provenance
 from merit.evaluation import tables
-from merit.evaluation.classification import Key
+from merit.evaluation.classification import MetricKey
 from merit.report import charts
 
 METHODS = (MERIT, "linear", "SASRec", "DEXML-DS", "ALS", "history frequency", "trivial")
 HEIGHT = 480  # the best are within a point of each other, and their names beside each other
 NAME = 14  # pixels between two names
-SHOWN = {f"@{k}": Key("recall", "exact", k) for k in (5, 10, 20)}
+SHOWN = {f"@{k}": MetricKey("recall", "exact", k) for k in (5, 10, 20)}
 TOY = [
     *("labels.encoder=hashed", "backbone.width=32", "backbone.layers=1", "states.labels=3", "propensity.fit.epochs=2"),
     *("propensity.model.labels=2", "propensity.model.width=32", "propensity.model.layers=1"),
@@ -40,7 +40,7 @@ TOY = [
 
 def grid(
     data: Path | None, tags: list[str], seconds: float, seeds: list[int], out: Path, overrides: list[str]
-) -> Results:
+) -> BenchResults:
     """All methods with one budget."""
     values = {
         "seconds": seconds,
@@ -56,7 +56,7 @@ def grid(
     return outcome.results[0]
 
 
-def points(results: Results) -> pl.DataFrame:
+def points(results: BenchResults) -> pl.DataFrame:
     """A row for each method: what it took, what it found, and how far ours was ahead."""
     took = {each.method: each.train_seconds for each in results.costs}
     rows = []

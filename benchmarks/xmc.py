@@ -22,7 +22,7 @@ import polars as pl
 import torch
 
 from benchmarks import debtags, harness, xmc_files, xmc_peers, xmc_tables
-from merit.bench.cells import Ground
+from merit.bench.cells import PreparedDataset
 from merit.bench.chain import Chain
 from merit.bench.config import BenchConfig
 from merit.core import console, provenance
@@ -109,7 +109,7 @@ def ours(chain: Chain) -> Iterator[Row]:
             yield Row(said.method if "," in said.method else f"{said.method}, as decoded", said.ranked, seconds, number)
 
 
-def peers(ground: Ground, titles: pl.Series, seed: int) -> Iterator[Row]:
+def peers(ground: PreparedDataset, titles: pl.Series, seed: int) -> Iterator[Row]:
     """Linear models on words, from the same documents and with as many threads."""
     world, threads = ground.world, torch.get_num_threads()
     train, test = _texts(world.train, titles), _texts(world.test, titles)
@@ -123,7 +123,7 @@ def peers(ground: Ground, titles: pl.Series, seed: int) -> Iterator[Row]:
         yield Row(name, found.said, found.seconds, found.documents)
 
 
-def worth_of(ground: Ground) -> Reals:
+def worth_of(ground: PreparedDataset) -> Reals:
     """What a hit counts in PSP: by all documents that are not tested."""
     world = ground.world
     parts = (world.train.gold, world.validation.gold)
@@ -158,7 +158,7 @@ def table(rows: list[tuple[Row, dict[str, Metric]]], seed: int) -> tuple[pl.Data
     return pl.DataFrame(cells), figures
 
 
-def read_in_full(ground: Ground) -> float:
+def read_in_full(ground: PreparedDataset) -> float:
     """The share of test documents whose whole text is in the prompt: of the others, the beginning is."""
     world, most = ground.world, ground.text.prompt.title_tokens
     assert world.text is not None
@@ -169,7 +169,7 @@ def compare(folder: Path, config: BenchConfig, seed: int) -> dict[str, float]:
     """Make, judge and print everything; the figures."""
     made = run(config.run_config(NAME), until="labels")
     chosen = config.datasets[NAME].text
-    ground = Ground(made["examples"], made["labels"], config.backbone, chosen, config.seconds)
+    ground = PreparedDataset(made["examples"], made["labels"], config.backbone, chosen, config.seconds)
     chain = Chain(config, ground, config.out / NAME / f"seed-{seed}", seed)
     truth, world = ground.truth, ground.world
     rows = [Row("popularity", popular(truth, world.popularity, ASKED).at(ASKED), 0.0, len(world.train))]

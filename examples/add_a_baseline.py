@@ -21,7 +21,7 @@ from quickstart import make_run
 from merit.baselines.world import Answer, World, answer_of, make_world
 from merit.core import artifacts
 from merit.core.ragged import matrix
-from merit.evaluation.classification import EvaluationConfig, Key, measure
+from merit.evaluation.classification import EvaluationConfig, MetricKey, measure
 from merit.evaluation.evaluate import training_popularity, truth_of_test_users
 from merit.evaluation.tables import EXACT, compare, headline, leaders, pick, show
 from merit.evaluation.trivial import BASELINES
@@ -54,7 +54,7 @@ def main() -> dict[str, float]:
     said.append(then_bought(world, seed=7).predictions("then bought", seed=7))
     figures = compare([(each, measure(each, truth, EvaluationConfig())) for each in said], truth.users, seed=7)
     show("Exact match, in points", headline(figures, EXACT, ()), leaders(figures, EXACT))
-    return dict(pick(figures, Key("recall", "exact", 10)).select("method", "value").iter_rows())
+    return dict(pick(figures, MetricKey("recall", "exact", 10)).select("method", "value").iter_rows())
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def test_trivial_is_the_papers(world: World) -> None:
 def test_history_frequency_is_filled_with_popular_labels(world: World) -> None:
     ranked = trivial.history_frequency_and_popularity(truth(world), world.popularity).ranked
     assert ranked is not None
-    assert equal(frequency.history_frequency(world, 7).ranked, ranked)
+    assert equal(frequency.history_frequency_and_popularity(world, 7).ranked, ranked)
 
 
 def test_popularity_is_the_same_for_everyone(world: World) -> None:
@@ -47,7 +47,10 @@ def test_popularity_is_the_same_for_everyone(world: World) -> None:
 
 def test_shares_do_not_depend_on_how_busy_a_user_is(world: World) -> None:
     busy = replace(world, test=replace(world.test, counts=1000 * world.test.counts))
-    one, other = frequency.history_frequency(world, 7), frequency.history_frequency(busy, 7)
+    one, other = (
+        frequency.history_frequency_and_popularity(world, 7),
+        frequency.history_frequency_and_popularity(busy, 7),
+    )
     assert one.scores is not None and other.scores is not None
     totals = one.scores(np.arange(len(world.labels))).sum(axis=1)
     assert (totals <= 1).all()

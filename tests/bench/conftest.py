@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import pytest
 
-from merit.bench.cells import Ground
+from merit.bench.cells import PreparedDataset
 from merit.bench.config import BenchConfig
-from merit.bench.grid import Outcome, bench
+from merit.bench.grid import BenchOutcome, bench
 from merit.core import artifacts
 from tests.bench.small import settings
 
@@ -22,15 +22,17 @@ VARIED = (
 
 class Small(NamedTuple):
     config: BenchConfig
-    outcome: Outcome
+    outcome: BenchOutcome
 
     @property
     def folder(self) -> Path:
         return self.config.out / "planted"
 
-    def ground(self) -> Ground:
+    def ground(self) -> PreparedDataset:
         examples, labels = artifacts.load(self.folder / "examples"), artifacts.load(self.folder / "labels")
-        return Ground(examples, labels, self.config.backbone, self.config.datasets["planted"].text, self.config.seconds)
+        return PreparedDataset(
+            examples, labels, self.config.backbone, self.config.datasets["planted"].text, self.config.seconds
+        )
 
 
 @pytest.fixture(scope="session")

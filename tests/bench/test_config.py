@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from merit.baselines.methods import METHODS
-from merit.bench.config import BenchConfig, Cell, cells, chosen, chosen_datasets, objective_of, slug
+from merit.bench.config import BenchCell, BenchConfig, cells, chosen, chosen_datasets, objective_of, slug
 from merit.core import config
 from merit.core.errors import ConfigError
 from merit.objective.collate import OBJECTIVES
@@ -29,9 +29,9 @@ def test_cells_are_methods_by_seed_and_the_reference_is_always_there() -> None:
     every = list(cells(small(), "groceries"))
     assert len(every) == 3 * 2 + 1
     assert set(cells(small(), "groceries", ["linear"])) == {
-        Cell("groceries", "linear", 1),
-        Cell("groceries", "trivial", 1),
-        Cell("groceries", "trivial", 2),
+        BenchCell("groceries", "linear", 1),
+        BenchCell("groceries", "trivial", 1),
+        BenchCell("groceries", "trivial", 2),
     }
 
 
@@ -40,7 +40,7 @@ def test_a_group_may_be_for_some_data_sets() -> None:
     both = {"datasets": {"groceries": source, "more": source}}
     groups = [*GROUPS, {"methods": ["ALS"], "datasets": ["more"]}]
     made = small(**both, groups=groups)
-    assert Cell("more", "ALS", 1) in set(cells(made, "more"))
+    assert BenchCell("more", "ALS", 1) in set(cells(made, "more"))
     assert not [cell for cell in cells(made, "groceries") if cell.method == "ALS"]
     with pytest.raises(ConfigError, match="names the data set 'mroe'"):
         small(**both, groups=[*GROUPS, {"methods": ["ALS"], "datasets": ["mroe"]}])

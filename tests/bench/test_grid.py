@@ -16,12 +16,12 @@ from merit.bench import chain, grid
 from merit.bench.cells import HITS, read_hits, write_hits
 from merit.bench.chain import LEDGER, Chain, step_seconds
 from merit.bench.config import slug
-from merit.bench.grid import Outcome, bench
+from merit.bench.grid import BenchOutcome, bench
 from merit.bench.results import read
 from merit.core import artifacts
 from merit.core.errors import TrainingError
 from merit.evaluation.audiences import MEAN, SHARES, hit
-from merit.evaluation.classification import Key
+from merit.evaluation.classification import MetricKey
 from merit.evaluation.evaluate import read_predictions
 from merit.evaluation.tables import pick
 from tests.bench.conftest import VARIANTS, Small
@@ -40,7 +40,7 @@ def refused(*_: Any) -> Any:
 def test_every_cell_is_made_and_judged(grid: Small) -> None:
     assert grid.outcome.failures == {}
     (results,) = grid.outcome.results
-    recall = pick(results.frame(), Key("recall", "exact", 10))
+    recall = pick(results.frame(), MetricKey("recall", "exact", 10))
     assert set(recall["method"]) >= {"trivial", "linear", "teacher-forcing", "self-correction (β = 0)", "MERIT"}
     assert any(name.startswith("teacher-forcing, ") for name in recall["method"])  # length-matched
     assert recall.filter(recall["method"] != "MERIT")["lead"].null_count() == 0
@@ -54,10 +54,10 @@ def test_figures_are_those_of_the_predictions(grid: Small) -> None:
     said = read_predictions(artifacts.load(grid.folder / "seed-1/cell-linear", "cell"))[0]
     truth = grid.ground().truth
     found = sum(len(np.intersect1d(said.at(10)[row], truth.gold[row])) for row in range(len(truth)))
-    row = pick(results.frame(), Key("recall", "exact", 10)).filter(method="linear")
+    row = pick(results.frame(), MetricKey("recall", "exact", 10)).filter(method="linear")
     assert row["value"][0] == pytest.approx(found / len(truth.gold.values), abs=1e-5)
     base, ours = (
-        pick(results.frame(), Key("recall", "exact", 10)).filter(method=name)["value"][0]
+        pick(results.frame(), MetricKey("recall", "exact", 10)).filter(method=name)["value"][0]
         for name in ("trivial", "MERIT")
     )
     assert row["gain"][0] == pytest.approx(row["value"][0] - base, abs=2e-5)
@@ -106,7 +106,7 @@ def buggy(world: World, seed: int) -> Answer:
 
 
 @pytest.fixture(scope="module")
-def failing(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
+def failing(tmp_path_factory: pytest.TempPathFactory) -> tuple[BenchOutcome, Path]:
     place = tmp_path_factory.mktemp("failing")
     methods = ["trivial", "popularity", "linear", "history frequency"]
     config = settings(place, [{"methods": methods}], 'datasets.gone.source={kind="tables",interactions="x",items="y"}')
@@ -116,7 +116,7 @@ def failing(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
         return bench(config, ["gone", "planted"]), place
 
 
-def test_a_failing_cell_does_not_sink_the_grid(failing: tuple[Outcome, Path]) -> None:
+def test_a_failing_cell_does_not_sink_the_grid(failing: tuple[BenchOutcome, Path]) -> None:
     outcome, place = failing
     assert set(outcome.failures) == {"gone", "planted/popularity/seed 1", "planted/linear/seed 1"}
     assert "does not exist" in outcome.failures["gone"]
@@ -127,7 +127,7 @@ def test_a_failing_cell_does_not_sink_the_grid(failing: tuple[Outcome, Path]) ->
     assert not list((place / "bench/planted/seed-1").glob("*linear*"))
 
 
-def test_some_methods_alone_are_shown_and_not_kept(failing: tuple[Outcome, Path]) -> None:
+def test_some_methods_alone_are_shown_and_not_kept(failing: tuple[BenchOutcome, Path]) -> None:
     _, place = failing
     before = (place / "results/planted.json").read_bytes()
     config = settings(place, [{"methods": ["trivial", "popularity", "linear"]}])

@@ -14,14 +14,14 @@ from merit.bench.config import BenchConfig
 from merit.bench.figure import SHOWN, overview
 from merit.bench.markdown import BEGIN, END, document, inserted
 from merit.bench.page import bench_page, foremost, scatter
-from merit.bench.results import COLUMNS, Results, dumped, figure_rows, read, read_all, write
+from merit.bench.results import COLUMNS, BenchResults, dumped, figure_rows, read, read_all, write
 from merit.bench.tables import TABLES, paper, parts
 from merit.core import artifacts, config
 from merit.core.errors import ConfigError, DamagedArtifact, MissingArtifact
 from merit.data.prepare import shards
 from merit.evaluation import tables
 from merit.evaluation.audiences import hit
-from merit.evaluation.classification import Key
+from merit.evaluation.classification import MetricKey
 from merit.report.charts import on_white
 from merit.report.page import render
 from tests.bench.conftest import VARIANTS, Small
@@ -30,21 +30,23 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def results(grid: Small) -> Results:
+def results(grid: Small) -> BenchResults:
     return grid.outcome.results[0]
 
 
-def row(method: str, key: Key, value: float, lead: tuple[float, float, float] | None = None, users: int = 100) -> list:  # type: ignore[type-arg]
+def row(
+    method: str, key: MetricKey, value: float, lead: tuple[float, float, float] | None = None, users: int = 100
+) -> list:  # type: ignore[type-arg]
     """A figure as the JSON file has it."""
     spans = [value, value - 0.01, value + 0.01, None, users, 1, 0.0, 0.0, 0.0]
     return [method, *key, *spans, *(lead or (None, None, None))]
 
 
-def made(results: Results, rows: list[list[Any]], **changes: Any) -> Results:
+def made(results: BenchResults, rows: list[list[Any]], **changes: Any) -> BenchResults:
     return results.model_copy(update={"figures": rows} | changes)
 
 
-def test_json_is_read_as_it_was_written(results: Results, tmp_path: Path) -> None:
+def test_json_is_read_as_it_was_written(results: BenchResults, tmp_path: Path) -> None:
     write(results, tmp_path / "planted.json")
     assert read(tmp_path / "planted.json") == results
     assert dumped(read(tmp_path / "planted.json")) == dumped(results)
@@ -56,14 +58,14 @@ def test_json_is_read_as_it_was_written(results: Results, tmp_path: Path) -> Non
         read_all(tmp_path, ["nothing"])
 
 
-def test_few_users_leave_no_figure(results: Results) -> None:
+def test_few_users_leave_no_figure(results: BenchResults) -> None:
     frame = results.frame()
     assert frame["users"].min() >= 50  # type: ignore[operator]
     few = frame.with_columns(users=pl.when(pl.col("method") == "linear").then(49).otherwise("users"))
     assert {each[0] for each in figure_rows(few)} == set(frame["method"]) - {"linear"}
 
 
-def test_every_table_has_its_methods_budget_and_paper(results: Results) -> None:
+def test_every_table_has_its_methods_budget_and_paper(results: BenchResults) -> None:
     for name in set(TABLES) - {"verticals", "novel"}:  # of a shop this small, too few users
         for part in parts(name, results):
             assert len(part.frame) and "Budget: 5 s" in part.note, name
@@ -91,7 +93,7 @@ def test_the_figures_of_the_paper_are_those_of_its_rows() -> None:
     assert told["thresholds"]["auc"]["MERIT"] == pytest.approx((swept[0] / 2 + swept[1] + swept[2] / 2) / 2, abs=0.1)
 
 
-def test_variants_are_counted_where_they_beat_both_dual_encoders(results: Results) -> None:
+def test_variants_are_counted_where_they_beat_both_dual_encoders(results: BenchResults) -> None:
     values = {"MERIT": (0.4, 0.3), "MERIT, k_g = 1": (0.4, 0.1), "DEXML-DS": (0.2, 0.2), "DEXML-STk": (0.1, 0.25)}
     rows = [row(name, hit(0.05, "VW"[at]), both[at]) for name, both in values.items() for at in (0, 1)]
     won = parts("variants", made(results, rows))[-1]
@@ -101,10 +103,10 @@ def test_variants_are_counted_where_they_beat_both_dual_encoders(results: Result
     ]
 
 
-def test_verticals_and_new_labels_have_tables_where_there_are_users(results: Results) -> None:
+def test_verticals_and_new_labels_have_tables_where_there_are_users(results: BenchResults) -> None:
     rows = [
-        row("MERIT", Key("recall", "exact", 20, "novel"), 0.3),
-        row("MERIT", Key("recall", "0.7", vertical="V"), 0.2),
+        row("MERIT", MetricKey("recall", "exact", 20, "novel"), 0.3),
+        row("MERIT", MetricKey("recall", "0.7", vertical="V"), 0.2),
     ]
     rows += [row("MERIT", hit(0.05, "V"), 0.4)]
     own = made(results, rows)
@@ -113,8 +115,8 @@ def test_verticals_and_new_labels_have_tables_where_there_are_users(results: Res
     assert any("k = 5%" in part.title and "V" in part.frame.columns for part in parts("hits", own))
 
 
-def test_the_verdict_is_the_interval(results: Results) -> None:
-    keys = [Key("recall", "exact", k) for k in (5, 10, 20)]
+def test_the_verdict_is_the_interval(results: BenchResults) -> None:
+    keys = [MetricKey("recall", "exact", k) for k in (5, 10, 20)]
     leads = [(0.02, 0.01, 0.03), (0.01, -0.01, 0.03), (-0.02, -0.03, -0.01)]
     rows = [row("MERIT", key, 0.5) for key in keys]
     rows += [row("linear", key, 0.4, lead) for key, lead in zip(keys, leads, strict=True)]
@@ -139,8 +141,8 @@ def test_the_verdict_is_the_interval(results: Results) -> None:
     ]
 
 
-def test_first_everywhere_and_nothing_to_say(results: Results) -> None:
-    key = Key("recall", "exact", 5)
+def test_first_everywhere_and_nothing_to_say(results: BenchResults) -> None:
+    key = MetricKey("recall", "exact", 5)
     rows = [row("MERIT", key, 0.5), row("linear", key, 0.4, (0.1, 0.05, 0.2))]
     assert "MERIT is first by every figure." in words.sentences([made(results, rows)])[1]
     alone = made(results, rows[1:], missing={"planted/MERIT/seed 1": "The disk is full."})
@@ -148,20 +150,23 @@ def test_first_everywhere_and_nothing_to_say(results: Results) -> None:
     assert "nothing can be said" in told[0] and "The disk is full." in told[-1]
 
 
-def test_lists_of_a_hundred_are_no_rival_at_free_length(results: Results) -> None:
-    free, ten = Key("recall", "exact"), Key("recall", "exact", 10)
+def test_lists_of_a_hundred_are_no_rival_at_free_length(results: BenchResults) -> None:
+    free, ten = MetricKey("recall", "exact"), MetricKey("recall", "exact", 10)
     rows = [row("MERIT", key, 0.5) for key in (free, ten)]
     rows += [row("DEXML-DS, top 100", key, 0.9, (-0.4, -0.5, -0.3)) for key in (free, ten)]
     rows += [row("trivial", key, 0.2, (0.3, 0.2, 0.4)) for key in (free, ten)]
-    rows += [row(name, Key("predictions"), size) for name, size in (("MERIT", 7.0), ("trivial", 3.9))]
+    rows += [row(name, MetricKey("predictions"), size) for name, size in (("MERIT", 7.0), ("trivial", 3.9))]
     first, second = words.duels(made(results, rows))
     assert first.other == "trivial" and "7.0 against 3.9 labels" in first.what
     assert second.other == "DEXML-DS, top 100"
 
 
-def test_claims_stand_beside_the_paper(results: Results) -> None:
-    rows = [row("MERIT", Key("recall", "0.7"), 0.5), row("trivial", Key("recall", "0.7"), 0.4, (0.1, 0.05, 0.15))]
-    rows += [row(words.UNION, Key("recall", "0.7"), 0.3, (0.2, 0.1, 0.3))]
+def test_claims_stand_beside_the_paper(results: BenchResults) -> None:
+    rows = [
+        row("MERIT", MetricKey("recall", "0.7"), 0.5),
+        row("trivial", MetricKey("recall", "0.7"), 0.4, (0.1, 0.05, 0.15)),
+    ]
+    rows += [row(words.UNION, MetricKey("recall", "0.7"), 0.3, (0.2, 0.1, 0.3))]
     claimed = words.claims(made(results, rows))
     assert claimed.rows()[0][1:] == ("+11.9", "+10.0 [+5.0, +15.0]")
     assert claimed.rows()[1][1:] == ("+6.8", "+20.0 [+10.0, +30.0]")
@@ -175,7 +180,7 @@ def test_the_document_goes_between_the_marks() -> None:
     assert inserted("new\n", once) == once
 
 
-def test_the_document_says_what_the_tables_say(results: Results) -> None:
+def test_the_document_says_what_the_tables_say(results: BenchResults) -> None:
     text = document([results])
     for name in TABLES:
         for part in parts(name, results):
@@ -186,7 +191,7 @@ def test_the_document_says_what_the_tables_say(results: Results) -> None:
     assert results.commit in text and "seeds" in text
 
 
-def test_the_page_is_whole_and_names_nobody(grid: Small, results: Results) -> None:
+def test_the_page_is_whole_and_names_nobody(grid: Small, results: BenchResults) -> None:
     html = render(bench_page([results]))
     for phrase in (
         "Is MERIT first?",
@@ -206,18 +211,18 @@ def test_the_page_is_whole_and_names_nobody(grid: Small, results: Results) -> No
     assert people and not [name for name in people if re.search(rf"\b{re.escape(name)}\b", written)]
 
 
-def test_curves_show_our_method_among_the_best(results: Results) -> None:
+def test_curves_show_our_method_among_the_best(results: BenchResults) -> None:
     names = {f"method {number}": 0.9 - number / 100 for number in range(8)} | {"MERIT": 0.1, VARIANTS[0]: 0.95}
-    rows = [row(name, Key("recall", "exact", 10), value) for name, value in names.items()]
+    rows = [row(name, MetricKey("recall", "exact", 10), value) for name, value in names.items()]
     kept = set(foremost(made(results, rows))["method"])
     assert kept == {"MERIT", "method 0", "method 1", "method 2", "method 3"}
 
 
-def test_the_scatter_tells_its_points(results: Results) -> None:
+def test_the_scatter_tells_its_points(results: BenchResults) -> None:
     assert re.search(r"MERIT \d+ s, \d+\.\d", scatter(results))
 
 
-def test_the_picture_has_every_method_of_the_grid_once(results: Results) -> None:
+def test_the_picture_has_every_method_of_the_grid_once(results: BenchResults) -> None:
     rows = [row(name, SHOWN, 0.4) for name in ("MERIT", "trivial", *VARIANTS)]
     two = made(results, rows).model_copy(update={"seeds": {name: [1] for name in ("MERIT", "trivial", *VARIANTS)}})
     drawn = on_white(overview([two, two]))
@@ -227,7 +232,7 @@ def test_the_picture_has_every_method_of_the_grid_once(results: Results) -> None
     assert "currentColor" not in drawn and drawn.startswith("<svg")
 
 
-def test_columns_are_those_of_the_evaluator(results: Results) -> None:
+def test_columns_are_those_of_the_evaluator(results: BenchResults) -> None:
     assert len(COLUMNS) == len(results.figures[0])
     assert markdown.tables.SCHEMA.keys() - set(COLUMNS) == {"command", "commit"}
 

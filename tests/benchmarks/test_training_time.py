@@ -8,17 +8,17 @@ import pytest
 
 from benchmarks.training_time import METHODS, apart, drawn, in_points, points
 from merit.bench.cells import MERIT
-from merit.bench.results import Results, read
+from merit.bench.results import BenchResults, read
 
 KEPT = Path(__file__).parents[2] / "results" / "amazon_beauty.json"
 
 
 @pytest.fixture(scope="module")
-def results() -> Results:
+def results() -> BenchResults:
     return read(KEPT)
 
 
-def test_a_row_is_what_a_method_took_and_found(results: Results) -> None:
+def test_a_row_is_what_a_method_took_and_found(results: BenchResults) -> None:
     found = {row["method"]: row for row in points(results).to_dicts()}
     took = {each.method: each.train_seconds for each in results.costs}
     assert list(found) == list(METHODS)
@@ -29,14 +29,14 @@ def test_a_row_is_what_a_method_took_and_found(results: Results) -> None:
     assert ahead == pytest.approx(100 * (found[MERIT]["@10"] - found["trivial"]["@10"]), abs=0.06)
 
 
-def test_recall_is_told_in_points(results: Results) -> None:
+def test_recall_is_told_in_points(results: BenchResults) -> None:
     found = points(results)
     told = in_points(found)
     assert told["@10"].to_list() == (found["@10"] * 100).round(1).to_list()
     assert told["lead @10"].equals(found["lead @10"])
 
 
-def test_the_picture_has_a_line_for_every_method(results: Results) -> None:
+def test_the_picture_has_a_line_for_every_method(results: BenchResults) -> None:
     picture = str(drawn(points(results)))
     assert all(f">{name}<" in picture for name in METHODS if name != "trivial")
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merit.evaluation import discovery
-from merit.evaluation.classification import Key
+from merit.evaluation.classification import MetricKey
 from merit.evaluation.discovery import BUDGETS, found_new, measure
 from tests.evaluation.worlds import world
 
@@ -40,7 +40,7 @@ def test_repeats_do_not_take_the_room():
     truth = world(gold=[[7]], history=[list(range(6))])
     scores = np.linspace(1, 0.1, LABELS, dtype=np.float32)[None]  # all of the history is before the gold
     assert measure(lambda labels: scores[:, labels], truth)[found_new(5)].value == 1
-    assert found_new(5) == Key("recall", "exact", budget=5, part="discovery")
+    assert found_new(5) == MetricKey("recall", "exact", budget=5, part="discovery")
 
 
 def test_the_scores_are_left_as_they_are():

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merit.core.errors import DataError
-from merit.evaluation.classification import Key
+from merit.evaluation.classification import MetricKey
 from merit.evaluation.exposure_bias import exposure, recall_lost
 from tests.evaluation.worlds import said, world
 
@@ -31,15 +31,15 @@ def test_the_meter_against_a_slow_twin(rows: list[tuple[list[int], list[int]]]) 
     found = exposure(said(predicted), world(gold))
     for budget in (None, 5):
         cut = [labels[:budget] for labels in predicted]
-        meter = found[Key("near_correlates", "0.7", budget)].columns.sum(axis=0)
+        meter = found[MetricKey("near_correlates", "0.7", budget)].columns.sum(axis=0)
         assert tuple(meter) == slow_share(cut, gold)
         clusters = sum(len({label * 10 // 90 for label in labels}) for labels in cut)
-        assert found[Key("clusters", budget=budget)].value == clusters / len(rows)
+        assert found[MetricKey("clusters", budget=budget)].value == clusters / len(rows)
 
 
 def test_only_earlier_and_only_wrong_predictions_count() -> None:
     truth = world([[0]])
-    near = Key("near_correlates", "0.7")
+    near = MetricKey("near_correlates", "0.7")
     assert exposure(said([[0, 5]]), truth)[near].value == 0  # 50° resembles a right prediction: no cascade
     assert exposure(said([[18, 19, 20]]), truth)[near].value == 2 / 3  # the first has nobody before it
     assert exposure(said([[9, 18, 27]]), truth)[near].value == 0

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.evaluation.classification import Key, measure
+from merit.evaluation.classification import MetricKey, measure
 from merit.evaluation.predictions import check
 from merit.evaluation.trivial import (
     BASELINES,
@@ -69,5 +69,5 @@ def test_all_fit_the_evaluator(name: str) -> None:
     check(predictions, truth)
     assert predictions.method == name
     found = measure(predictions, truth)
-    assert 0 <= found[Key("recall", "0.7", 20)].value <= 1
-    assert found[Key("predictions")].value <= 5
+    assert 0 <= found[MetricKey("recall", "0.7", 20)].value <= 1
+    assert found[MetricKey("predictions")].value <= 5

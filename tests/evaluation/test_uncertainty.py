@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from merit.evaluation import uncertainty
-from merit.evaluation.uncertainty import Metric, Sample, f1, interval, minus, pool, sample, weights
+from merit.evaluation.uncertainty import BootstrapSample, Metric, f1, interval, minus, pool, sample, weights
 
 
 def population(users: int, rng: np.random.Generator, recall: float) -> Metric:
@@ -85,12 +85,12 @@ def test_seeds_are_averaged_with_users_drawn_jointly() -> None:
 def test_a_figure_about_nobody_is_undefined() -> None:
     nobody = interval(sample({"x": Metric(np.zeros((5, 2)))}, weights(5, 1, 50))["x"])
     assert np.isnan([nobody.value, nobody.low, nobody.high]).all() and nobody.users == 0
-    one = interval(Sample(np.array([0.5]), np.array([0.4, np.nan, 0.6]), 3))
+    one = interval(BootstrapSample(np.array([0.5]), np.array([0.4, np.nan, 0.6]), 3))
     assert 0.4 <= one.low <= one.high <= 0.6 and np.isnan(one.spread)
 
 
 def test_an_interval_leaves_out_as_much_on_either_side() -> None:
-    drawn = Sample(np.array([0.5]), np.arange(1_001) / 1_000, 9)
+    drawn = BootstrapSample(np.array([0.5]), np.arange(1_001) / 1_000, 9)
     assert [interval(drawn).low, interval(drawn).high] == pytest.approx([0.025, 0.975])
     assert [interval(drawn, 0.8).low, interval(drawn, 0.8).high] == pytest.approx([0.1, 0.9])
-    assert minus(drawn, Sample(np.array([0.2]), np.zeros(1_001), 4)).users == 4
+    assert minus(drawn, BootstrapSample(np.array([0.2]), np.zeros(1_001), 4)).users == 4

@@ -22,7 +22,7 @@ def popularity(world: World, seed: int) -> Answer:
     return _shares(world, np.zeros_like(world.test.counts))
 
 
-def history_frequency(world: World, seed: int) -> Answer:
+def history_frequency_and_popularity(world: World, seed: int) -> Answer:
     """The labels most frequent in the history, then the most popular ones."""
     return _shares(world, world.test.counts)
 

@@ -9,7 +9,7 @@ from merit.baselines.world import Method
 METHODS = {
     "trivial": "merit.baselines.frequency:trivial",
     "popularity": "merit.baselines.frequency:popularity",
-    "history frequency": "merit.baselines.frequency:history_frequency",
+    "history frequency": "merit.baselines.frequency:history_frequency_and_popularity",
     "linear": "merit.baselines.linear:linear",
     "ALS": "merit.baselines.als:als",
     "boosted trees": "merit.baselines.boosted:boosted",

@@ -30,7 +30,7 @@ from merit.core.config import Frozen
 from merit.core.types import Floats
 from merit.evaluation import audiences, discovery, predictions
 from merit.evaluation.audiences import MEAN, SHARES, Scores, hit
-from merit.evaluation.classification import Key, Metrics
+from merit.evaluation.classification import MetricKey, Metrics
 from merit.evaluation.evaluate import truth_of_test_users
 from merit.evaluation.predictions import BUDGET, Predictions, Truth
 from merit.evaluation.uncertainty import Metric
@@ -51,7 +51,7 @@ RELIABILITY = "reliability.parquet"
 MERIT = "MERIT"
 
 
-class AnswerConfig(Frozen):
+class BaselineCellConfig(Frozen):
     """All that decides what a method of merit.baselines.methods says."""
 
     method: str
@@ -61,14 +61,14 @@ class AnswerConfig(Frozen):
     text: TextConfig = TextConfig()
 
 
-class OwnConfig(Frozen):
+class GeneratorCellConfig(Frozen):
     """A method of our own: all else is decided by the artifacts it reads."""
 
     method: str
     budget: int = BUDGET
 
 
-class MeritConfig(OwnConfig):
+class MeritCellConfig(GeneratorCellConfig):
     """The same, with the rule by which lists at free length end."""
 
     length: LengthConfig = LengthConfig()
@@ -88,7 +88,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Ground:
+class PreparedDataset:
     """One data set, as all of its cells see it. What takes long is read once, when it is first needed."""
 
     examples: Artifact
@@ -126,12 +126,12 @@ class Ground:
         """Users for an interest, and what is new to a user."""
         return audiences.measure(score, self.truth, self.shares) | discovery.measure(score, self.truth)
 
-    def answer_config(self, method: str) -> AnswerConfig:
+    def answer_config(self, method: str) -> BaselineCellConfig:
         """The settings of a method's cell on this data set."""
-        return AnswerConfig(method=method, seconds=self.seconds, backbone=self.backbone, text=self.text)
+        return BaselineCellConfig(method=method, seconds=self.seconds, backbone=self.backbone, text=self.text)
 
 
-def write_answer(ground: Ground, out: Path, config: AnswerConfig, seed: int) -> Artifact:
+def write_answer(ground: PreparedDataset, out: Path, config: BaselineCellConfig, seed: int) -> Artifact:
     """Train a method for the time it has and ask it about the test users."""
     world = ground.world
     with _writing(out, config, seed, ground.shop) as (draft, peak):
@@ -151,11 +151,11 @@ def write_answer(ground: Ground, out: Path, config: AnswerConfig, seed: int) -> 
 
 
 def write_generator(
-    ground: Ground,
+    ground: PreparedDataset,
     generator: Artifact,
     said: Artifact,
     out: Path,
-    config: OwnConfig,
+    config: GeneratorCellConfig,
     seed: int,
     spent: float | None,
     peak_gib: float | None,
@@ -178,12 +178,12 @@ def write_generator(
 
 
 def write_merit(
-    ground: Ground,
+    ground: PreparedDataset,
     propensity: Artifact,
     states: Artifact,
     generator: Artifact,
     out: Path,
-    config: MeritConfig,
+    config: MeritCellConfig,
     seed: int,
     spent: float | None,
     peak_gib: float | None,
@@ -227,7 +227,7 @@ def write_hits(file: Path, found: Metrics) -> None:
 def read_hits(file: Path) -> Metrics:
     """What `write_hits` kept, with the mean over verticals beside it again."""
     found: Metrics = {
-        Key(*json.loads(name)): Metric(counts.astype(np.float64)) for name, counts in load_file(file).items()
+        MetricKey(*json.loads(name)): Metric(counts.astype(np.float64)) for name, counts in load_file(file).items()
     }
     for share in SHARES:
         verticals = [found[key] for key in sorted(found) if key == hit(share, key.vertical) and key.vertical]
@@ -260,7 +260,7 @@ class Peak:
 
 @contextmanager
 def _writing(
-    out: Path, config: AnswerConfig | OwnConfig, seed: int, parents: Mapping[str, Artifact]
+    out: Path, config: BaselineCellConfig | GeneratorCellConfig, seed: int, parents: Mapping[str, Artifact]
 ) -> Iterator[tuple[Draft, Peak]]:
     with artifacts.writing(out, KIND, config=config, seed=seed, parents=parents) as draft:
         yield draft, Peak()

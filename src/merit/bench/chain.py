@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from merit.baselines.fitting import TimeBudget
-from merit.bench.cells import Ground, Peak
+from merit.bench.cells import Peak, PreparedDataset
 from merit.bench.config import BenchConfig, objective_of, slug
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
@@ -47,7 +47,7 @@ class Chain:
     """One data set and seed in a folder of its own; nothing is made before a cell asks for it."""
 
     config: BenchConfig
-    ground: Ground
+    ground: PreparedDataset
     folder: Path
     seed: int
     variant: bool = False

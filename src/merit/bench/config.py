@@ -39,7 +39,7 @@ class Dataset(Frozen):
     text: TextConfig = TextConfig()
 
 
-class Group(Frozen):
+class MethodGroup(Frozen):
     """Methods that are run with the same seeds."""
 
     methods: tuple[str, ...] = Field(min_length=1)
@@ -70,7 +70,7 @@ class BenchConfig(Frozen):
     """NAME.json for every data set: small, for version control."""
     cache: Path = Path(".cache/merit")
     datasets: dict[str, Dataset] = Field(min_length=1)
-    groups: tuple[Group, ...] = Field(min_length=1)
+    groups: tuple[MethodGroup, ...] = Field(min_length=1)
     variants: dict[str, tuple[str, ...]] = {}
     """MERIT with other settings, by name: overrides of this file, such as "propensity.model.labels=3"."""
     seconds: float = Field(300.0, gt=0)
@@ -147,7 +147,7 @@ class BenchConfig(Frozen):
         )
 
 
-class Cell(NamedTuple):
+class BenchCell(NamedTuple):
     """One method on one data set with one seed."""
 
     dataset: str
@@ -160,11 +160,11 @@ class Cell(NamedTuple):
         return f"{self.dataset}/{self.method}/seed {self.seed}"
 
 
-def cells(config: BenchConfig, dataset: str, only: Sequence[str] = ()) -> Iterator[Cell]:
+def cells(config: BenchConfig, dataset: str, only: Sequence[str] = ()) -> Iterator[BenchCell]:
     """The cells of a data set, those of one method together; the reference in any case."""
     for method, seeds in config.seeds_of(dataset).items():
         if not only or method in only or method == config.reference:
-            yield from (Cell(dataset, method, seed) for seed in seeds)
+            yield from (BenchCell(dataset, method, seed) for seed in seeds)
 
 
 def chosen(config: BenchConfig, begins: Sequence[str]) -> list[str]:

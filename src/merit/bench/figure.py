@@ -7,18 +7,18 @@ from collections.abc import Sequence
 import altair as alt
 import polars as pl
 
-from merit.bench.results import Results
+from merit.bench.results import BenchResults
 from merit.evaluation import tables
-from merit.evaluation.classification import Key
+from merit.evaluation.classification import MetricKey
 from merit.report import charts
 from merit.report.charts import Svg
 
-SHOWN = Key("recall", "exact", 10)
+SHOWN = MetricKey("recall", "exact", 10)
 TITLE = "Recall of the first 10 labels, exact match, with 95 % intervals over users"
 WIDTH, ROW = 190, 15
 
 
-def overview(found: Sequence[Results]) -> Svg:
+def overview(found: Sequence[BenchResults]) -> Svg:
     """A row for each method, the best on the mean over data sets first; a panel for each data set."""
     rows = [_rows(each) for each in found]
     order = _order(rows)
@@ -31,7 +31,7 @@ def overview(found: Sequence[Results]) -> Svg:
     return charts.svg(alt.hconcat(*panels, spacing=14, padding=room), f"{TITLE}. {told}.")
 
 
-def _rows(each: Results) -> pl.DataFrame:
+def _rows(each: BenchResults) -> pl.DataFrame:
     """Methods of the grid, one way of reading each."""
     rows = tables.pick(each.frame(), SHOWN).filter(pl.col("method").is_in(list(each.seeds)), ~each.varied())
     return rows.select("method", "value", "low", "high").drop_nulls("value")
@@ -42,7 +42,7 @@ def _order(rows: Sequence[pl.DataFrame]) -> list[str]:
     return means.sort("value", "method", descending=[True, False])["method"].to_list()
 
 
-def _panel(frame: pl.DataFrame, each: Results, order: Sequence[str], names: bool) -> alt.LayerChart:
+def _panel(frame: pl.DataFrame, each: BenchResults, order: Sequence[str], names: bool) -> alt.LayerChart:
     axis = alt.Axis(labels=names, ticks=False, domain=False, labelLimit=220)
     y = alt.Y("method:N", sort=list(order), title=None, axis=axis, scale=alt.Scale(domain=list(order)))
     scale, form = alt.Scale(zero=False, nice=True), alt.Axis(format=".0%", tickCount=5)

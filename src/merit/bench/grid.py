@@ -11,12 +11,21 @@ from pydantic import BaseModel
 
 from merit.baselines.methods import METHODS
 from merit.bench import results as results_file
-from merit.bench.cells import KIND, MERIT, Ground, MeritConfig, OwnConfig, write_answer, write_generator, write_merit
+from merit.bench.cells import (
+    KIND,
+    MERIT,
+    GeneratorCellConfig,
+    MeritCellConfig,
+    PreparedDataset,
+    write_answer,
+    write_generator,
+    write_merit,
+)
 from merit.bench.chain import Chain
-from merit.bench.config import BenchConfig, Cell, cells, slug
-from merit.bench.judge import FILE, Origin, ResultsConfig, write_results
+from merit.bench.config import BenchCell, BenchConfig, cells, slug
+from merit.bench.judge import FILE, BenchOrigin, ResultsConfig, write_results
 from merit.bench.judge import KIND as RESULTS
-from merit.bench.results import Results
+from merit.bench.results import BenchResults
 from merit.core import console, doctor, provenance
 from merit.core.artifacts import Artifact
 from merit.core.config import digest
@@ -28,20 +37,20 @@ MACHINE = ("cores", "memory", "python", "torch", "system")
 
 
 @dataclass
-class Outcome:
+class BenchOutcome:
     """What a benchmark found, and what it could not make."""
 
-    results: list[Results] = field(default_factory=list)
+    results: list[BenchResults] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     """Cell or data set → what went wrong."""
 
 
-def bench(config: BenchConfig, datasets: Sequence[str], only: Sequence[str] = ()) -> Outcome:
+def bench(config: BenchConfig, datasets: Sequence[str], only: Sequence[str] = ()) -> BenchOutcome:
     """Make the cells of these data sets (of some methods only), and judge them.
 
     Results of all methods are kept in `config.results`; those of some methods are only given back.
     """
-    outcome = Outcome()
+    outcome = BenchOutcome()
     total = sum(1 for name in datasets for _ in cells(config, name, only))
     with console.steps("cells", total) as done:
         for name in datasets:
@@ -52,10 +61,10 @@ def bench(config: BenchConfig, datasets: Sequence[str], only: Sequence[str] = ()
 
 def _dataset(
     config: BenchConfig, name: str, only: Sequence[str], failures: dict[str, str], done: Callable[[str], None]
-) -> Results:
+) -> BenchResults:
     made = run(config.run_config(name), until="labels")
     text = config.datasets[name].text
-    ground = Ground(made["examples"], made["labels"], config.backbone, text, config.seconds)
+    ground = PreparedDataset(made["examples"], made["labels"], config.backbone, text, config.seconds)
     found: dict[str, Artifact] = {}
     chains: dict[int, Chain] = {}
     for cell in cells(config, name, only):
@@ -69,7 +78,7 @@ def _dataset(
     return results
 
 
-def make_cell(chain: Chain, cell: Cell) -> Artifact:
+def make_cell(chain: Chain, cell: BenchCell) -> Artifact:
     """One method with one seed on one data set; kept where nothing it depends on has changed."""
     if cell.method in chain.config.variants:
         return _merit(chain.varied(cell.method), cell)
@@ -78,15 +87,15 @@ def make_cell(chain: Chain, cell: Cell) -> Artifact:
     return _answer(chain, cell) if cell.method in METHODS else _generator(chain, cell)
 
 
-def _answer(chain: Chain, cell: Cell) -> Artifact:
+def _answer(chain: Chain, cell: BenchCell) -> Artifact:
     asked = chain.ground.answer_config(cell.method)
     return _unless_current(
         chain, cell, asked, chain.ground.shop, lambda out: write_answer(chain.ground, out, asked, cell.seed)
     )
 
 
-def _generator(chain: Chain, cell: Cell) -> Artifact:
-    settings = OwnConfig(method=cell.method, budget=chain.config.predict.budget)
+def _generator(chain: Chain, cell: BenchCell) -> Artifact:
+    settings = GeneratorCellConfig(method=cell.method, budget=chain.config.predict.budget)
     generator = chain.generator(cell.method)
     said = chain.predictions(generator)
     built_on = chain.before(generator)
@@ -108,8 +117,8 @@ def _generator(chain: Chain, cell: Cell) -> Artifact:
     )
 
 
-def _merit(chain: Chain, cell: Cell) -> Artifact:
-    settings = MeritConfig(method=cell.method, budget=chain.config.predict.budget, length=chain.config.length)
+def _merit(chain: Chain, cell: BenchCell) -> Artifact:
+    settings = MeritCellConfig(method=cell.method, budget=chain.config.predict.budget, length=chain.config.length)
     generator, states, propensity = chain.corrected(), chain.states(), chain.propensity()
     built_on = [*chain.before(generator), chain.mined(generator), states, propensity]
     return _unless_current(
@@ -132,14 +141,23 @@ def _merit(chain: Chain, cell: Cell) -> Artifact:
 
 
 def _unless_current(
-    chain: Chain, cell: Cell, settings: BaseModel, parents: Mapping[str, Artifact], make: Callable[[Path], Artifact]
+    chain: Chain,
+    cell: BenchCell,
+    settings: BaseModel,
+    parents: Mapping[str, Artifact],
+    make: Callable[[Path], Artifact],
 ) -> Artifact:
     folder = chain.folder / f"cell-{slug(cell.method)}"
     return make_unless_current(folder, cell.name, KIND, settings, cell.seed, parents, make)
 
 
 def _judged(
-    config: BenchConfig, name: str, ground: Ground, made: dict[str, Artifact], failures: dict[str, str], part: bool
+    config: BenchConfig,
+    name: str,
+    ground: PreparedDataset,
+    made: dict[str, Artifact],
+    failures: dict[str, str],
+    part: bool,
 ) -> Artifact:
     settings = ResultsConfig(
         dataset=name,
@@ -162,10 +180,10 @@ def _judged(
     )
 
 
-def origin(config: BenchConfig) -> Origin:
+def origin(config: BenchConfig) -> BenchOrigin:
     """The commit, the settings and the machine that figures come from."""
     found = {finding.what: finding.value for finding in doctor.examine()}
-    return Origin(provenance.commit(), digest(config), {name: found[name] for name in MACHINE})
+    return BenchOrigin(provenance.commit(), digest(config), {name: found[name] for name in MACHINE})
 
 
 @contextmanager

@@ -15,13 +15,13 @@ import polars as pl
 
 from merit import __version__
 from merit.bench import results as results_file
-from merit.bench.cells import HITS, RELIABILITY, Ground, costs_of, read_hits
-from merit.bench.results import BINS, LEAD, Cost, Results
+from merit.bench.cells import HITS, RELIABILITY, PreparedDataset, costs_of, read_hits
+from merit.bench.results import BINS, LEAD, BenchResults, Cost
 from merit.core import artifacts, console
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.evaluation import calibration, continuations, evaluate, tables
-from merit.evaluation.classification import EvaluationConfig, Key, Metrics
+from merit.evaluation.classification import EvaluationConfig, MetricKey, Metrics
 from merit.evaluation.discovery import BUDGETS
 from merit.evaluation.evaluate import length_matched, read_predictions
 from merit.evaluation.predictions import Predictions, Truth
@@ -50,7 +50,7 @@ class ResultsConfig(Frozen):
     evaluation: EvaluationConfig = EvaluationConfig()
 
 
-class Origin(NamedTuple):
+class BenchOrigin(NamedTuple):
     """Where figures come from."""
 
     commit: str
@@ -60,11 +60,11 @@ class Origin(NamedTuple):
 
 def write_results(
     cells: Mapping[str, Artifact],
-    ground: Ground,
+    ground: PreparedDataset,
     out: Path,
     config: ResultsConfig,
     seed: int,
-    origin: Origin,
+    origin: BenchOrigin,
 ) -> Artifact:
     """Judge all cells on the same users."""
     truth = ground.truth
@@ -73,7 +73,7 @@ def write_results(
         with console.spinner(f"comparing {len(lists)} lists and {len(ranked)} rankings of {truth.users:,} users"):
             figures = _compared(lists, ranked, truth.users, config, seed)
         figures.write_parquet(draft.path / "figures.parquet")
-        results = Results(
+        results = BenchResults(
             dataset=config.dataset,
             commit=origin.commit,
             config=origin.config,
@@ -126,7 +126,7 @@ def _compared(lists: Judged, ranked: Judged, users: int, config: ResultsConfig, 
     if ranked:
         found.append(tables.compare(ranked, users, seed, _against(ranked, config), often))
         leads.append(_leads(ranked, users, seed, config.ours, often))
-    names = ["method", *Key._fields]
+    names = ["method", *MetricKey._fields]
     return pl.concat(found).join(
         pl.concat(leads), on=names, how="left", nulls_equal=True, maintain_order="left", validate="1:1"
     )
@@ -140,7 +140,7 @@ def _against(ranked: Judged, config: ResultsConfig) -> str:
 
 def _leads(judged: Judged, users: int, seed: int, ours: str, resamples: int) -> pl.DataFrame:
     """How far `ours` is ahead of every other method: the gains of the others over it, turned round."""
-    names = ["method", *Key._fields]
+    names = ["method", *MetricKey._fields]
     if ours not in {run.method for run, _ in judged}:
         return pl.DataFrame(schema={name: tables.SCHEMA[name] for name in names} | LEAD)
     found = tables.compare(judged, users, seed, ours, resamples).filter(pl.col("method") != ours)
@@ -201,7 +201,7 @@ def _bins(cells: Iterable[Artifact], ours: str) -> list[list[float]]:
     return [list(row) for row in calibration.by_bin(pl.concat(found)).select(BINS).rows()] if found else []
 
 
-def _pictures(lists: Judged, ground: Ground, seed: int) -> list[list[dict[str, Any]]]:
+def _pictures(lists: Judged, ground: PreparedDataset, seed: int) -> list[list[dict[str, Any]]]:
     """Lists of teacher forcing and of self-correction for the same examples."""
     runs, known = [run for run, _ in lists], space.load(ground.labels.path)
     return [picture.rows.to_dicts() for picture in evaluate.pictures(runs, ground.truth, known, seed)]

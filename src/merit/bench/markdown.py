@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from merit.bench import words
 from merit.bench.page import EXPLAINED, TITLES
-from merit.bench.results import Results
+from merit.bench.results import BenchResults
 from merit.bench.tables import TABLES, parts
 from merit.evaluation import tables
 
@@ -14,7 +14,7 @@ VERDICTS = "MERIT and the best other method by every figure, the difference in p
 BEGIN, END = "<!-- merit bench: begin -->", "<!-- merit bench: end -->"
 
 
-def document(found: Sequence[Results]) -> str:
+def document(found: Sequence[BenchResults]) -> str:
     """Everything: the verdict, the claims, and all tables of every data set."""
     lines = ["# Results", "", "Written by `merit bench CONFIG --markdown FILE` from the JSON files of the results.", ""]
     lines += [f"- {sentence}" for sentence in words.sentences(found)]
@@ -38,7 +38,7 @@ def inserted(document: str, old: str) -> str:
     return f"{before}{BEGIN}\n{document}{END}{after}"
 
 
-def _source(each: Results) -> str:
+def _source(each: BenchResults) -> str:
     seeds = max(map(len, each.seeds.values()), default=0)
     machine = ", ".join(f"{name} {value}" for name, value in each.machine.items())
     return (

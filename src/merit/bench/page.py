@@ -11,11 +11,11 @@ import altair as alt
 import polars as pl
 
 from merit.bench import figure, words
-from merit.bench.results import Results
+from merit.bench.results import BenchResults
 from merit.bench.tables import TABLES, Part, parts
 from merit.evaluation import report, tables
 from merit.evaluation.audience_report import reliability_section
-from merit.evaluation.classification import Key
+from merit.evaluation.classification import MetricKey
 from merit.evaluation.report import DRAWN, Picture
 from merit.report import charts
 from merit.report.charts import Svg
@@ -54,7 +54,7 @@ EXPLAINED = {
 }
 
 
-def bench_page(found: Sequence[Results]) -> Page:
+def bench_page(found: Sequence[BenchResults]) -> Page:
     """The report of all data sets."""
     sections = [_first_screen(found)]
     for each in found:
@@ -64,7 +64,7 @@ def bench_page(found: Sequence[Results]) -> Page:
     return Page(TITLE, SUBTITLE, sections, _tiles(found), source)
 
 
-def _tiles(found: Sequence[Results]) -> tuple[Tile, ...]:
+def _tiles(found: Sequence[BenchResults]) -> tuple[Tile, ...]:
     verdicts = [duel.verdict for each in found for duel in words.duels(each)]
     methods = {row[0] for each in found for row in each.figures}
     return (
@@ -78,7 +78,7 @@ def _tiles(found: Sequence[Results]) -> tuple[Tile, ...]:
 VERDICTS: tuple[words.Verdict, ...] = ("ahead", "level", "behind")
 
 
-def _first_screen(found: Sequence[Results]) -> Section:
+def _first_screen(found: Sequence[BenchResults]) -> Section:
     rows = [
         {
             "data set": duel.dataset,
@@ -101,7 +101,7 @@ def _first_screen(found: Sequence[Results]) -> Section:
     )
 
 
-def _sections(each: Results) -> list[Section]:
+def _sections(each: BenchResults) -> list[Section]:
     made = [
         Section(f"{each.dataset}: {TITLES[name]}", (EXPLAINED[name],), charts=_charts(name, each), tables=shown)
         for name in TABLES
@@ -121,7 +121,7 @@ def _table(part: Part) -> Table:
     return Table(part.title, part.frame, figures, part.note, wide=True)
 
 
-def _charts(name: str, each: Results) -> list[Chart]:
+def _charts(name: str, each: BenchResults) -> list[Chart]:
     if name == "cost":
         return [Chart("Training time and recall of the first 10 labels, exact match", scatter(each))]
     if name != "budgets":
@@ -137,17 +137,17 @@ def _charts(name: str, each: Results) -> list[Chart]:
     ]
 
 
-def foremost(each: Results) -> pl.DataFrame:
+def foremost(each: BenchResults) -> pl.DataFrame:
     """The figures of our method and of the best others by recall at 10: as many lines as there are colours."""
     frame = each.frame()
-    best = tables.pick(frame, Key("recall", "exact", 10)).sort("value", "method", descending=[True, False])
+    best = tables.pick(frame, MetricKey("recall", "exact", 10)).sort("value", "method", descending=[True, False])
     others = best.filter((pl.col("method") != each.ours) & ~each.varied())["method"].head(DRAWN - 1).to_list()
     return frame.filter(pl.col("method").is_in([each.ours, *others]))
 
 
-def scatter(each: Results) -> Svg:
+def scatter(each: BenchResults) -> Svg:
     """A dot for each method: training seconds, to the right, and recall at 10."""
-    recall = tables.pick(each.frame(), Key("recall", "exact", 10)).select("method", "value")
+    recall = tables.pick(each.frame(), MetricKey("recall", "exact", 10)).select("method", "value")
     known = [(cost.method, cost.train_seconds) for cost in each.costs if cost.train_seconds is not None]
     costs = pl.DataFrame(known, schema={"method": pl.String, "seconds": pl.Float64}, orient="row")
     points = (

@@ -21,7 +21,7 @@ from merit.report.page import SMALLEST_CELL
 
 DIGITS = 5  # of a share: a thousandth of a point
 LEAD = pl.Schema({"lead": pl.Float64(), "lead_low": pl.Float64(), "lead_high": pl.Float64()})
-"""How far our method is ahead of the row's, on the same users. Which of ours: `Results.ours`, `Results.generator`."""
+"""How far our method is ahead of the row's, on the same users. Which of ours: `ours`, `generator`."""
 COLUMNS = [name for name in tables.SCHEMA if name not in ("command", "commit")] + list(LEAD)
 NUMBERS = [name for name, kind in (tables.SCHEMA | LEAD).items() if kind == pl.Float64()]
 BINS = ("low", "high", "pairs", "promised", "true", "squares")
@@ -40,7 +40,7 @@ class Cost(Frozen):
     peak_gib: float | None
 
 
-class Results(Frozen):
+class BenchResults(Frozen):
     """One data set; fields are written in this order."""
 
     dataset: str
@@ -100,13 +100,13 @@ def figure_rows(figures: pl.DataFrame) -> list[list[Any]]:
     return [list(row) for row in rounded.rows()]
 
 
-def write(results: Results, file: Path) -> None:
+def write(results: BenchResults, file: Path) -> None:
     """The folder is made where it is missing; older results are overwritten."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(dumped(results), encoding="utf-8")
 
 
-def dumped(results: Results) -> str:
+def dumped(results: BenchResults) -> str:
     """Every setting a line, every row a line."""
     parts = []
     for name, value in results.model_dump(mode="json").items():
@@ -118,17 +118,17 @@ def dumped(results: Results) -> str:
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-def read(file: Path) -> Results:
+def read(file: Path) -> BenchResults:
     """The results in a file; one that is missing or holds something else is an error that says what to do."""
     try:
-        return Results.model_validate_json(file.read_text(encoding="utf-8"))
+        return BenchResults.model_validate_json(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise MissingArtifact(f"{file} does not exist. Make it with `merit bench CONFIG`.") from None
     except (ValidationError, UnicodeDecodeError, OSError):
         raise DamagedArtifact(f"{file} does not hold results of a benchmark. Make it again.") from None
 
 
-def read_all(folder: Path, datasets: Sequence[str]) -> list[Results]:
+def read_all(folder: Path, datasets: Sequence[str]) -> list[BenchResults]:
     """Those data sets that have results, in the order given."""
     found = [read(folder / f"{name}.json") for name in datasets if (folder / f"{name}.json").exists()]
     if not found:

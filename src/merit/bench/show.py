@@ -9,9 +9,9 @@ from merit.bench import markdown as markdown_file
 from merit.bench import words
 from merit.bench.config import BenchConfig, chosen, chosen_datasets
 from merit.bench.figure import overview
-from merit.bench.grid import Outcome, bench
+from merit.bench.grid import BenchOutcome, bench
 from merit.bench.page import bench_page
-from merit.bench.results import Results, read_all
+from merit.bench.results import BenchResults, read_all
 from merit.bench.tables import NEEDED, TABLES, parts, table_named
 from merit.core import console
 from merit.core.files import storage_errors
@@ -29,10 +29,10 @@ def compare(
     markdown: Path | None,
     figure: Path | None,
     from_results: bool,
-) -> Outcome:
+) -> BenchOutcome:
     """Make what is missing, or with `from_results` nothing; write the page, and what else is asked for."""
     names, methods = chosen_datasets(config, datasets), _needed(config, only, shown)
-    outcome = Outcome(read_all(config.results, names)) if from_results else bench(config, names, methods)
+    outcome = BenchOutcome(read_all(config.results, names)) if from_results else bench(config, names, methods)
     if outcome.results:
         _write(config.out / PAGE, page.render(bench_page(outcome.results)))
         if markdown:
@@ -44,7 +44,7 @@ def compare(
     return outcome
 
 
-def show(outcome: Outcome, shown: Sequence[str]) -> None:
+def show(outcome: BenchOutcome, shown: Sequence[str]) -> None:
     """The verdict and the tables on the terminal."""
     for sentence in words.sentences(outcome.results) if outcome.results else []:
         console.stdout.print(sentence, markup=False)
@@ -55,7 +55,7 @@ def show(outcome: Outcome, shown: Sequence[str]) -> None:
         console.stdout.print(f"Failed: {cell}. {told}", markup=False)
 
 
-def _show(name: str, results: Results) -> None:
+def _show(name: str, results: BenchResults) -> None:
     for part in parts(name, results):
         tables.show(f"{results.dataset}: {part.title}", part.frame, part.bold)
         console.stdout.print(part.note, markup=False)

@@ -17,11 +17,11 @@ from typing import Any
 
 import polars as pl
 
-from merit.bench.results import Results
+from merit.bench.results import BenchResults
 from merit.core.errors import ConfigError
 from merit.evaluation import tables
 from merit.evaluation.audiences import MEAN, SHARES, hit
-from merit.evaluation.classification import Key
+from merit.evaluation.classification import MetricKey
 from merit.evaluation.discovery import BUDGETS, found_new
 from merit.evaluation.exposure_bias import LOST
 from merit.report.page import number
@@ -61,24 +61,24 @@ class _Sheet:
 
 
 CLASSIFICATION: tables.Columns = {
-    "recall": Key("recall", "0.7"),
-    "precision": Key("precision", "0.7"),
-    "F1": Key("f1", "0.7"),
-    "labels per user": Key("predictions"),
+    "recall": MetricKey("recall", "0.7"),
+    "precision": MetricKey("precision", "0.7"),
+    "F1": MetricKey("f1", "0.7"),
+    "labels per user": MetricKey("predictions"),
 }
 THREE = {"recall": "recall", "precision": "precision", "F1": "f1"}
 SWEEP: tables.Columns = {
-    **{f"recall {match}": Key("recall", match) for match in ("0.7", "0.8", "0.9", "exact")},
-    "τ-AUC 0.7–0.9": Key("tau_auc", "0.7–0.9"),
-    "recall 0.7, any": Key("recall", "0.7", rule="any"),
-    "precision exact": Key("precision", "exact"),
-    "F1 exact": Key("f1", "exact"),
+    **{f"recall {match}": MetricKey("recall", match) for match in ("0.7", "0.8", "0.9", "exact")},
+    "τ-AUC 0.7–0.9": MetricKey("tau_auc", "0.7–0.9"),
+    "recall 0.7, any": MetricKey("recall", "0.7", rule="any"),
+    "precision exact": MetricKey("precision", "exact"),
+    "F1 exact": MetricKey("f1", "exact"),
 }
 SWEPT = {f"recall {match}": match for match in ("0.7", "0.8", "0.9", "exact")} | {"τ-AUC 0.7–0.9": "auc"}
 ABLATION: tables.Columns = {
     **CLASSIFICATION,
-    **{f"recall@{k}": Key("recall", "0.7", k) for k in BUDGETS},
-    "near-correlates @10": Key("near_correlates", "0.7", 10),
+    **{f"recall@{k}": MetricKey("recall", "0.7", k) for k in BUDGETS},
+    "near-correlates @10": MetricKey("near_correlates", "0.7", 10),
     "recall lost": LOST,
 }
 
@@ -90,35 +90,39 @@ def largest_verticals(rows: pl.DataFrame) -> list[str]:
     return sizes["vertical"].head(SHOWN_VERTICALS).to_list()
 
 
-def _classification(results: Results) -> list[_Sheet]:
+def _classification(results: BenchResults) -> list[_Sheet]:
     return [_Sheet("Soft match at 0.7, free length", CLASSIFICATION, tuple(THREE), "main", THREE)]
 
 
-def _verticals(results: Results) -> list[_Sheet]:
+def _verticals(results: BenchResults) -> list[_Sheet]:
     names = largest_verticals(results.frame().filter(pl.col("metric") == "recall"))
     return [
         _Sheet(
             f"{title} by vertical, soft match at 0.7, free length",
-            {vertical: Key(metric, "0.7", vertical=vertical) for vertical in names},
+            {vertical: MetricKey(metric, "0.7", vertical=vertical) for vertical in names},
         )
         for title, metric in (("Recall", "recall"), ("Precision", "precision"), ("F1", "f1"))
         if names
     ]
 
 
-def _thresholds(results: Results) -> list[_Sheet]:
+def _thresholds(results: BenchResults) -> list[_Sheet]:
     return [_Sheet("Threshold sweep, free length", SWEEP, tuple(SWEPT), "thresholds", SWEPT)]
 
 
-def _budgets(results: Results) -> list[_Sheet]:
+def _budgets(results: BenchResults) -> list[_Sheet]:
     return [
-        _Sheet(f"Recall at equal budgets, {title}", {f"recall@{k}": Key("recall", match, k) for k in BUDGETS}, GAINED)
+        _Sheet(
+            f"Recall at equal budgets, {title}", {f"recall@{k}": MetricKey("recall", match, k) for k in BUDGETS}, GAINED
+        )
         for title, match in (("exact match", "exact"), ("soft match at 0.7", "0.7"))
     ]
 
 
-def _novel(results: Results) -> list[_Sheet]:
-    columns = {name: Key("recall", match, 20, "novel") for name, match in (("exact", "exact"), ("soft at 0.7", "0.7"))}
+def _novel(results: BenchResults) -> list[_Sheet]:
+    columns = {
+        name: MetricKey("recall", match, 20, "novel") for name, match in (("exact", "exact"), ("soft at 0.7", "0.7"))
+    }
     fresh = {f"recall@{k}": found_new(k) for k in BUDGETS}
     return [
         _Sheet("Labels the user never had, recall of the first 20", columns, tuple(columns)),
@@ -126,15 +130,15 @@ def _novel(results: Results) -> list[_Sheet]:
     ]
 
 
-def _objectives(results: Results) -> list[_Sheet]:
+def _objectives(results: BenchResults) -> list[_Sheet]:
     return [_Sheet("Training objectives", ABLATION, tuple(THREE), "main", THREE, OBJECTIVES)]
 
 
-def _exposure(results: Results) -> list[_Sheet]:
+def _exposure(results: BenchResults) -> list[_Sheet]:
     return [_Sheet("Exposure-bias meter", tables.EXPOSURE)]
 
 
-def _hits(results: Results) -> list[_Sheet]:
+def _hits(results: BenchResults) -> list[_Sheet]:
     rows = results.frame().filter(pl.col("metric") == "hit")
     names, shares = largest_verticals(rows), [f"{share:.0%}" for share in SHARES]
     means = {name: hit(share, MEAN) for name, share in zip(shares, SHARES, strict=True)}
@@ -150,10 +154,10 @@ def _hits(results: Results) -> list[_Sheet]:
     ]
 
 
-def _states(results: Results) -> list[_Sheet]:
+def _states(results: BenchResults) -> list[_Sheet]:
     """MERIT with states of more or fewer labels, and of another generator."""
     means = {f"{share:.0%}": hit(share, MEAN) for share in SHARES}
-    recalls = {f"recall@{k}": Key("recall", "exact", k) for k in BUDGETS}
+    recalls = {f"recall@{k}": MetricKey("recall", "exact", k) for k in BUDGETS}
     return [
         _Sheet("Variants of MERIT: Hit@k, mean over verticals, k in share of users", means, tuple(means), only=VARIED),
         _Sheet("Variants of MERIT: recall at equal budgets, exact match", recalls, only=("MERIT",)),
@@ -161,7 +165,7 @@ def _states(results: Results) -> list[_Sheet]:
 
 
 GAINED = tuple(f"recall@{k}" for k in BUDGETS)
-SHEETS: dict[str, Callable[[Results], list[_Sheet]]] = {
+SHEETS: dict[str, Callable[[BenchResults], list[_Sheet]]] = {
     "classification": _classification,
     "verticals": _verticals,
     "thresholds": _thresholds,
@@ -185,7 +189,7 @@ def table_named(name: str) -> str:
     return name
 
 
-def parts(name: str, results: Results) -> list[Part]:
+def parts(name: str, results: BenchResults) -> list[Part]:
     """A table of the benchmark on one data set. Parts that nobody has figures for are left out."""
     if name == COST:
         return [_costs(results)]
@@ -201,7 +205,7 @@ def paper() -> dict[str, Any]:
     return tomllib.loads(files("merit.bench").joinpath("paper.toml").read_text(encoding="utf-8"))
 
 
-def _part(sheet: _Sheet, results: Results) -> Part:
+def _part(sheet: _Sheet, results: BenchResults) -> Part:
     figures = results.frame()
     if sheet.only:
         begins = [pl.col("method").str.starts_with(name) for name in sheet.only]
@@ -226,7 +230,7 @@ def _beside(frame: pl.DataFrame, sheet: _Sheet) -> pl.DataFrame:
     return frame
 
 
-def _note(results: Results, reference: str, gains: bool) -> str:
+def _note(results: BenchResults, reference: str, gains: bool) -> str:
     """What stands under every table."""
     told = (
         f"{results.dataset}: {results.users:,} test users, {results.labels:,} labels. In points, with 95 % intervals "
@@ -235,7 +239,7 @@ def _note(results: Results, reference: str, gains: bool) -> str:
     return told + (f" Δ: difference to {reference} on the same users." if gains else "")
 
 
-def _won(results: Results) -> Part:
+def _won(results: BenchResults) -> Part:
     """In how many verticals each variant of MERIT ranks users better than both dual encoders."""
     rows = results.frame().filter((pl.col("metric") == "hit") & ~pl.col("vertical").is_in(["", MEAN]))
     cell = ["vertical", "match"]
@@ -259,7 +263,7 @@ def _of(cells: pl.DataFrame) -> str:
     return f"{cells.filter(pl.col('value') > pl.col('bar')).height}/{cells.height}"
 
 
-def _costs(results: Results) -> Part:
+def _costs(results: BenchResults) -> Part:
     rows = [
         {
             "method": each.method,

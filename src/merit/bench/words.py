@@ -11,11 +11,11 @@ from typing import Literal, NamedTuple
 
 import polars as pl
 
-from merit.bench.results import Results
+from merit.bench.results import BenchResults
 from merit.bench.tables import paper
 from merit.evaluation import tables
 from merit.evaluation.audiences import MEAN, SHARES, hit
-from merit.evaluation.classification import Key
+from merit.evaluation.classification import MetricKey
 from merit.evaluation.discovery import BUDGETS, found_new
 from merit.evaluation.exposure_bias import LOST
 
@@ -30,7 +30,7 @@ class Duel(NamedTuple):
     """Our method against the best other one by one figure."""
 
     dataset: str
-    key: Key
+    key: MetricKey
     what: str
     ours: float
     other: str
@@ -49,26 +49,26 @@ class Duel(NamedTuple):
         return _points(self.lead, self.low, self.high)
 
 
-def compared() -> dict[str, Key]:
+def compared() -> dict[str, MetricKey]:
     """The figures by which it is decided who is first."""
     found = {}
     for name, match in (("exact", "exact"), ("soft", "0.7")):
-        found[f"recall at free length, {name}"] = Key("recall", match)
-        found[f"F1 at free length, {name}"] = Key("f1", match)  # where saying more does not help by itself
-        found |= {f"recall at {k} labels, {name}": Key("recall", match, k) for k in BUDGETS}
-        found[f"recall of new labels at 20, {name}"] = Key("recall", match, 20, "novel")
+        found[f"recall at free length, {name}"] = MetricKey("recall", match)
+        found[f"F1 at free length, {name}"] = MetricKey("f1", match)  # where saying more does not help by itself
+        found |= {f"recall at {k} labels, {name}": MetricKey("recall", match, k) for k in BUDGETS}
+        found[f"recall of new labels at 20, {name}"] = MetricKey("recall", match, 20, "novel")
     found["recall of new labels, only new ones said, at 20"] = found_new(20)
     return found | {f"Hit@{share:.0%} of users": hit(share, MEAN) for share in SHARES}
 
 
-def duels(results: Results) -> list[Duel]:
+def duels(results: BenchResults) -> list[Duel]:
     """One for every figure that we and another method have."""
     frame = results.frame()
     found = [_duel(results, frame, what, key) for what, key in compared().items()]
     return [each for each in found if each]
 
 
-def _duel(results: Results, frame: pl.DataFrame, what: str, key: Key) -> Duel | None:
+def _duel(results: BenchResults, frame: pl.DataFrame, what: str, key: MetricKey) -> Duel | None:
     rows = tables.pick(frame, key).drop_nulls("value")
     own = rows.filter(pl.col("method") == results.ours)
     others = rows.filter(~pl.any_horizontal(pl.col("method").str.starts_with(name) for name in OWN))
@@ -85,11 +85,11 @@ def _duel(results: Results, frame: pl.DataFrame, what: str, key: Key) -> Duel | 
 
 
 def _length(frame: pl.DataFrame, method: str) -> str:
-    rows = tables.pick(frame, Key("predictions")).filter(pl.col("method") == method)
+    rows = tables.pick(frame, MetricKey("predictions")).filter(pl.col("method") == method)
     return "?" if rows.is_empty() else f"{rows['value'][0]:.1f}"
 
 
-def sentences(all_results: Sequence[Results]) -> list[str]:
+def sentences(all_results: Sequence[BenchResults]) -> list[str]:
     """The first screen: how often it is first, then where it is not."""
     found = [duel for results in all_results for duel in duels(results)]
     told = [] if found else ["Our method and another have no figure in common here: nothing can be said."]
@@ -117,7 +117,7 @@ def _of_dataset(dataset: str, found: Sequence[Duel]) -> list[str]:
     return [f"{dataset}: {told}; level with the best other in {level} of {len(found)} figures."]
 
 
-def verdicts(all_results: Sequence[Results]) -> pl.DataFrame:
+def verdicts(all_results: Sequence[BenchResults]) -> pl.DataFrame:
     """Every figure by data set: the verdict, the difference to the best other method in points, and which that is."""
     found = {results.dataset: {duel.key: duel for duel in duels(results)} for results in all_results}
     rows = {what: [own.get(key) for own in found.values()] for what, key in compared().items()}
@@ -129,14 +129,14 @@ def _told(duel: Duel | None) -> str | None:
     return duel and f"{duel.verdict}: {duel.points()}, {duel.other}"
 
 
-def claims(results: Results) -> pl.DataFrame:
+def claims(results: BenchResults) -> pl.DataFrame:
     """What the paper claims, beside what was found here; differences in points."""
     frame, told = results.frame(), paper()["claims"]
-    free = [duel for duel in duels(results) if duel.key == Key("recall", "0.7")]
+    free = [duel for duel in duels(results) if duel.key == MetricKey("recall", "0.7")]
     rows = [(f"recall at free length over the best other ({duel.other})", told["free"], duel.points()) for duel in free]
     for what, key, own in (
-        ("recall over the union of four samples", Key("recall", "0.7"), told["union_recall"]),
-        ("precision over the union of four samples", Key("precision", "0.7"), told["union_precision"]),
+        ("recall over the union of four samples", MetricKey("recall", "0.7"), told["union_recall"]),
+        ("precision over the union of four samples", MetricKey("precision", "0.7"), told["union_precision"]),
     ):
         rows += [(what, own, points) for points in _leads(frame, key, UNION)]
     for share in SHARES:
@@ -145,7 +145,10 @@ def claims(results: Results) -> pl.DataFrame:
             for points in _leads(frame, hit(share, MEAN), "DEXML-DS")
         ]
     for what, key in (
-        ("near-correlates at 10 labels of self-correction against teacher forcing", Key("near_correlates", "0.7", 10)),
+        (
+            "near-correlates at 10 labels of self-correction against teacher forcing",
+            MetricKey("near_correlates", "0.7", 10),
+        ),
         ("recall lost to mistakes of self-correction against teacher forcing", LOST),
     ):
         rows += [(what, None, points) for points in _leads(frame, key, CONTROL)]
@@ -153,7 +156,7 @@ def claims(results: Results) -> pl.DataFrame:
     return pl.DataFrame(shown, schema=dict.fromkeys(("claim", "paper", "found here"), pl.String), orient="row")
 
 
-def _leads(frame: pl.DataFrame, key: Key, method: str) -> list[str]:
+def _leads(frame: pl.DataFrame, key: MetricKey, method: str) -> list[str]:
     rows = tables.pick(frame, key).filter(pl.col("method") == method).drop_nulls("lead")
     return [_points(*row) for row in rows.select("lead", "lead_low", "lead_high").iter_rows()]
 

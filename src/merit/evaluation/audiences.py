@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merit.core.types import Floats, Ints
-from merit.evaluation.classification import Key, Metrics
+from merit.evaluation.classification import MetricKey, Metrics
 from merit.evaluation.predictions import Truth, owners
 from merit.evaluation.ranking import Positives, budget, ranks
 from merit.evaluation.uncertainty import Metric, Reals, per_user
@@ -25,9 +25,9 @@ SHARES = (0.01, 0.02, 0.05, 0.1, 0.2)
 BLOCK = 512  # labels scored at a time
 
 
-def hit(share: float, vertical: str = "") -> Key:
+def hit(share: float, vertical: str = "") -> MetricKey:
     """The key of Hit@k for a vertical; of recall over pairs of user and label without one; "all" is the mean."""
-    return Key("hit", f"{share:.0%}", vertical=vertical)
+    return MetricKey("hit", f"{share:.0%}", vertical=vertical)
 
 
 MEAN = "all"

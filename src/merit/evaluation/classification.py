@@ -38,7 +38,7 @@ class EvaluationConfig(Frozen):
     resamples: int = Field(2_000, ge=100)
 
 
-class Key(NamedTuple):
+class MetricKey(NamedTuple):
     """The name of a figure."""
 
     metric: str
@@ -53,7 +53,7 @@ class Key(NamedTuple):
     average: str = "pooled"
 
 
-Metrics = dict[Key, Metric]
+Metrics = dict[MetricKey, Metric]
 Counts = tuple[Reals, Reals, Reals, Reals]  # right, said, found, true: of every user
 
 
@@ -83,18 +83,20 @@ def tau_auc(thresholds: Sequence[float], values: Reals) -> float:
     return float(_trapezoid(thresholds) @ values)
 
 
-def _free(said: Ragged, edges: Edges, truth: Truth, config: EvaluationConfig) -> Iterator[tuple[Key, Metric]]:
+def _free(said: Ragged, edges: Edges, truth: Truth, config: EvaluationConfig) -> Iterator[tuple[MetricKey, Metric]]:
     """Recall, precision and F1 at free length for all thresholds, by both rules and averages."""
     thresholds: list[Threshold] = [*sorted({*CURVE, *config.thresholds}), "exact"]
     for threshold in thresholds:
         counts = _counts(said, match(edges, threshold), truth)
-        yield from _three(counts, Key("", named(threshold)))
+        yield from _three(counts, MetricKey("", named(threshold)))
         if threshold == "exact" or threshold in config.thresholds:
-            yield from _per_user(counts, Key("", named(threshold), average="per_user"))
+            yield from _per_user(counts, MetricKey("", named(threshold), average="per_user"))
     for threshold in config.thresholds:
-        yield from _three(_counts(said, match(edges, threshold, "any"), truth), Key("", named(threshold), rule="any"))
+        yield from _three(
+            _counts(said, match(edges, threshold, "any"), truth), MetricKey("", named(threshold), rule="any")
+        )
     lengths = per_user(truth.user, said.lengths(), truth.users)
-    yield Key("predictions"), _metric(lengths, _examples(truth))
+    yield MetricKey("predictions"), _metric(lengths, _examples(truth))
 
 
 def _counts(said: Ragged, hits: Hits, truth: Truth) -> Counts:
@@ -108,14 +110,14 @@ def _counts(said: Ragged, hits: Hits, truth: Truth) -> Counts:
     )
 
 
-def _three(counts: Counts, key: Key) -> Iterator[tuple[Key, Metric]]:
+def _three(counts: Counts, key: MetricKey) -> Iterator[tuple[MetricKey, Metric]]:
     right, said, found, true = counts
     yield key._replace(metric="recall"), _metric(found, true)
     yield key._replace(metric="precision"), _metric(right, said)
     yield key._replace(metric="f1"), _metric(*counts, form=f1)
 
 
-def _per_user(counts: Counts, key: Key) -> Iterator[tuple[Key, Metric]]:
+def _per_user(counts: Counts, key: MetricKey) -> Iterator[tuple[MetricKey, Metric]]:
     """Means over users who have a gold; dividing by at least one makes an empty list a precision of 0."""
     right, said, found, true = counts
     recall, precision = found / np.maximum(true, 1), right / np.maximum(said, 1)
@@ -125,7 +127,7 @@ def _per_user(counts: Counts, key: Key) -> Iterator[tuple[Key, Metric]]:
         yield key._replace(metric=name), _metric(values * counted, counted)
 
 
-def _auc(edges: Edges, truth: Truth, config: EvaluationConfig) -> Iterator[tuple[Key, Metric]]:
+def _auc(edges: Edges, truth: Truth, config: EvaluationConfig) -> Iterator[tuple[MetricKey, Metric]]:
     """Golds are the same at each threshold, so the area is itself one ratio of sums."""
     user = truth.user[owners(truth.gold)]
     true = per_user(user, np.ones(len(user)), truth.users)
@@ -134,7 +136,7 @@ def _auc(edges: Edges, truth: Truth, config: EvaluationConfig) -> Iterator[tuple
             share * match(edges, threshold).golds
             for share, threshold in zip(_trapezoid(thresholds), thresholds, strict=True)
         )
-        key = Key("tau_auc", f"{thresholds[0]:g}–{thresholds[-1]:g}")
+        key = MetricKey("tau_auc", f"{thresholds[0]:g}–{thresholds[-1]:g}")
         yield key, _metric(per_user(user, np.asarray(found), truth.users), true)
 
 
@@ -147,7 +149,7 @@ def _trapezoid(thresholds: Sequence[float]) -> Reals:
     return shares
 
 
-def _verticals(said: Ragged, hits: Hits, truth: Truth, config: EvaluationConfig) -> Iterator[tuple[Key, Metric]]:
+def _verticals(said: Ragged, hits: Hits, truth: Truth, config: EvaluationConfig) -> Iterator[tuple[MetricKey, Metric]]:
     """The three, for each vertical that has golds."""
     gold, predicted = truth.vertical[truth.gold.values], truth.vertical[said.values]
     for vertical in np.unique(gold).tolist():
@@ -155,7 +157,7 @@ def _verticals(said: Ragged, hits: Hits, truth: Truth, config: EvaluationConfig)
             *_within(said, predicted == vertical, hits.predictions, truth),
             *_within(truth.gold, gold == vertical, hits.golds, truth),
         )
-        yield from _three(counts, Key("", named(config.thresholds[0]), vertical=truth.verticals[vertical]))
+        yield from _three(counts, MetricKey("", named(config.thresholds[0]), vertical=truth.verticals[vertical]))
 
 
 def _within(lists: Ragged, inside: NDArray[np.bool_], hits: NDArray[np.bool_], truth: Truth) -> tuple[Reals, Reals]:
@@ -164,18 +166,18 @@ def _within(lists: Ragged, inside: NDArray[np.bool_], hits: NDArray[np.bool_], t
     return per_user(user, hits[inside], truth.users), per_user(user, np.ones(len(user)), truth.users)
 
 
-def _budgets(predictions: Predictions, truth: Truth, config: EvaluationConfig) -> Iterator[tuple[Key, Metric]]:
+def _budgets(predictions: Predictions, truth: Truth, config: EvaluationConfig) -> Iterator[tuple[MetricKey, Metric]]:
     """Recall at equal budgets, over all golds and over novel ones; and how many labels were really given."""
     ranked = predictions.at(max(config.budgets))
     edges = edges_of(ranked, truth.gold, truth.vectors)
     parts = {"all": np.ones(len(truth.gold.values), dtype=bool), "novel": truth.novel}
     for budget in config.budgets:
         lengths = per_user(truth.user, np.minimum(ranked.lengths(), budget), truth.users)
-        yield Key("predictions", budget=budget), _metric(lengths, _examples(truth))
+        yield MetricKey("predictions", budget=budget), _metric(lengths, _examples(truth))
         for threshold in (config.thresholds[0], "exact"):
             golds = match(edges, threshold, budget=budget).golds
             for part, inside in parts.items():
-                key = Key("recall", named(threshold), budget, part)
+                key = MetricKey("recall", named(threshold), budget, part)
                 yield key, _metric(*_within(truth.gold, inside, golds, truth))
 
 

@@ -12,16 +12,16 @@ import numpy as np
 
 from merit.core.types import Floats, Ints
 from merit.evaluation.audiences import BLOCK, Scores
-from merit.evaluation.classification import Key, Metrics
+from merit.evaluation.classification import MetricKey, Metrics
 from merit.evaluation.predictions import Truth, owners
 from merit.evaluation.uncertainty import Metric, per_user
 
 BUDGETS = (5, 10, 20)
 
 
-def found_new(budget: int) -> Key:
+def found_new(budget: int) -> MetricKey:
     """The key that `measure` puts this recall under, and tables look for."""
-    return Key("recall", "exact", budget, "discovery")
+    return MetricKey("recall", "exact", budget, "discovery")
 
 
 def measure(score: Scores, truth: Truth) -> Metrics:

@@ -22,7 +22,7 @@ from merit.data.labelled import LabelledExamples, joined, label_examples
 from merit.data.prepare import shards
 from merit.evaluation import continuations, exposure_bias, predictions, report, tables
 from merit.evaluation.audience_report import audience_section, reliability_section
-from merit.evaluation.classification import EvaluationConfig, Key, Metrics, measure
+from merit.evaluation.classification import EvaluationConfig, MetricKey, Metrics, measure
 from merit.evaluation.predictions import UNKNOWN, Predictions, Truth, head
 from merit.evaluation.trivial import BASELINES
 from merit.evaluation.uncertainty import Metric
@@ -34,7 +34,7 @@ from merit.report.page import Section
 
 CONTROLLED = "teacher-forcing"
 CORRECTED = "self-correction"
-HISTORY = "history frequency"
+HISTORY_SHARE = "history frequency"
 AUDIENCES = "audiences.parquet"
 
 
@@ -79,7 +79,7 @@ def _more(said: Mapping[str, Artifact]) -> list[Section]:
     found = []
     for artifact in said.values():
         if AUDIENCES in artifact.manifest.files:
-            found.append(audience_section(pl.read_parquet(artifact.file(AUDIENCES)), HISTORY))
+            found.append(audience_section(pl.read_parquet(artifact.file(AUDIENCES)), HISTORY_SHARE))
             found.append(reliability_section(pl.read_parquet(artifact.file("reliability.parquet"))))
     return found
 
@@ -93,13 +93,13 @@ def show_results(artifact: Artifact) -> None:
 
 
 SHORT: tables.Columns = {
-    "R": Key("recall", "exact"),
-    "P": Key("precision", "exact"),
-    "R@5": Key("recall", "exact", 5),
-    "R@10": Key("recall", "exact", 10),
-    "R@20": Key("recall", "exact", 20),
-    "new@20": Key("recall", "exact", 20, "novel"),
-    "labels": Key("predictions"),
+    "R": MetricKey("recall", "exact"),
+    "P": MetricKey("precision", "exact"),
+    "R@5": MetricKey("recall", "exact", 5),
+    "R@10": MetricKey("recall", "exact", 10),
+    "R@20": MetricKey("recall", "exact", 20),
+    "new@20": MetricKey("recall", "exact", 20, "novel"),
+    "labels": MetricKey("predictions"),
 }
 TABLES: dict[str, tables.Columns] = {
     "Exact match, in points": tables.EXACT,

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from merit.core.errors import DataError
 from merit.core.ragged import Ragged
 from merit.core.types import Floats
-from merit.evaluation.classification import EvaluationConfig, Key, Metrics, named
+from merit.evaluation.classification import EvaluationConfig, MetricKey, Metrics, named
 from merit.evaluation.matching import Threshold, edges_of, match, near_pairs
 from merit.evaluation.predictions import Predictions, Truth, check, owners, ranks, select
 from merit.evaluation.uncertainty import Metric, per_user
 
-LOST = Key("recall_lost", "0.7")  # where the result of `recall_lost` belongs among a method's figures
+LOST = MetricKey("recall_lost", "0.7")  # where the result of `recall_lost` belongs among a method's figures
 
 
 def exposure(predictions: Predictions, truth: Truth, config: EvaluationConfig | None = None) -> Metrics:
@@ -76,8 +76,8 @@ def _meter(lists: Ragged, truth: Truth, config: EvaluationConfig, budgets: Seque
         inside = rank < (budget or np.inf)
         counted = inside[errors]
         columns = (per_user(user[counted], amounts, truth.users) for amounts in (near[counted], np.ones(counted.sum())))
-        found[Key("near_correlates", named(config.thresholds[0]), budget)] = Metric(np.stack([*columns], axis=1))
-        found[Key("clusters", budget=budget)] = _clusters(select(lists, inside), truth)
+        found[MetricKey("near_correlates", named(config.thresholds[0]), budget)] = Metric(np.stack([*columns], axis=1))
+        found[MetricKey("clusters", budget=budget)] = _clusters(select(lists, inside), truth)
     return found
 
 

@@ -19,7 +19,7 @@ import polars as pl
 from merit.core.seeds import stream
 from merit.core.types import Ints
 from merit.evaluation import tables
-from merit.evaluation.classification import CURVE, Key, named
+from merit.evaluation.classification import CURVE, MetricKey, named
 from merit.evaluation.exposure_bias import wrong
 from merit.evaluation.matching import Flags
 from merit.evaluation.predictions import Predictions, Truth
@@ -74,7 +74,9 @@ def results_page(
 
 
 def _tiles(figures: pl.DataFrame, users: int) -> tuple[Tile, ...]:
-    best = tables.pick(figures, Key("recall", "0.7", 10)).drop_nulls("value").sort("value", descending=True).head(1)
+    best = (
+        tables.pick(figures, MetricKey("recall", "0.7", 10)).drop_nulls("value").sort("value", descending=True).head(1)
+    )
     leader = [Tile("Best recall@10", percent(value), method) for method, value in best.select("method", "value").rows()]
     return (Tile("Test users", count(users)), Tile("Methods", count(figures["method"].n_unique())), *leader)
 
@@ -113,7 +115,7 @@ def _budget_section(figures: pl.DataFrame) -> Section:
 def budget_chart(figures: pl.DataFrame, match: str, part: str, title: str) -> Svg:
     """Recall of the five best methods over the budgets that there are; `part` is all or novel."""
     budgets = figures.filter(pl.col("metric") == "recall")["budget"].drop_nulls().unique().sort().to_list()
-    points = [tables.pick(figures, Key("recall", match, budget, part)) for budget in budgets]
+    points = [tables.pick(figures, MetricKey("recall", match, budget, part)) for budget in budgets]
     return _bands(_best(pl.concat(points) if points else figures.clear()), "budget", title, "labels per user")
 
 
@@ -130,7 +132,8 @@ def _novel_section(figures: pl.DataFrame) -> Section:
 
 def _threshold_section(figures: pl.DataFrame) -> Section:
     points = pl.concat(
-        tables.pick(figures, Key("recall", named(tau))).with_columns(tau=pl.lit(tau, dtype=pl.Float64)) for tau in CURVE
+        tables.pick(figures, MetricKey("recall", named(tau))).with_columns(tau=pl.lit(tau, dtype=pl.Float64))
+        for tau in CURVE
     )
     chart = _bands(_best(points), "tau", "Recall by threshold", "τ: cosine from which two labels match")
     return Section(
@@ -146,7 +149,7 @@ def _threshold_section(figures: pl.DataFrame) -> Section:
 
 
 def _length_section(figures: pl.DataFrame) -> Section:
-    lengths = tables.pick(figures, Key("predictions")).drop_nulls("value").sort("value", descending=True)
+    lengths = tables.pick(figures, MetricKey("predictions")).drop_nulls("value").sort("value", descending=True)
     spans = [f"{method}: {value:.1f}" for method, value in lengths.select("method", "value").rows()]
     chart = charts.bars(lengths, "method", "value", says=f"Predictions per user: {'; '.join(spans)}.", form="number")
     return Section(
@@ -187,7 +190,7 @@ def _exposure_section(figures: pl.DataFrame) -> Section:
 
 def _source_section(figures: pl.DataFrame) -> Section:
     rows = figures.select("method", "seeds", "commit", "command").unique("method", maintain_order=True)
-    recall = tables.pick(figures, Key("recall", "0.7")).select("method", (pl.col("spread") * 100).alias("spread"))
+    recall = tables.pick(figures, MetricKey("recall", "0.7")).select("method", (pl.col("spread") * 100).alias("spread"))
     note = "Spread: standard deviation of recall at τ = 0.7 over seeds, in points."
     return Section(
         "Where the figures come from",

@@ -19,12 +19,12 @@ from rich.markup import escape
 
 from merit.core import console
 from merit.core.errors import DataError
-from merit.evaluation.classification import Key, Metrics
+from merit.evaluation.classification import MetricKey, Metrics
 from merit.evaluation.exposure_bias import LOST
 from merit.evaluation.predictions import Predictions
-from merit.evaluation.uncertainty import RESAMPLES, Sample, interval, minus, pool, sample, weights
+from merit.evaluation.uncertainty import RESAMPLES, BootstrapSample, interval, minus, pool, sample, weights
 
-Columns = Mapping[str, Key]
+Columns = Mapping[str, MetricKey]
 COUNTED = {"predictions", "clusters"}  # amounts, not shares
 SCHEMA = pl.Schema(
     {
@@ -51,33 +51,33 @@ SCHEMA = pl.Schema(
 )
 FACTS = ("users", "seeds", "commit", "command")
 HEADLINE: Columns = {
-    "recall": Key("recall", "0.7"),
-    "precision": Key("precision", "0.7"),
-    "F1": Key("f1", "0.7"),
-    "recall@5": Key("recall", "0.7", 5),
-    "recall@10": Key("recall", "0.7", 10),
-    "recall@20": Key("recall", "0.7", 20),
-    "predictions per user": Key("predictions"),
+    "recall": MetricKey("recall", "0.7"),
+    "precision": MetricKey("precision", "0.7"),
+    "F1": MetricKey("f1", "0.7"),
+    "recall@5": MetricKey("recall", "0.7", 5),
+    "recall@10": MetricKey("recall", "0.7", 10),
+    "recall@20": MetricKey("recall", "0.7", 20),
+    "predictions per user": MetricKey("predictions"),
 }
 EXACT: Columns = {name: key._replace(match="exact") if key.match else key for name, key in HEADLINE.items()}
 NOVEL: Columns = {
-    f"{match} @{budget}": Key("recall", named, budget, "novel")
+    f"{match} @{budget}": MetricKey("recall", named, budget, "novel")
     for match, named in (("soft", "0.7"), ("exact", "exact"))
     for budget in (5, 10, 20)
 }
 THRESHOLDS: Columns = {
-    **{f"recall {match}": Key("recall", match) for match in ("0.7", "0.8", "0.9", "exact")},
-    "recall, τ-AUC 0.5–1": Key("tau_auc", "0.5–1"),
-    "recall, τ-AUC 0.7–0.9": Key("tau_auc", "0.7–0.9"),
-    "recall 0.7, any": Key("recall", "0.7", rule="any"),
-    "precision 0.7, any": Key("precision", "0.7", rule="any"),
-    "F1 0.7, any": Key("f1", "0.7", rule="any"),
+    **{f"recall {match}": MetricKey("recall", match) for match in ("0.7", "0.8", "0.9", "exact")},
+    "recall, τ-AUC 0.5–1": MetricKey("tau_auc", "0.5–1"),
+    "recall, τ-AUC 0.7–0.9": MetricKey("tau_auc", "0.7–0.9"),
+    "recall 0.7, any": MetricKey("recall", "0.7", rule="any"),
+    "precision 0.7, any": MetricKey("precision", "0.7", rule="any"),
+    "F1 0.7, any": MetricKey("f1", "0.7", rule="any"),
 }
 EXPOSURE: Columns = {
-    "near-correlates": Key("near_correlates", "0.7"),
-    "near-correlates @10": Key("near_correlates", "0.7", 10),
-    "clusters per user": Key("clusters"),
-    "clusters per user @10": Key("clusters", budget=10),
+    "near-correlates": MetricKey("near_correlates", "0.7"),
+    "near-correlates @10": MetricKey("near_correlates", "0.7", 10),
+    "clusters per user": MetricKey("clusters"),
+    "clusters per user @10": MetricKey("clusters", budget=10),
     "recall lost": LOST,
 }
 
@@ -105,13 +105,16 @@ def compare(
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
-def _pooled(seeds: Sequence[Mapping[Key, Sample]]) -> dict[Key, Sample]:
+def _pooled(seeds: Sequence[Mapping[MetricKey, BootstrapSample]]) -> dict[MetricKey, BootstrapSample]:
     """Only what every seed has: a mean over some of the seeds would be another figure."""
     return {key: pool([each[key] for each in seeds]) for key in seeds[0] if all(key in each for each in seeds)}
 
 
 def _rows(
-    method: str, drawn: Mapping[Key, Sample], base: Mapping[Key, Sample], seeds: Sequence[Predictions]
+    method: str,
+    drawn: Mapping[MetricKey, BootstrapSample],
+    base: Mapping[MetricKey, BootstrapSample],
+    seeds: Sequence[Predictions],
 ) -> Iterable[dict[str, Any]]:
     facts = {name: ", ".join(sorted({getattr(each, name) for each in seeds})) for name in ("command", "commit")}
     for key, found in drawn.items():
@@ -122,7 +125,7 @@ def _rows(
         yield row
 
 
-def pick(figures: pl.DataFrame, key: Key) -> pl.DataFrame:
+def pick(figures: pl.DataFrame, key: MetricKey) -> pl.DataFrame:
     """The rows of one figure, a row per method."""
     return figures.filter(pl.all_horizontal(pl.col(name).eq_missing(value) for name, value in key._asdict().items()))
 
@@ -143,7 +146,7 @@ def headline(figures: pl.DataFrame, columns: Columns = HEADLINE, gains: Sequence
     return table.join(best.select("method", *FACTS), on="method", how="left", maintain_order="left")
 
 
-def _cells(name: str, key: Key, gain: bool) -> dict[str, pl.Expr]:
+def _cells(name: str, key: MetricKey, gain: bool) -> dict[str, pl.Expr]:
     unit = 1 if key.metric in COUNTED else 100
     cells = {name: _text("value", "low", "high", unit, "")}
     return cells | ({f"Δ {name}": _text("gain", "gain_low", "gain_high", unit, "+")} if gain else {})

@@ -60,7 +60,7 @@ class Metric:
 
 
 @dataclass(frozen=True)
-class Sample:
+class BootstrapSample:
     """A figure, and what it would have been with other users."""
 
     values: Reals  # (seeds,)
@@ -93,7 +93,7 @@ def weights(users: int, seed: int, resamples: int = RESAMPLES) -> NDArray[np.uin
     return drawn
 
 
-def sample(metrics: Mapping[Name, Metric], lots: NDArray[np.uint8]) -> dict[Name, Sample]:
+def sample(metrics: Mapping[Name, Metric], lots: NDArray[np.uint8]) -> dict[Name, BootstrapSample]:
     """Every metric under every resample. Two calls with the same `lots` are paired."""
     if not metrics:
         return {}
@@ -104,7 +104,7 @@ def sample(metrics: Mapping[Name, Metric], lots: NDArray[np.uint8]) -> dict[Name
     columns = np.stack([np.frombuffer(column) for column in places], axis=1).astype(np.float32)
     sums = _sums(columns, lots)
     return {
-        name: Sample(np.array([metric.value]), metric.form(sums[:, at]), metric.users)
+        name: BootstrapSample(np.array([metric.value]), metric.form(sums[:, at]), metric.users)
         for (name, metric), at in zip(metrics.items(), where, strict=True)
     }
 
@@ -116,18 +116,22 @@ def _sums(columns: NDArray[np.float32], lots: NDArray[np.uint8]) -> Reals:
     return np.concatenate(parts).astype(np.float64)
 
 
-def pool(samples: Sequence[Sample]) -> Sample:
+def pool(samples: Sequence[BootstrapSample]) -> BootstrapSample:
     """Several seeds of one method as one figure: their mean, with users drawn jointly for all of them."""
     draws = np.mean([each.draws for each in samples], axis=0)
-    return Sample(np.concatenate([each.values for each in samples]), draws, max(each.users for each in samples))
+    return BootstrapSample(
+        np.concatenate([each.values for each in samples]), draws, max(each.users for each in samples)
+    )
 
 
-def minus(first: Sample, second: Sample) -> Sample:
+def minus(first: BootstrapSample, second: BootstrapSample) -> BootstrapSample:
     """The difference of two figures on the same resamples of the same users."""
-    return Sample(first.values - second.values.mean(), first.draws - second.draws, min(first.users, second.users))
+    return BootstrapSample(
+        first.values - second.values.mean(), first.draws - second.draws, min(first.users, second.users)
+    )
 
 
-def interval(drawn: Sample, level: float = 0.95) -> Estimate:
+def interval(drawn: BootstrapSample, level: float = 0.95) -> Estimate:
     """The mean over seeds with a percentile interval over users."""
     usable = drawn.draws[~np.isnan(drawn.draws)]
     tail = 50 * (1 - level)

@@ -21,7 +21,7 @@ from merit.core.types import Floats, Ints
 from merit.evaluation import audiences, predictions, tables
 from merit.evaluation.audiences import Scores
 from merit.evaluation.classification import Metrics
-from merit.evaluation.evaluate import AUDIENCES, HISTORY, training_popularity, truth_of_test_users
+from merit.evaluation.evaluate import AUDIENCES, HISTORY_SHARE, training_popularity, truth_of_test_users
 from merit.evaluation.predictions import Predictions, Truth, head, owners, top
 from merit.generator import backbone
 from merit.generator.model import Generator, load_generator
@@ -75,7 +75,7 @@ def rank(
     parents |= {"examples": examples, "labels": labels}
     name = f"{settings.train.name}, {NAME}"
     methods: dict[str, Scores] = {
-        HISTORY: frequency_scores(truth),
+        HISTORY_SHARE: history_share_scores(truth),
         f"{settings.train.name}, {LIKELIHOOD}": likelihood_scores(trained, kept, training_popularity(known)),
         name: propensity_scores(scorer, users),
     }
@@ -84,7 +84,7 @@ def rank(
             free, ranked = top_labels(scorer, users, config.budget, config.length)
             shares, _ = vertical_shares(examples, known)
             judged = [judge(method, seed, score, truth, shares) for method, score in methods.items()]
-            figures = tables.compare(judged, truth.users, seed, HISTORY, config.resamples)
+            figures = tables.compare(judged, truth.users, seed, HISTORY_SHARE, config.resamples)
         predictions.write(draft.path / "predictions-0.parquet", Predictions(name, seed, free, ranked))
         figures.write_parquet(draft.path / AUDIENCES)
         shutil.copyfile(propensity.file("reliability.parquet"), draft.path / "reliability.parquet")
@@ -131,7 +131,7 @@ def propensity_scores(scorer: TrainedScorer, users: EncodedUsers) -> Scores:
     return score
 
 
-def frequency_scores(truth: Truth) -> Scores:
+def history_share_scores(truth: Truth) -> Scores:
     """The share of a user's events that had the label: comparable across users, however busy they are."""
     owner = owners(truth.history)
     totals = np.bincount(owner, weights=truth.counts, minlength=len(truth))
