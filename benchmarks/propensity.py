@@ -34,10 +34,10 @@ from merit.core.types import Floats, Ints
 from merit.data.prepare import shards
 from merit.evaluation import calibration as reliability
 from merit.evaluation import tables
-from merit.evaluation.audiences import MEAN, SHARES, Scores, hit
 from merit.evaluation.classification import measure
 from merit.evaluation.evaluate import evaluate, read_predictions, show_results, training_popularity, truth_of_test_users
 from merit.evaluation.predictions import Predictions, Truth, owners
+from merit.evaluation.ranking import MEAN, SHARES, Scores, hit_key
 from merit.evaluation.trivial import BASELINES
 from merit.generator.mine import mine
 from merit.generator.model import GeneratorConfig, load_generator, train_generator
@@ -315,8 +315,8 @@ def main() -> None:
 
 
 COLUMNS: tables.Columns = {
-    **{f"{share:.0%}": hit(share, MEAN) for share in SHARES},
-    **{f"labels {share:.0%}": hit(share) for share in (0.01, 0.05)},
+    **{f"{share:.0%}": hit_key(share, MEAN) for share in SHARES},
+    **{f"labels {share:.0%}": hit_key(share) for share in (0.01, 0.05)},
 }
 
 
@@ -329,7 +329,7 @@ def beaten(judged: Judged, users: int, columns: tables.Columns) -> pl.DataFrame:
 def by_vertical(judged: Judged, truth: Truth, share: float) -> pl.DataFrame:
     """Hit@k, a row per vertical and a column per method."""
     found = tables.compare(judged, truth.users, 7, "history frequency")
-    columns = {name: hit(share, name) for name in truth.verticals}
+    columns = {name: hit_key(share, name) for name in truth.verticals}
     table = tables.headline(found, columns, ()).drop("users", "seeds", "commit", "command")
     return table.drop("method").transpose(include_header=True, header_name="vertical", column_names=table["method"])
 

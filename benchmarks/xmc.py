@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 import torch
 
-from benchmarks import debtags, harness, xmc_files, xmc_peers, xmc_tables
+from benchmarks import debtags, harness, propensity_scored, xmc_files, xmc_peers, xmc_tables
 from merit.bench.cells import PreparedDataset
 from merit.bench.chain import Chain
 from merit.bench.config import BenchConfig
@@ -31,7 +31,7 @@ from merit.core.errors import MissingDependency
 from merit.core.pipeline import run
 from merit.core.ragged import Ragged
 from merit.data.labelled import LabelledExamples
-from merit.evaluation import propensity_scored, tables
+from merit.evaluation import tables
 from merit.evaluation.evaluate import read_predictions
 from merit.evaluation.predictions import owners, select
 from merit.evaluation.trivial import popular

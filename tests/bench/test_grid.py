@@ -20,9 +20,9 @@ from merit.bench.grid import BenchOutcome, bench
 from merit.bench.results import read
 from merit.core import artifacts
 from merit.core.errors import TrainingError
-from merit.evaluation.audiences import MEAN, SHARES, hit
 from merit.evaluation.classification import MetricKey
 from merit.evaluation.evaluate import read_predictions
+from merit.evaluation.ranking import MEAN, SHARES, hit_key
 from merit.evaluation.tables import pick
 from tests.bench.conftest import VARIANTS, Small
 from tests.bench.small import settings
@@ -200,5 +200,5 @@ def test_hits_are_the_same_when_read_again(grid: Small, tmp_path: Path) -> None:
     again = read_hits(tmp_path / HITS)
     assert set(again) == set(found)
     assert all(again[key].value == pytest.approx(found[key].value, nan_ok=True) for key in found)
-    draws = {share: again[hit(share, MEAN)].columns.sum() for share in SHARES}
-    assert draws == {share: found[hit(share, MEAN)].columns.sum() for share in SHARES}
+    draws = {share: again[hit_key(share, MEAN)].columns.sum() for share in SHARES}
+    assert draws == {share: found[hit_key(share, MEAN)].columns.sum() for share in SHARES}

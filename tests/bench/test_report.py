@@ -20,8 +20,8 @@ from merit.core import artifacts, config
 from merit.core.errors import ConfigError, DamagedArtifact, MissingArtifact
 from merit.data.prepare import shards
 from merit.evaluation import tables
-from merit.evaluation.audiences import hit
 from merit.evaluation.classification import MetricKey
+from merit.evaluation.ranking import hit_key
 from merit.report.charts import on_white
 from merit.report.page import render
 from tests.bench.conftest import VARIANTS, Small
@@ -95,7 +95,7 @@ def test_the_figures_of_the_paper_are_those_of_its_rows() -> None:
 
 def test_variants_are_counted_where_they_beat_both_dual_encoders(results: BenchResults) -> None:
     values = {"MERIT": (0.4, 0.3), "MERIT, k_g = 1": (0.4, 0.1), "DEXML-DS": (0.2, 0.2), "DEXML-STk": (0.1, 0.25)}
-    rows = [row(name, hit(0.05, "VW"[at]), both[at]) for name, both in values.items() for at in (0, 1)]
+    rows = [row(name, hit_key(0.05, "VW"[at]), both[at]) for name, both in values.items() for at in (0, 1)]
     won = parts("variants", made(results, rows))[-1]
     assert won.frame.rows() == [
         ("MERIT", "0/0", "0/0", "2/2", "0/0", "0/0", "2/2", "100%"),
@@ -108,7 +108,7 @@ def test_verticals_and_new_labels_have_tables_where_there_are_users(results: Ben
         row("MERIT", MetricKey("recall", "exact", 20, "novel"), 0.3),
         row("MERIT", MetricKey("recall", "0.7", vertical="V"), 0.2),
     ]
-    rows += [row("MERIT", hit(0.05, "V"), 0.4)]
+    rows += [row("MERIT", hit_key(0.05, "V"), 0.4)]
     own = made(results, rows)
     assert parts("novel", own)[0].frame["exact"][0] == "30.0 [29.0, 31.0]"
     assert parts("verticals", own)[0].frame["V"][0] == "20.0 [19.0, 21.0]"

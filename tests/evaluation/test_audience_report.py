@@ -8,9 +8,9 @@ import polars as pl
 from merit.core.ragged import Ragged
 from merit.evaluation import tables
 from merit.evaluation.audience_report import audience_section, reliability_section
-from merit.evaluation.audiences import measure
 from merit.evaluation.calibration import Bins
 from merit.evaluation.predictions import Predictions, Truth
+from merit.evaluation.ranking import measure_audiences
 from merit.report import page
 
 USERS = 400
@@ -33,8 +33,12 @@ def _figures() -> pl.DataFrame:
         cluster=np.zeros(2, np.int64),
     )
     scores = np.random.default_rng(0).random((USERS, 2)).astype(np.float32)
+    shares = np.eye(2, dtype=np.float32)
     judged = [
-        (Predictions(name, 1, nothing), measure(lambda labels: scores[:, labels], truth, np.eye(2, dtype=np.float32)))
+        (
+            Predictions(name, 1, nothing),
+            measure_audiences(lambda labels: scores[:, labels], truth, np.eye(2, dtype=np.float32)),
+        )
         for name in ("history frequency", "ours")
     ]
     return tables.compare(judged, USERS, 7, "history frequency", 100)

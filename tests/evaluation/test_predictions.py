@@ -11,7 +11,7 @@ import pytest
 
 from merit.core.errors import DamagedArtifact, DataError
 from merit.core.ragged import Ragged
-from merit.evaluation.predictions import Predictions, check, head, read, read_truth, write, write_truth
+from merit.evaluation.predictions import Predictions, check, head, read, top, write
 from tests.evaluation.worlds import said, world
 
 
@@ -49,32 +49,6 @@ def test_other_files_are_not_predictions(tmp_path: Path) -> None:
             read(tmp_path / f"{name}.parquet")
 
 
-def test_truth_round_trip(tmp_path: Path) -> None:
-    had = replace(world([[0, 9], []], [[1], [2, 30]], counts=[5, 2, 1], user=[1, 0]), user_ids=["b", "a"])
-    write_truth(tmp_path / "t.parquet", had)
-    names = [None if half is None else had.verticals[half] for half in [None, *had.vertical[1:].tolist()]]
-    labels = pl.DataFrame({"vertical": names, "cluster": had.cluster.astype(np.int32)})
-    got = read_truth(tmp_path / "t.parquet", labels, had.vectors)
-    assert (rows(got.gold), rows(got.history)) == ([[0, 9], []], [[1], [2, 30]])
-    assert got.counts.tolist() == [5, 2, 1] and got.user.tolist() == [1, 0] and got.user_ids == ["b", "a"]
-    assert [got.verticals[number] for number in got.vertical] == ["unknown", *names[1:]]
-    assert got.purchases.tolist() == had.purchases.tolist() and got.cluster.tolist() == had.cluster.tolist()
-    assert got.vectors is had.vectors
-
-
-def test_truth_of_users_without_names(tmp_path: Path) -> None:
-    had = world([[0], [1], [2]], user=[1, 0, 1])
-    write_truth(tmp_path / "t.parquet", had)
-    labels = pl.DataFrame({"vertical": [had.verticals[half] for half in had.vertical], "cluster": had.cluster})
-    assert read_truth(tmp_path / "t.parquet", labels, had.vectors).user_ids == ()
-    named = replace(had, user_ids=["a", "b"])
-    write_truth(tmp_path / "t.parquet", named)
-    assert read_truth(tmp_path / "t.parquet", labels, had.vectors).user_ids == ["a", "b"], "each once"
-    (tmp_path / "t.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DamagedArtifact, match=r"t\.parquet does not hold test examples"):
-        read_truth(tmp_path / "t.parquet", labels, had.vectors)
-
-
 def test_two_runs_are_not_one(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", said([[0], [1]], "first"))
     frame = pl.read_parquet(tmp_path / "a.parquet")
@@ -95,6 +69,12 @@ def test_wrong_predictions_are_refused(lists: list[list[int]], told: str) -> Non
     for predictions in (said(lists), Predictions("m", 0, Ragged.of([[0], [1]]), Ragged.of(lists))):
         with pytest.raises(DataError, match=rf"^m \(seed 0\) .*{told}"):
             check(predictions, truth)
+
+
+def test_top_is_live_best_first_and_of_equals_the_lower_id() -> None:
+    scores = np.array([[3, 9, 3, 1], [0, 0, 0, 0]], np.float32)
+    assert rows(top(scores, np.array([0, 2, 3]), 2)) == [[0, 2], [0, 2]]
+    assert rows(top(scores, np.array([0, 2, 3]))) == [[0, 2, 3], [0, 2, 3]]
 
 
 def test_head() -> None:

@@ -21,9 +21,9 @@ from merit.core.artifacts import Artifact
 from merit.core.ragged import Ragged, matrix
 from merit.core.types import Floats, Ints
 from merit.data.labelled import LabelledExamples
-from merit.evaluation.audiences import Scores
 from merit.evaluation.evaluate import training_popularity
 from merit.evaluation.predictions import BUDGET, LENGTH, Predictions, head, top
+from merit.evaluation.ranking import Scores
 from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.labels.space import LabelSpace

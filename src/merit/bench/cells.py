@@ -28,11 +28,11 @@ from merit.core import artifacts, console
 from merit.core.artifacts import Artifact, Draft
 from merit.core.config import Frozen
 from merit.core.types import Floats
-from merit.evaluation import audiences, discovery, predictions
-from merit.evaluation.audiences import MEAN, SHARES, Scores, hit
+from merit.evaluation import predictions, ranking
 from merit.evaluation.classification import MetricKey, Metrics
 from merit.evaluation.evaluate import truth_of_test_users
 from merit.evaluation.predictions import BUDGET, Predictions, Truth
+from merit.evaluation.ranking import MEAN, SHARES, Scores, hit_key
 from merit.evaluation.uncertainty import Metric
 from merit.generator.backbone import BackboneConfig
 from merit.generator.decoding import DecodeConfig
@@ -124,7 +124,7 @@ class PreparedDataset:
 
     def judged(self, score: Scores) -> Metrics:
         """Users for an interest, and what is new to a user."""
-        return audiences.measure(score, self.truth, self.shares) | discovery.measure(score, self.truth)
+        return ranking.measure_audiences(score, self.truth, self.shares) | ranking.measure_new_labels(score, self.truth)
 
     def answer_config(self, method: str) -> BaselineCellConfig:
         """The settings of a method's cell on this data set."""
@@ -230,10 +230,9 @@ def read_hits(file: Path) -> Metrics:
         MetricKey(*json.loads(name)): Metric(counts.astype(np.float64)) for name, counts in load_file(file).items()
     }
     for share in SHARES:
-        verticals = [found[key] for key in sorted(found) if key == hit(share, key.vertical) and key.vertical]
+        verticals = [found[key] for key in sorted(found) if key == hit_key(share, key.vertical) and key.vertical]
         if verticals:
-            together = np.concatenate([metric.columns for metric in verticals], axis=1)
-            found[hit(share, MEAN)] = Metric(together, audiences.mean_rate)
+            found[hit_key(share, MEAN)] = ranking.mean_of(verticals)
     return found
 
 

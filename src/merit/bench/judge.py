@@ -20,11 +20,11 @@ from merit.bench.results import BINS, LEAD, BenchResults, Cost
 from merit.core import artifacts, console
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
-from merit.evaluation import calibration, continuations, evaluate, tables
+from merit.evaluation import calibration, evaluate, exposure_bias, tables
 from merit.evaluation.classification import EvaluationConfig, MetricKey, Metrics
-from merit.evaluation.discovery import BUDGETS
 from merit.evaluation.evaluate import length_matched, read_predictions
 from merit.evaluation.predictions import Predictions, Truth
+from merit.evaluation.ranking import BUDGETS
 from merit.evaluation.uncertainty import Metric
 from merit.labels import space
 from merit.report.page import SMALLEST_CELL
@@ -108,7 +108,7 @@ def _judged(cells: Iterable[Artifact], truth: Truth, config: EvaluationConfig) -
     for cell in cells:
         said = read_predictions(cell)
         runs += said
-        lost |= dict([found] if (found := continuations.lost(cell.path, truth)) else [])
+        lost |= exposure_bias.read_recall_lost(cell.path, truth)
         if HITS in cell.manifest.files:
             ranked.append((said[0], read_hits(cell.file(HITS))))
     runs += length_matched(runs)

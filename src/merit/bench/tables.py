@@ -20,10 +20,9 @@ import polars as pl
 from merit.bench.results import BenchResults
 from merit.core.errors import ConfigError
 from merit.evaluation import tables
-from merit.evaluation.audiences import MEAN, SHARES, hit
 from merit.evaluation.classification import MetricKey
-from merit.evaluation.discovery import BUDGETS, found_new
 from merit.evaluation.exposure_bias import LOST
+from merit.evaluation.ranking import BUDGETS, MEAN, SHARES, hit_key, new_labels_key
 from merit.report.page import number
 
 OBJECTIVES = ("teacher-forcing", "permutation-invariance", "cross-entropy-invariance", "self-correction")
@@ -123,7 +122,7 @@ def _novel(results: BenchResults) -> list[_Sheet]:
     columns = {
         name: MetricKey("recall", match, 20, "novel") for name, match in (("exact", "exact"), ("soft at 0.7", "0.7"))
     }
-    fresh = {f"recall@{k}": found_new(k) for k in BUDGETS}
+    fresh = {f"recall@{k}": new_labels_key(k) for k in BUDGETS}
     return [
         _Sheet("Labels the user never had, recall of the first 20", columns, tuple(columns)),
         _Sheet("Only labels the user never had may be said, exact match", fresh),
@@ -141,13 +140,15 @@ def _exposure(results: BenchResults) -> list[_Sheet]:
 def _hits(results: BenchResults) -> list[_Sheet]:
     rows = results.frame().filter(pl.col("metric") == "hit")
     names, shares = largest_verticals(rows), [f"{share:.0%}" for share in SHARES]
-    means = {name: hit(share, MEAN) for name, share in zip(shares, SHARES, strict=True)}
+    means = {name: hit_key(share, MEAN) for name, share in zip(shares, SHARES, strict=True)}
     beside = {name: name for name in shares if name in paper()["hits"]}
     return [
         _Sheet("Hit@k, mean over verticals, k in share of users", means, shares, "hits", beside),
-        _Sheet("Recall over pairs of user and label", dict(zip(shares, map(hit, SHARES), strict=True))),
+        _Sheet("Recall over pairs of user and label", dict(zip(shares, map(hit_key, SHARES), strict=True))),
         *(
-            _Sheet(f"Hit@k by vertical, k = {name} of users", {vertical: hit(share, vertical) for vertical in names})
+            _Sheet(
+                f"Hit@k by vertical, k = {name} of users", {vertical: hit_key(share, vertical) for vertical in names}
+            )
             for name, share in zip(shares, SHARES, strict=True)
             if names
         ),
@@ -156,7 +157,7 @@ def _hits(results: BenchResults) -> list[_Sheet]:
 
 def _states(results: BenchResults) -> list[_Sheet]:
     """MERIT with states of more or fewer labels, and of another generator."""
-    means = {f"{share:.0%}": hit(share, MEAN) for share in SHARES}
+    means = {f"{share:.0%}": hit_key(share, MEAN) for share in SHARES}
     recalls = {f"recall@{k}": MetricKey("recall", "exact", k) for k in BUDGETS}
     return [
         _Sheet("Variants of MERIT: Hit@k, mean over verticals, k in share of users", means, tuple(means), only=VARIED),
@@ -247,7 +248,7 @@ def _won(results: BenchResults) -> Part:
     ours = rows.filter(pl.col("method").str.starts_with("MERIT")).join(bar, on=cell)
     counted = [
         {"method": method}
-        | {f"{share:.0%}": _of(of.filter(pl.col("match") == hit(share).match)) for share in SHARES}
+        | {f"{share:.0%}": _of(of.filter(pl.col("match") == hit_key(share).match)) for share in SHARES}
         | {"all": _of(of), "share": f"{of.select((pl.col('value') > pl.col('bar')).mean()).item():.0%}"}
         for (method,), of in ours.group_by("method", maintain_order=True)
     ]

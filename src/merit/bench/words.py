@@ -14,10 +14,9 @@ import polars as pl
 from merit.bench.results import BenchResults
 from merit.bench.tables import paper
 from merit.evaluation import tables
-from merit.evaluation.audiences import MEAN, SHARES, hit
 from merit.evaluation.classification import MetricKey
-from merit.evaluation.discovery import BUDGETS, found_new
 from merit.evaluation.exposure_bias import LOST
+from merit.evaluation.ranking import BUDGETS, MEAN, SHARES, hit_key, new_labels_key
 
 OWN = ("MERIT", "self-correction")  # what begins so is ours, and no rival
 LONG = ", top "  # lists of a hundred labels, shown but no rival at free length
@@ -57,8 +56,8 @@ def compared() -> dict[str, MetricKey]:
         found[f"F1 at free length, {name}"] = MetricKey("f1", match)  # where saying more does not help by itself
         found |= {f"recall at {k} labels, {name}": MetricKey("recall", match, k) for k in BUDGETS}
         found[f"recall of new labels at 20, {name}"] = MetricKey("recall", match, 20, "novel")
-    found["recall of new labels, only new ones said, at 20"] = found_new(20)
-    return found | {f"Hit@{share:.0%} of users": hit(share, MEAN) for share in SHARES}
+    found["recall of new labels, only new ones said, at 20"] = new_labels_key(20)
+    return found | {f"Hit@{share:.0%} of users": hit_key(share, MEAN) for share in SHARES}
 
 
 def duels(results: BenchResults) -> list[Duel]:
@@ -142,7 +141,7 @@ def claims(results: BenchResults) -> pl.DataFrame:
     for share in SHARES:
         rows += [
             (f"Hit@{share:.0%} of users over DEXML-DS (paper: mean over all k)", told["hits"], points)
-            for points in _leads(frame, hit(share, MEAN), "DEXML-DS")
+            for points in _leads(frame, hit_key(share, MEAN), "DEXML-DS")
         ]
     for what, key in (
         (

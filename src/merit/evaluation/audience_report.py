@@ -6,19 +6,19 @@ import altair as alt
 import polars as pl
 
 from merit.evaluation import calibration, tables
-from merit.evaluation.audiences import MEAN, SHARES, hit
+from merit.evaluation.ranking import MEAN, SHARES, hit_key
 from merit.report import charts
 from merit.report.charts import Svg
 from merit.report.page import SMALLEST_CELL, Chart, Section, Table, Tile, percent, suppress
 
 COLUMNS: dict[str, tables.Columns] = {
-    "Hit@k, mean over verticals": {f"{share:.0%} of users": hit(share, MEAN) for share in SHARES},
-    "Recall over pairs of user and label": {f"{share:.0%} of users": hit(share) for share in SHARES},
+    "Hit@k, mean over verticals": {f"{share:.0%} of users": hit_key(share, MEAN) for share in SHARES},
+    "Recall over pairs of user and label": {f"{share:.0%} of users": hit_key(share) for share in SHARES},
 }
 
 
 def audience_section(figures: pl.DataFrame, against: str) -> Section:
-    """`figures` of `evaluation.audiences.measure`, compared by `tables.compare`."""
+    """`figures` of `evaluation.ranking.measure_audiences`, compared by `tables.compare`."""
     safe = figures.filter(pl.col("users") >= SMALLEST_CELL)
     first = f"{SHARES[0]:.0%} of users"
     shown = [

@@ -20,7 +20,7 @@ from merit.core.ragged import Ragged
 from merit.core.types import Floats, Ints
 from merit.data.labelled import LabelledExamples, joined, label_examples
 from merit.data.prepare import shards
-from merit.evaluation import continuations, exposure_bias, predictions, report, tables
+from merit.evaluation import exposure_bias, predictions, report, tables
 from merit.evaluation.audience_report import audience_section, reliability_section
 from merit.evaluation.classification import EvaluationConfig, MetricKey, Metrics, measure
 from merit.evaluation.predictions import UNKNOWN, Predictions, Truth, head

@@ -10,27 +10,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from merit.core.errors import DataError
-from merit.core.ragged import Ragged
+from merit.core.ragged import Ragged, list_column
 from merit.core.types import Floats
+from merit.evaluation import predictions
 from merit.evaluation.classification import EvaluationConfig, MetricKey, Metrics, named
 from merit.evaluation.matching import Threshold, edges_of, match, near_pairs
 from merit.evaluation.predictions import Predictions, Truth, check, owners, ranks, select
 from merit.evaluation.uncertainty import Metric, per_user
 
+AFTER_GOLD, AFTER_MISTAKES, LEFT = "after-gold.parquet", "after-mistakes.parquet", "left.parquet"
 LOST = MetricKey("recall_lost", "0.7")  # where the result of `recall_lost` belongs among a method's figures
 
 
-def exposure(predictions: Predictions, truth: Truth, config: EvaluationConfig | None = None) -> Metrics:
+def exposure(run: Predictions, truth: Truth, config: EvaluationConfig | None = None) -> Metrics:
     """The meter at free length and at each budget."""
     config = config or EvaluationConfig()
-    check(predictions, truth)
-    found = _meter(predictions.free, truth, config, [None])
-    return found | _meter(predictions.at(max(config.budgets)), truth, config, config.budgets)
+    check(run, truth)
+    metrics = _meter(run.free, truth, config, [None])
+    return metrics | _meter(run.at(max(config.budgets)), truth, config, config.budgets)
 
 
 def recall_lost(with_gold: Predictions, with_wrong: Predictions, truth: Truth, threshold: Threshold = 0.7) -> Metric:
@@ -38,17 +43,34 @@ def recall_lost(with_gold: Predictions, with_wrong: Predictions, truth: Truth, t
 
     The golds of `truth` are those still to be found, the lists are what was generated after the prefix.
     """
-    for predictions in (with_gold, with_wrong):
-        check(predictions, truth)
+    for run in (with_gold, with_wrong):
+        check(run, truth)
     if with_gold.method != with_wrong.method or with_gold.seed != with_wrong.seed:
         raise DataError(f"{with_gold.method} and {with_wrong.method} are two models: compare one model with itself.")
     user = truth.user[owners(truth.gold)]
     kept, left = (
-        match(edges_of(predictions.free, truth.gold, truth.vectors), threshold).golds.astype(np.float64)
-        for predictions in (with_gold, with_wrong)
+        match(edges_of(run.free, truth.gold, truth.vectors), threshold).golds.astype(np.float64)
+        for run in (with_gold, with_wrong)
     )
     golds = per_user(user, np.ones(len(user)), truth.users)
     return Metric(np.stack([per_user(user, kept - left, truth.users), golds], axis=1))
+
+
+def write_continuations(folder: Path, after_gold: Predictions, after_mistakes: Predictions, left: Ragged) -> None:
+    """Write what a method predicted after a given prefix; `left`: by example, the golds still to be found."""
+    predictions.write(folder / AFTER_GOLD, after_gold)
+    predictions.write(folder / AFTER_MISTAKES, after_mistakes)
+    column = list_column(left.values.astype(np.uint32), left.lengths())
+    pl.DataFrame({"left": column}).write_parquet(folder / LEFT)
+
+
+def read_recall_lost(folder: Path, truth: Truth) -> dict[tuple[str, int], Metric]:
+    """`recall_lost` by method and seed, from the files of `write_continuations`; empty where there are none."""
+    if not (folder / LEFT).exists():
+        return {}
+    gold, wrong = (predictions.read(folder / name) for name in (AFTER_GOLD, AFTER_MISTAKES))
+    left = Ragged.of(pl.read_parquet(folder / LEFT)["left"].to_list())
+    return {(gold.method, gold.seed): recall_lost(gold, wrong, replace(truth, gold=left))}
 
 
 def near_earlier(lists: Ragged, vectors: Floats, near: float) -> NDArray[np.bool_]:

@@ -1,8 +1,7 @@
 """What a method said and what is true, as flat arrays on disk and in memory. The evaluator sees nothing else.
 
     write(Path("predictions.parquet"), Predictions("trivial", 7, free))
-    predictions, truth = read(Path("predictions.parquet")), read_truth(Path("truth.parquet"), labels, vectors)
-    check(predictions, truth)
+    check(read(Path("predictions.parquet")), truth)
 
 A label is its row in the label space; an example is its row in the truth.
 """
@@ -169,48 +168,6 @@ def read(*paths: Path) -> Predictions:
     if any(fact != facts[0] for fact in facts):
         raise DataError(f"{paths[0]} and its companions are not from one run: {facts[0]} and others.")
     return Predictions(free=free, ranked=None if ranked.has_nulls() else _ragged(ranked), **facts[0])
-
-
-def write_truth(path: Path, truth: Truth) -> None:
-    """The examples only: verticals, clusters and vectors belong to the label space, which has them already."""
-    sizes = truth.history.lengths()
-    frame = pl.DataFrame(
-        {
-            "user": truth.user,
-            "gold": _column(truth.gold),
-            "history": _column(truth.history),
-            "counts": list_column(truth.counts.astype(np.int32), sizes),
-            "purchases": list_column(truth.purchases.astype(np.int32), sizes),
-        }
-    )
-    ids = pl.Series("user_id", list(truth.user_ids), dtype=pl.String)
-    frame = frame.with_columns(ids.gather(truth.user)) if len(ids) else frame
-    frame.write_parquet(path)
-
-
-def read_truth(path: Path, labels: pl.DataFrame, vectors: Floats) -> Truth:
-    """The examples of `path` over a label space: `labels` has vertical and cluster, its row is the id."""
-    try:
-        frame = pl.read_parquet(path)
-        gold, history, counts, purchases = (_ragged(frame[name]) for name in ("gold", "history", "counts", "purchases"))
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise DamagedArtifact(f"{path} does not hold test examples ({error}). Make them again.") from None
-    user = frame["user"].to_numpy().astype(np.int64)
-    names = labels["vertical"].fill_null(UNKNOWN)
-    verticals = names.unique().sort()
-    known = frame.unique("user").sort("user")["user_id"].to_list() if "user_id" in frame.columns else ()
-    return Truth(
-        gold=gold,
-        history=history,
-        counts=counts.values,
-        purchases=purchases.values,
-        user=user,
-        vertical=verticals.search_sorted(names).to_numpy().astype(np.int64),
-        verticals=verticals.to_list(),
-        vectors=vectors,
-        cluster=labels["cluster"].to_numpy().astype(np.int64),
-        user_ids=known,
-    )
 
 
 def _column(lists: Ragged) -> pl.Series:

@@ -17,7 +17,7 @@ from merit.core.config import Frozen
 from merit.core.ragged import Ragged, column_lists
 from merit.engine.job import EngineConfig
 from merit.engine.run import INLINE, make_parts, workplace
-from merit.evaluation import continuations, predictions
+from merit.evaluation import exposure_bias, predictions
 from merit.evaluation.predictions import Predictions
 from merit.generator.decoding import DecodeConfig
 from merit.generator.exposure import after_prefixes
@@ -69,7 +69,7 @@ def predict(
             predictions.write(draft.path / f"predictions-{number}.parquet", each)
         if config.exposure:
             gold, mistakes = (Predictions(name, seed, found[f"after_{what}"]) for what in ("gold", "mistakes"))
-            continuations.write(draft.path, gold, mistakes, found["left"])
+            exposure_bias.write_continuations(draft.path, gold, mistakes, found["left"])
         draft.summary |= {
             "examples": len(tested),
             "methods": [each.method for each in said],

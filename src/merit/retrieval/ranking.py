@@ -18,11 +18,11 @@ from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged, offsets_of
 from merit.core.types import Floats, Ints
-from merit.evaluation import audiences, predictions, tables
-from merit.evaluation.audiences import Scores
+from merit.evaluation import predictions, ranking, tables
 from merit.evaluation.classification import Metrics
 from merit.evaluation.evaluate import AUDIENCES, HISTORY_SHARE, training_popularity, truth_of_test_users
 from merit.evaluation.predictions import Predictions, Truth, head, owners, top
+from merit.evaluation.ranking import Scores
 from merit.generator import backbone
 from merit.generator.model import Generator, load_generator
 from merit.labels import space
@@ -95,7 +95,7 @@ def rank(
 def judge(method: str, seed: int, score: Scores, truth: Truth, shares: Floats) -> tuple[Predictions, Metrics]:
     """The figures of a method that ranks users, in the form that `tables.compare` takes."""
     nothing = Ragged(np.zeros(len(truth) + 1, dtype=np.int64), np.zeros(0, dtype=np.int32))
-    return Predictions(method, seed, nothing), audiences.measure(score, truth, shares)
+    return Predictions(method, seed, nothing), ranking.measure_audiences(score, truth, shares)
 
 
 def top_labels(scorer: TrainedScorer, users: EncodedUsers, budget: int, length: LengthConfig) -> tuple[Ragged, Ragged]:

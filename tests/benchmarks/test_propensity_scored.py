@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.propensity_scored import inverse_propensities, label_counts, measure
 from merit.core.errors import DataError
 from merit.core.ragged import Ragged
-from merit.evaluation.propensity_scored import inverse_propensities, label_counts, measure
 
 Lists = list[list[int]]
 
