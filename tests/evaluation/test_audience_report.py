@@ -37,7 +37,7 @@ def _figures() -> pl.DataFrame:
     judged = [
         (
             Predictions(name, 1, nothing),
-            measure_audiences(lambda labels: scores[:, labels], truth, np.eye(2, dtype=np.float32)),
+            measure_audiences(lambda labels: scores[:, labels], truth, shares),
         )
         for name in ("history frequency", "ours")
     ]

@@ -47,7 +47,7 @@ class MetricKey(NamedTuple):
     budget: int | None = None
     """Labels per example; None is free length."""
     part: str = "all"
-    """all, novel, or discovery: novel where only what is new may be said (discovery.py)."""
+    """all, novel, or discovery: novel golds where only new labels are ranked (ranking.py)."""
     vertical: str = ""
     rule: Rule = "one_to_one"
     average: str = "pooled"
@@ -58,7 +58,7 @@ Counts = tuple[Reals, Reals, Reals, Reals]  # right, said, found, true: of every
 
 
 def measure(predictions: Predictions, truth: Truth, config: EvaluationConfig | None = None) -> Metrics:
-    """All figures of one method and seed, but for the exposure-bias meter (cascades.py)."""
+    """All figures of one method and seed, but for the exposure-bias meter (exposure_bias.py)."""
     config = config or EvaluationConfig()
     check(predictions, truth)
     found: Metrics = {}
