@@ -52,7 +52,9 @@ def evaluate(
     parents = dict(predicted) | {"examples": examples, "labels": labels}
     with artifacts.writing(out, "results", config=config, seed=seed, parents=parents) as draft:
         with console.spinner(f"judging {len(runs)} methods on {truth.users:,} users"):
-            lost = dict(found for each in predicted.values() if (found := continuations.lost(each.path, truth)))
+            lost: dict[tuple[str, int], Metric] = {}
+            for artifact in predicted.values():
+                lost |= exposure_bias.read_recall_lost(artifact.path, truth)
             judged = [(run, measured(run, truth, lost, config)) for run in runs]
             figures = tables.compare(judged, truth.users, seed, resamples=config.resamples)
         figures.write_parquet(draft.path / "figures.parquet")
