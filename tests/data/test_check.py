@@ -123,7 +123,7 @@ def test_one_pass_answers_the_query_and_judges_the_table(tmp_path) -> None:
         good, good.interactions.group_by("user_id").len(), good.interactions.select(pl.len())
     )
     assert (per_user.height, count.item(), bad.unknown_items, bad.interactions) == (4, 40, 1, 41)
-    plan = pl.explain_all([good.interactions.group_by("user_id").len(), good.checked.select(pl.col("problem").count())])
+    plan = pl.explain_all([good.interactions.group_by("user_id").len(), good.indexed.select(pl.col("problem").count())])
     assert plan.count("Parquet SCAN") == 1
 
 

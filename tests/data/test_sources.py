@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from merit.core.errors import DataError, MissingDependency
 from merit.data import validate
 from merit.data.sources import AmazonReviewsSource, CompleteJourneySource, Source, TablesSource, open_source
-from merit.data.sources.grocery_words import readable
+from merit.data.sources.complete_journey import readable
 
 EVENTS = pl.DataFrame(
     {

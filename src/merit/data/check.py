@@ -9,20 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from merit.core.config import Frozen
-from merit.data import unknown_events
+from merit.data import validate
 from merit.data.schema import SourceTables
 from merit.data.sources.files import reading
-from merit.data.unknown_events import UnknownEvents
-from merit.data.validate import (
-    INTERACTION,
-    BadRow,
-    BadRows,
-    ItemRows,
-    first_bad,
-    row_counts,
-    validate_items,
-    with_item_index,
-)
+from merit.data.validate import INTERACTION, BadRow, BadRows, ItemRows, UnknownEvents
 from merit.privacy import contacts
 from merit.privacy.contacts import Contacts
 
@@ -75,34 +65,26 @@ class Report(Frozen):
 
 
 def examine(tables: SourceTables) -> Report:
-    """Read everything once and describe it. Only unreadable files raise: bad rows are what the report is about."""
-    items = validate_items(tables)
-    checked = with_item_index(tables, items.good["item_id"])
-    fine = checked.filter(pl.col("problem").is_null() & pl.col("item").is_not_null())
-    at = pl.col("timestamp")
+    """A description of both tables, read once. Only unreadable files raise: bad rows are what the report is about."""
+    item_rows = validate.validate_items(tables)
+    items, indexed = item_rows.valid, validate.with_item_index(tables, item_rows.valid["item_id"])
+    valid, at = validate.valid(indexed), pl.col("timestamp")
     queries = [
-        row_counts(checked),
-        fine.group_by("event").agg(pl.len(), at.min().alias("first"), at.max().alias("last")),
-        fine.group_by("user_id").agg(pl.len(), (at.max() - at.min()).alias("span")),
-        fine.select(pl.col("item").n_unique(), pl.col("order_id").drop_nulls().n_unique()),
-        fine.select(pl.len() - pl.struct(*INTERACTION).hash().n_unique()),
-        checked.group_by("zone").len().sort("len", descending=True),
-        unknown_events.count(checked),
+        validate.row_counts(indexed),
+        valid.group_by("event").agg(pl.len(), at.min().alias("first"), at.max().alias("last")),
+        valid.group_by("user_id").agg(pl.len(), (at.max() - at.min()).alias("span")),
+        valid.select(pl.col("item").n_unique(), pl.col("order_id").drop_nulls().n_unique()),
+        valid.select(pl.len() - pl.struct(*INTERACTION).hash().n_unique()),
+        indexed.group_by("zone").len().sort("len", descending=True),
+        validate.event_counts(indexed),
     ]
     with reading(tables.files):
-        counts, events, users, seen, repeated, zones, strange = pl.collect_all(queries, engine="streaming")
-    rows, bad, unknown = counts.row(0)
-    few, short, told = pl.col("len") < FEW_EVENTS, pl.col("span") < GAP, contacts.found(items.good)
+        counts, events, users, seen, repeated, zones, unknown = pl.collect_all(queries, engine="streaming")
+    rows = validate.bad_rows(counts, item_rows)
+    few, short, contact = pl.col("len") < FEW_EVENTS, pl.col("span") < GAP, contacts.found(items)
     report = Report(
         names=tables.names,
-        rows=BadRows(
-            interactions=rows,
-            bad_interactions=bad,
-            unknown_items=unknown,
-            items=items.good.height + items.bad.height + items.merged,
-            bad_items=items.bad.height,
-            merged_items=items.merged,
-        ),
+        rows=rows,
         users=users.height,
         events=dict(events.select("event", "len").sort("event").iter_rows()),
         first=events["first"].min(),
@@ -110,30 +92,29 @@ def examine(tables: SourceTables) -> Report:
         zones={str(zone): int(count) for zone, count in zones.iter_rows()},
         orders=seen.item(0, 1),
         repeated_interactions=repeated.item(),
-        tags=items.good["tags"].explode().drop_nulls().n_unique(),
-        verticals=items.good["vertical"].n_unique(),
-        items_without_tags=int((items.good["tags"].list.len() == 0).sum()),
-        items_without_title=int((items.good["title"] == "").sum()),
-        items_never_seen=items.good.height - seen.item(0, 0),
+        tags=items["tags"].explode().drop_nulls().n_unique(),
+        verticals=items["vertical"].n_unique(),
+        items_without_tags=int((items["tags"].list.len() == 0).sum()),
+        items_without_title=int((items["title"] == "").sum()),
+        items_never_seen=items.height - seen.item(0, 0),
         users_with_few_events=users.filter(few).height,
         users_with_short_span=users.filter(~few & short).height,
         users_ready=users.filter(~few & ~short).height,
-        contacts=told,
+        contacts=contact,
         missing=(),
-        notes=(*_notes(items), *map(contacts.sentence, told), *_named_users(users["user_id"])),
-        unknown_events=unknown_events.told(strange),
-        bad=_first_bad(items, checked, tables, bad - int(strange["rows"].sum())),
+        notes=(*_notes(items), *map(contacts.sentence, contact), *_named_users(users["user_id"])),
+        unknown_events=validate.most_frequent(unknown),
+        bad=_first_bad(item_rows, indexed, tables, rows.bad_interactions - int(unknown["rows"].sum())),
     )
     return report.model_copy(update={"missing": _missing(report, tables.max_bad_share)})
 
 
-def _first_bad(items: ItemRows, checked: pl.LazyFrame, tables: SourceTables, bad: int) -> tuple[BadRow, ...]:
-    found = [items.bad.select("file", "row", "problem").head(SHOWN)]
+def _first_bad(items: ItemRows, indexed: pl.LazyFrame, tables: SourceTables, bad: int) -> tuple[BadRow, ...]:
+    frames = [items.bad.select("file", "row", "problem").head(SHOWN)]
     if bad:
-        others = checked.filter(unknown_events.word(pl.col("problem")).is_null())
-        found.append(first_bad(others, tables.files, SHOWN))
-    rows = [row for frame in found for row in frame.iter_rows()]
-    return tuple(BadRow(file=file, row=row, reason=reason) for file, row, reason in rows)
+        others = indexed.filter(validate.unknown_event(pl.col("problem")).is_null())
+        frames.append(validate.first_bad(others, tables.files, SHOWN))
+    return tuple(BadRow(file=file, row=row, reason=reason) for file, row, reason in pl.concat(frames).iter_rows())
 
 
 def _missing(report: Report, max_bad_share: float) -> tuple[str, ...]:
@@ -175,27 +156,26 @@ def _missing(report: Report, max_bad_share: float) -> tuple[str, ...]:
     return tuple(sentence for wrong, sentence in checks if wrong)
 
 
-def _notes(items: ItemRows) -> tuple[str, ...]:
-    title = items.good["title"]
-    tags = items.good["tags"].list.join("\n")
+def _notes(items: pl.DataFrame) -> list[str]:
+    tags = items["tags"].list.join("\n")
     notes = []
     for pattern, sentence in _SUSPECTS.values():
-        hit = title.str.contains(pattern) | tags.str.contains(pattern)
+        hit = items["title"].str.contains(pattern) | tags.str.contains(pattern)
         if count := int(hit.sum()):
-            where = items.good.filter(hit).sort("file", "row").select("file", "row").row(0)
-            notes.append(f"Titles or tags of {count:,} items {sentence} First: {where[0]}, row {where[1]}.")
-    single = (items.good["tags"].list.len() == 1) & tags.str.contains(", ", literal=True)
+            file, row = items.filter(hit).sort("file", "row").select("file", "row").row(0)
+            notes.append(f"Titles or tags of {count:,} items {sentence} First: {file}, row {row}.")
+    single = (items["tags"].list.len() == 1) & tags.str.contains(", ", literal=True)
     if single.sum() > len(single) / 2:
         notes.append(
             "Most items have one tag with commas in it. If these are several tags: --set 'source.tag_separator=\",\"'."
         )
-    return tuple(notes)
+    return notes
 
 
-def _named_users(users: pl.Series) -> tuple[str, ...]:
+def _named_users(users: pl.Series) -> list[str]:
     count = int(users.str.contains(contacts.KINDS["e-mail addresses"]).sum())
-    told = f"{count:,} user ids seem to be e-mail addresses. Keep them out of the run: --set source.pseudonyms=KEY."
-    return (told,) if count else ()
+    note = f"{count:,} user ids seem to be e-mail addresses. Keep them out of the run: --set source.pseudonyms=KEY."
+    return [note] if count else []
 
 
 def render(report: Report) -> list[Table | Text]:
@@ -239,9 +219,9 @@ def render(report: Report) -> list[Table | Text]:
             },
         ),
     ]
-    parts += [Text(f"Bad row: {each.file}, row {each.row}: {each.reason}", style="yellow") for each in report.bad]
+    parts += [Text(f"Bad row: {bad.file}, row {bad.row}: {bad.reason}", style="yellow") for bad in report.bad]
     if report.unknown_events.words:
-        parts.append(Text(unknown_events.sentence(report.unknown_events), style="yellow"))
+        parts.append(Text(validate.describe_events(report.unknown_events), style="yellow"))
     parts += [Text(f"Note: {note}") for note in report.notes]
     parts += [Text(f"Missing: {sentence}", style="bold red") for sentence in report.missing]
     return parts if report.missing else [*parts, Text("Ready: examples can be made of these tables.", style="green")]

@@ -23,7 +23,7 @@ from scipy.special import ndtri
 from merit.core.config import Frozen
 from merit.core.seeds import mix, stable_hash, unit_interval
 from merit.core.types import Ints
-from merit.data.planted_shelves import Shelves, stock, verticals
+from merit.data.planted_shelves import Shelves, shelf_table, stock
 
 Reals = NDArray[np.float64]
 Draw = Callable[..., Reals]
@@ -65,9 +65,9 @@ class PlantedConfig(Frozen):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         low, high = self.interests
-        known = verticals(self.regions)
-        if not 1 <= low <= high < known:
-            raise ValueError(f"interests must be (fewest, most) with 1 ≤ fewest ≤ most < {known} verticals")
+        verticals = shelf_table(self.regions, 1)["vertical"].n_unique()
+        if not 1 <= low <= high < verticals:
+            raise ValueError(f"interests must be (fewest, most) with 1 ≤ fewest ≤ most < {verticals} verticals")
         if self.items < self.regions * self.labels_per_region:
             raise ValueError(f"every label needs an item: items ≥ {self.regions * self.labels_per_region}")
         return self
@@ -93,9 +93,9 @@ def shop(config: PlantedConfig, seed: int) -> PlantedShop:
     shelves = stock(*size, skew=config.popularity_skew, cascade=config.cascade, seed=seed)
     ids = [f"u{number:06d}" for number in range(config.users)]
     draw = partial(_draw, seed, ids)
-    people = _people(config, shelves, draw)
-    interactions = _interactions(config, shelves, people, ids, draw)
-    return PlantedShop(interactions, shelves.items, _truth(config, shelves, people, ids), shelves.shelf)
+    users = _make_users(config, shelves, draw)
+    interactions = _interactions(config, shelves, users, ids, draw)
+    return PlantedShop(interactions, shelves.items, _truth(config, shelves, users, ids), shelves.shelf)
 
 
 def ceiling(planted: PlantedShop, k: int) -> float:
@@ -136,7 +136,7 @@ def _exponential(uniform: Reals) -> Reals:
 
 
 @dataclass(frozen=True)
-class _People:
+class _Users:
     """U users, S slots for interests. Column S of `region` is the interest a drifting user takes up later."""
 
     region: Ints  # (U, S + 1)
@@ -147,7 +147,7 @@ class _People:
     drifted: NDArray[np.bool_]  # (U,)
 
 
-def _people(config: PlantedConfig, shelves: Shelves, draw: Draw) -> _People:
+def _make_users(config: PlantedConfig, shelves: Shelves, draw: Draw) -> _Users:
     low, slots = config.interests
     region = _unrelated(config, shelves, draw)
     active = np.arange(slots) < low + np.floor(draw("interests") * (slots - low + 1))
@@ -159,7 +159,7 @@ def _people(config: PlantedConfig, shelves: Shelves, draw: Draw) -> _People:
     column = np.broadcast_to(np.arange(slots), (2, len(drifted), slots)).copy()
     column[1, drifted, 0] = slots
     favourite = _favourites(config, shelves, region, taste, draw)
-    return _People(region, share / share.sum(axis=1, keepdims=True), column, taste, favourite, drifted)
+    return _Users(region, share / share.sum(axis=1, keepdims=True), column, taste, favourite, drifted)
 
 
 def _unrelated(config: PlantedConfig, shelves: Shelves, draw: Draw) -> Ints:
@@ -199,9 +199,9 @@ class _Looks:
     milliseconds: Ints  # (N,) since START
 
 
-def _interactions(config: PlantedConfig, shelves: Shelves, people: _People, ids: list[str], draw: Draw) -> pl.DataFrame:
+def _interactions(config: PlantedConfig, shelves: Shelves, users: _Users, ids: list[str], draw: Draw) -> pl.DataFrame:
     looks = _looks(config, draw)
-    item = _items_seen(config, shelves, people, looks, draw)
+    item = _items_seen(config, shelves, users, looks, draw)
     depth = (draw("depth", looks.totals)[:, None] < REACH).sum(axis=1)
     row, stage = np.repeat(np.arange(len(item)), depth), _within(depth)
     return _event_table(shelves, ids, looks, row, item[row], stage)
@@ -219,18 +219,18 @@ def _looks(config: PlantedConfig, draw: Draw) -> _Looks:
     return _Looks(totals, visitor[visit], _within(visits)[visit], _within(length), day[visit], milliseconds)
 
 
-def _items_seen(config: PlantedConfig, shelves: Shelves, people: _People, looks: _Looks, draw: Draw) -> Ints:
+def _items_seen(config: PlantedConfig, shelves: Shelves, users: _Users, looks: _Looks, draw: Draw) -> Ints:
     """The item of each look. Staying in a region repeats a draw of the same distribution: what is bought on the whole
     does not depend on `cascade`, only what is bought together does."""
-    user, each = looks.user, partial(draw, counts=looks.totals)
-    fresh = (looks.position == 0) | (each("stay") >= config.cascade)
+    user, uniform = looks.user, partial(draw, counts=looks.totals)
+    fresh = (looks.position == 0) | (uniform("stay") >= config.cascade)
     last_fresh = np.maximum.accumulate(np.where(fresh, np.arange(len(user)), 0))
-    slot = _choose(people.share[user], each("slot"))[last_fresh]
-    column = people.column[(looks.day >= config.days / 2).astype(np.int64), user, slot]
-    label = people.region[user, column] * config.labels_per_region + _choose(people.taste[user, column], each("label"))
-    habit = people.favourite[user, column, np.floor(each("habit") * FAVOURITES).astype(np.int64)]
-    wanted = np.where(each("repeat") < config.repeat, habit, shelves.pick(label, each("item")))
-    return np.where(each("noise") < config.noise, shelves.pick_popular(each("popular")), wanted)
+    slot = _choose(users.share[user], uniform("slot"))[last_fresh]
+    column = users.column[(looks.day >= config.days / 2).astype(np.int64), user, slot]
+    label = users.region[user, column] * config.labels_per_region + _choose(users.taste[user, column], uniform("label"))
+    habit = users.favourite[user, column, np.floor(uniform("habit") * FAVOURITES).astype(np.int64)]
+    wanted = np.where(uniform("repeat") < config.repeat, habit, shelves.pick(label, uniform("item")))
+    return np.where(uniform("noise") < config.noise, shelves.pick_popular(uniform("popular")), wanted)
 
 
 def _event_table(shelves: Shelves, ids: list[str], looks: _Looks, row: Ints, item: Ints, stage: Ints) -> pl.DataFrame:
@@ -248,36 +248,36 @@ def _event_table(shelves: Shelves, ids: list[str], looks: _Looks, row: Ints, ite
     return table.with_columns(order).drop("visit").sort("user_id", "timestamp", maintain_order=True)
 
 
-def _truth(config: PlantedConfig, shelves: Shelves, people: _People, ids: list[str]) -> pl.DataFrame:
-    before, after = (np.take_along_axis(people.region, column, axis=1) for column in people.column)
-    probability = _label_probability(config, shelves, people, after)
+def _truth(config: PlantedConfig, shelves: Shelves, users: _Users, ids: list[str]) -> pl.DataFrame:
+    before, after = (np.take_along_axis(users.region, column, axis=1) for column in users.column)
+    probability = _label_probability(config, shelves, users, after)
     order = np.argsort(-probability, axis=1, kind="stable")
     regions = shelves.shelf["region"].gather_every(config.labels_per_region)
     return pl.DataFrame(
         {
             "user_id": ids,
-            "regions": _held(regions, after, people.share),
+            "regions": _held(regions, after, users.share),
             "labels": _lists(shelves.shelf["label"], order),
             "probabilities": pl.Series(np.take_along_axis(probability, order, axis=1)).arr.to_list(),
-            "drifted": people.drifted,
-            "regions_before": _held(regions, before, people.share),
+            "drifted": users.drifted,
+            "regions_before": _held(regions, before, users.share),
         }
     )
 
 
-def _label_probability(config: PlantedConfig, shelves: Shelves, people: _People, region: Ints) -> Reals:
+def _label_probability(config: PlantedConfig, shelves: Shelves, users: _Users, region: Ints) -> Reals:
     """(U, R · L): the expected share of each label in the tags of the next item bought."""
-    users, width = np.arange(len(region))[:, None], config.labels_per_region
+    row, width = np.arange(len(region))[:, None], config.labels_per_region
     carried = np.zeros((shelves.label_weight.size, width))  # main label → shares of labels in the tags of its items
     np.add.at(carried, shelves.main, shelves.item_weight[:, None] * shelves.share)
-    blocks, taste = carried.reshape(-1, width, width)[region], people.taste[users, people.column[1]]
+    blocks, taste = carried.reshape(-1, width, width)[region], users.taste[row, users.column[1]]
     chosen = np.einsum("usl,uslt->ust", taste, blocks)
-    habit = shelves.share[people.favourite[users, people.column[1]]].mean(axis=2)
-    by_interest = people.share[:, :, None] * ((1 - config.repeat) * chosen + config.repeat * habit)
+    habit = shelves.share[users.favourite[row, users.column[1]]].mean(axis=2)
+    by_interest = users.share[:, :, None] * ((1 - config.repeat) * chosen + config.repeat * habit)
     popular = np.zeros_like(shelves.label_weight)
     np.add.at(popular, shelves.main // width, shelves.popularity()[:, None] * shelves.share)
     total = np.broadcast_to(config.noise * popular, (len(region), *popular.shape)).copy()
-    total[users, region] += (1 - config.noise) * by_interest  # a user's regions are distinct: no addition is lost
+    total[row, region] += (1 - config.noise) * by_interest  # a user's regions are distinct: no addition is lost
     return total.reshape(len(region), -1)
 
 

