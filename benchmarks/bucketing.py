@@ -30,10 +30,10 @@ from merit.core.ragged import Ragged
 from merit.core.seeds import flush_denormals
 from merit.core.settings import RunConfig
 from merit.data import planted
+from merit.data.texts import write_prompts
 from merit.generator import backbone
 from merit.generator.batches import Bucketing, bucket_lengths, epoch_batches
 from merit.generator.model import read_labelled, read_shop
-from merit.generator.texts import write_prompts
 from merit.generator.training import TrainConfig, loss_of, train
 from merit.labels import space
 from merit.objective.collate import OBJECTIVES, Corpus, collate

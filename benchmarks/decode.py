@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from benchmarks import harness
 from merit.core.errors import DataError
 from merit.core.seeds import stable_hash, stream
-from merit.generator import backbone, constraint, decoding, tokenizer
+from merit.data import tokenizer
+from merit.generator import backbone, constraint, decoding
 from merit.labels.token_paths import Paths, linearise
 from merit.labels.trie import Trie
 

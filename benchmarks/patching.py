@@ -35,6 +35,7 @@ from merit.core.types import Ints
 from merit.data import planted
 from merit.data.patches import Patched, windows_of
 from merit.data.prompt import PatchingConfig
+from merit.data.texts import TextConfig, write_patched, write_prompts
 from merit.evaluation import tables
 from merit.evaluation.classification import EvaluationConfig, MetricKey, Metrics, measure
 from merit.evaluation.evaluate import read_predictions, truth_of_test_users
@@ -50,7 +51,6 @@ from merit.generator.model import (
     train_generator,
 )
 from merit.generator.predict import PredictConfig, predict
-from merit.generator.texts import TextConfig, write_patched, write_prompts
 from merit.generator.training import loss_of
 from merit.labels import space
 from merit.labels.build import load_vectors

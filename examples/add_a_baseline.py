@@ -21,12 +21,12 @@ from quickstart import make_run
 from merit.baselines.world import Answer, World, answer_of, make_world
 from merit.core import artifacts
 from merit.core.ragged import matrix
+from merit.data.texts import TextConfig
 from merit.evaluation.classification import EvaluationConfig, MetricKey, measure
 from merit.evaluation.evaluate import training_popularity, truth_of_test_users
 from merit.evaluation.tables import EXACT, compare, headline, leaders, pick, show
 from merit.evaluation.trivial import BASELINES
 from merit.generator.backbone import BackboneConfig
-from merit.generator.texts import TextConfig
 from merit.labels import space
 from merit.labels.build import load_vectors
 

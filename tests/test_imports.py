@@ -24,7 +24,7 @@ LAYERS = [
     {"engine"},
     {"data", "privacy.pseudonyms", "privacy.contacts"},
     {"labels"},
-    {"data.report"},
+    {"data.texts", "data.corpus", "data.report"},
     {"objective"},
     {"evaluation"},
     {"generator"},

@@ -12,9 +12,9 @@ from merit.core.pipeline import run
 from merit.core.ragged import Ragged
 from merit.core.settings import RunConfig
 from merit.data.planted import PlantedConfig, shop, write
+from merit.data.texts import TextConfig
 from merit.evaluation.evaluate import truth_of_test_users
 from merit.generator.backbone import BackboneConfig
-from merit.generator.texts import TextConfig
 
 SECONDS = 60.0
 

@@ -11,9 +11,9 @@ from safetensors.numpy import save_file
 from benchmarks import patching, processes
 from merit.core.ragged import Ragged
 from merit.data.patches import pool
+from merit.data.texts import TextConfig
 from merit.evaluation.classification import EvaluationConfig, measure
 from merit.evaluation.predictions import Predictions, Truth
-from merit.generator.texts import TextConfig
 
 TOKENS = Ragged.of([[1, 2, 3, 4, 5], [6], [7, 8, 9]])
 

@@ -15,7 +15,8 @@ from gguf.quants import dequantize, quantize
 from transformers import AutoModelForCausalLM
 
 from merit.core.weights import unpack_gguf
-from merit.generator import backbone, tokenizer
+from merit.data import tokenizer
+from merit.generator import backbone
 from merit.generator.backbone import BackboneConfig
 from tests.generator.small import backbone_folder
 

@@ -16,7 +16,8 @@ import merit
 from merit.core import artifacts, weights
 from merit.core.artifacts import MANIFEST
 from merit.core.errors import DamagedArtifact, MeritError
-from merit.generator import backbone, tokenizer
+from merit.data import tokenizer
+from merit.generator import backbone
 from merit.generator.backbone import BackboneConfig
 from merit.labels import encoders
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merit.core.ragged import Ragged
+from merit.data import tokenizer
 from merit.data.prompt import PatchingConfig, PromptConfig, choose, spans, tokenise, tokens
-from merit.generator import tokenizer
 from tests.fuzz.words import TEXT, cases
 
 WORDS = tokenizer.train(["Trail shoe", "Running socks", "Cast iron pan", "home cooking"], ["trail running"], 1100)

@@ -11,7 +11,8 @@ from transformers.utils import logging
 
 from merit.core import weights
 from merit.core.errors import ConfigError, MissingArtifact, MissingDependency
-from merit.generator import backbone, tokenizer
+from merit.data import tokenizer
+from merit.generator import backbone
 from merit.generator.backbone import BackboneConfig
 from tests.generator.small import backbone_folder
 

@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from merit.core.errors import ConfigError
-from merit.generator import backbone, checkpoint, tokenizer
+from merit.data import tokenizer
+from merit.generator import backbone, checkpoint
 from merit.generator.backbone import BackboneConfig
 from merit.generator.training import train
 from merit.objective.collate import OBJECTIVES

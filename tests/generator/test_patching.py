@@ -21,14 +21,15 @@ from merit.core.pipeline import run
 from merit.core.ragged import Ragged
 from merit.core.seeds import stream
 from merit.core.settings import RunConfig
+from merit.data import tokenizer
 from merit.data.patches import Patched, Windows, cut, numbered, pool, windows_of, with_windows_of
 from merit.data.prompt import PatchingConfig
-from merit.generator import backbone, checkpoint, patching, tokenizer
+from merit.data.texts import TextConfig, write_inputs, write_prompts
+from merit.generator import backbone, checkpoint, patching
 from merit.generator.batches import plan_batches
 from merit.generator.decoding import DecodeConfig, decode
 from merit.generator.model import load_generator, read_examples
 from merit.generator.patching import Phase, curriculum, drawn, embed, from_the_start, in_full
-from merit.generator.texts import TextConfig, write_inputs, write_prompts
 from merit.generator.training import TrainConfig, loss_of, train
 from merit.objective.collate import OBJECTIVES, CollateConfig, Corpus, collate
 from merit.propensity.states import read_states

@@ -18,7 +18,8 @@ import torch
 
 from merit.core.errors import ConfigError, DataError, TrainingError
 from merit.core.ragged import Ragged
-from merit.generator import backbone, checkpoint, tokenizer
+from merit.data import tokenizer
+from merit.generator import backbone, checkpoint
 from merit.generator.batches import Bucketing, bucket_lengths, epoch_batches, plan_batches
 from merit.generator.patching import in_full
 from merit.generator.training import TrainConfig, learning_rate, train

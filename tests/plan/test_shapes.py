@@ -12,7 +12,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from merit.core import config
 from merit.core.errors import ConfigError, MissingArtifact
 from merit.core.settings import RunConfig
-from merit.generator import backbone, tokenizer
+from merit.data import tokenizer
+from merit.generator import backbone
 from merit.generator.backbone import BackboneConfig
 from merit.plan.config import PlanConfig
 from merit.plan.shapes import propensity_parameters, saved_bytes, shape_of, stand_in

@@ -15,14 +15,14 @@ from merit.core.artifacts import Artifact
 from merit.core.ragged import Ragged
 from merit.data.examples import DAY
 from merit.data.prepare import shards
+from merit.data.texts import EncodedShop
 from merit.generator.model import load_shop
-from merit.generator.texts import Shop
 from merit.labels import space
 from merit.propensity.states import PURCHASES, StatesConfig, _purchases, read_purchases, read_states
 
 
 @pytest.fixture(scope="module")
-def shop(made: Path) -> Shop:
+def shop(made: Path) -> EncodedShop:
     return load_shop(*(artifacts.load(made / name) for name in ("stage-2", "examples", "labels")))[0]
 
 
@@ -46,7 +46,7 @@ def _slow(examples: Artifact, item_labels: Ragged) -> Counter[Any]:
     return found
 
 
-def test_the_product_learns_from_both_sides_of_every_purchase_of_a_small_shop(made: Path, shop: Shop) -> None:
+def test_the_product_learns_from_both_sides_of_every_purchase_of_a_small_shop(made: Path, shop: EncodedShop) -> None:
     table = pl.read_parquet(made / f"states/{PURCHASES}.parquet")
     fast = Counter(
         (user, tuple(sorted(gold)), tuple(sorted(zip(history, counts, strict=True))))
@@ -58,7 +58,7 @@ def test_the_product_learns_from_both_sides_of_every_purchase_of_a_small_shop(ma
     assert len(known.take(np.arange(3)).counts) == 3
 
 
-def test_a_large_shop_gives_as_many_of_each_user_as_it_is_told(made: Path, shop: Shop) -> None:
+def test_a_large_shop_gives_as_many_of_each_user_as_it_is_told(made: Path, shop: EncodedShop) -> None:
     examples = artifacts.load(made / "examples")
     found = _purchases(examples, shop, StatesConfig(purchases=2, enough=0), seed=5)[PURCHASES]
     most = Counter(found.user_ids)
@@ -68,7 +68,7 @@ def test_a_large_shop_gives_as_many_of_each_user_as_it_is_told(made: Path, shop:
     assert max(Counter(more.user_ids).values()) == 10
 
 
-def test_without_purchases_it_learns_from_the_examples(made: Path, shop: Shop, tmp_path: Path) -> None:
+def test_without_purchases_it_learns_from_the_examples(made: Path, shop: EncodedShop, tmp_path: Path) -> None:
     examples = artifacts.load(made / "examples")
     assert _purchases(examples, shop, StatesConfig(purchases=0), seed=5) == {}
     states = artifacts.load(made / "states")

@@ -10,11 +10,11 @@ from merit.baselines import fitting
 from merit.baselines.fitting import TimeBudget
 from merit.baselines.world import Answer, Text, World
 from merit.core.ragged import Ragged
+from merit.data.tokenizer import Vocabulary
 from merit.evaluation.predictions import BUDGET
 from merit.generator import backbone
 from merit.generator.decoding import DecodeConfig
 from merit.generator.model import Generator
-from merit.generator.tokenizer import Vocabulary
 from merit.objective.collate import OBJECTIVES, CollateConfig, Corpus, check_corpus
 
 CHECKED = 200  # validation users decoded while training

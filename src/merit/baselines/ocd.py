@@ -23,9 +23,9 @@ from merit.core.config import Frozen
 from merit.core.ragged import Ragged
 from merit.core.seeds import stream
 from merit.core.types import Ints
+from merit.data.tokenizer import Vocabulary
 from merit.generator.decoding import DecodeConfig
 from merit.generator.model import Generator
-from merit.generator.tokenizer import Vocabulary
 from merit.generator.training import loss_of
 from merit.objective.collate import Batch, CollateConfig, Corpus, collate
 from merit.objective.targets import target_sequence

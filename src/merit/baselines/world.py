@@ -29,8 +29,8 @@ from merit.labels.build import load_vectors
 from merit.labels.space import LabelSpace
 
 if TYPE_CHECKING:  # torch stays out of the methods that do without it
+    from merit.data.texts import EncodedShop, TextConfig
     from merit.generator.backbone import BackboneConfig
-    from merit.generator.texts import Shop, TextConfig
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class World:
 class Text:
     """The world in tokens, for methods that share the generator's backbone."""
 
-    shop: Shop
+    shop: EncodedShop
     backbone: BackboneConfig
     train: Ragged
     """Prompts, a row for each example."""
@@ -94,8 +94,8 @@ def make_world(
     examples: Artifact, labels: Artifact, backbone: BackboneConfig, text: TextConfig, seconds: float
 ) -> World:
     """The world of a comparison. `seconds` is what a method may spend on training, on this machine."""
+    from merit.data.texts import write_prompts
     from merit.generator.model import GeneratorConfig, read_labelled, read_shop
-    from merit.generator.texts import write_prompts
 
     label_space = space.load(labels.path)
     shop = read_shop(examples, labels, label_space, GeneratorConfig(backbone=backbone, text=text))

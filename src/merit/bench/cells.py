@@ -28,6 +28,7 @@ from merit.core import artifacts, console
 from merit.core.artifacts import Artifact, Draft
 from merit.core.config import Frozen
 from merit.core.types import Floats
+from merit.data.texts import TextConfig
 from merit.evaluation import predictions, ranking
 from merit.evaluation.classification import MetricKey, Metrics
 from merit.evaluation.evaluate import truth_of_test_users
@@ -37,7 +38,6 @@ from merit.evaluation.uncertainty import Metric
 from merit.generator.backbone import BackboneConfig
 from merit.generator.decoding import DecodeConfig
 from merit.generator.model import load_generator, read_examples
-from merit.generator.texts import TextConfig
 from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.propensity.states import read_states

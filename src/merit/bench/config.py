@@ -17,11 +17,11 @@ from merit.core.errors import ConfigError
 from merit.core.settings import FirstStage, RunConfig, SecondStage
 from merit.data import sources
 from merit.data.prepare import PrepareConfig
+from merit.data.texts import TextConfig
 from merit.evaluation.classification import EvaluationConfig
 from merit.generator.backbone import BackboneConfig
 from merit.generator.mining import MiningConfig
 from merit.generator.predict import PredictConfig
-from merit.generator.texts import TextConfig
 from merit.labels.build import LabelsConfig
 from merit.objective.collate import OBJECTIVES
 from merit.propensity.states import StatesConfig

@@ -33,8 +33,9 @@ class Ragged:
 
     def sizes(self, rows: NDArray[np.integer]) -> Ints:
         """How many values each of these rows has."""
-        rows = np.asarray(rows, dtype=np.int64)
-        return self.offsets[rows + 1] - self.offsets[rows]
+        first = np.asarray(rows, dtype=np.int64)
+        sizes: Ints = self.offsets[first + 1] - self.offsets[first]
+        return sizes
 
     def take(self, rows: NDArray[np.integer]) -> tuple[NDArray[np.int32], Ints]:
         """The values of these rows, row after row, and the length of each."""

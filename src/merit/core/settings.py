@@ -12,13 +12,13 @@ from merit.core.processes import DevicesConfig
 from merit.data import sources
 from merit.data.prepare import PrepareConfig, PrepareRun
 from merit.data.report.build import DataReportConfig
+from merit.data.texts import TextConfig
 from merit.engine.job import EngineConfig
 from merit.evaluation.classification import EvaluationConfig
 from merit.generator.backbone import BackboneConfig
 from merit.generator.mining import MiningConfig
 from merit.generator.model import TOGETHER, GeneratorConfig, ObjectiveConfig
 from merit.generator.predict import PredictConfig
-from merit.generator.texts import TextConfig
 from merit.labels.build import LabelsConfig
 from merit.plan.config import PlanConfig
 from merit.propensity.states import StatesConfig

@@ -19,8 +19,8 @@ from merit.core.errors import ConfigError, MissingArtifact
 from merit.core.seeds import stream
 from merit.core.types import Floats
 from merit.data.patches import Windows
+from merit.data.tokenizer import Vocabulary
 from merit.generator.patching import embed
-from merit.generator.tokenizer import Vocabulary
 
 TINY = "tiny"
 

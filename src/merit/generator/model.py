@@ -26,15 +26,16 @@ from merit.core.ragged import Ragged, column_lists
 from merit.core.seeds import Hashes
 from merit.core.stage import checkpoints_of
 from merit.core.types import Floats, Ints, Split
+from merit.data import texts, tokenizer
 from merit.data.labelled import LabelledExamples, joined, label_examples
 from merit.data.patches import windows_of
 from merit.data.prepare import shards
-from merit.generator import backbone, texts, tokenizer
+from merit.data.texts import EncodedShop, TextConfig
+from merit.generator import backbone
 from merit.generator.backbone import BackboneConfig
 from merit.generator.decoding import DecodeConfig, decode
 from merit.generator.exposure import after_prefixes
 from merit.generator.mining import MiningConfig, keep_mistakes
-from merit.generator.texts import Shop, TextConfig
 from merit.generator.training import TrainConfig, train
 from merit.labels import space
 from merit.labels.build import load_vectors
@@ -94,7 +95,7 @@ class Generator:
     """A trained generator and the shop it speaks of."""
 
     model: Any
-    shop: Shop
+    shop: EncodedShop
     labels: LabelSpace
     trie: Trie
     together: int = TOGETHER
@@ -193,7 +194,9 @@ def load_generator(
     return load_model(generator, shop, known, config, together), config
 
 
-def load_shop(generator: Artifact, examples: Artifact, labels: Artifact) -> tuple[Shop, LabelSpace, GeneratorConfig]:
+def load_shop(
+    generator: Artifact, examples: Artifact, labels: Artifact
+) -> tuple[EncodedShop, LabelSpace, GeneratorConfig]:
     """What a trained generator speaks of, without its weights."""
     config = GeneratorConfig.model_validate(generator.manifest.config)
     known = space.load(labels.path)
@@ -202,7 +205,7 @@ def load_shop(generator: Artifact, examples: Artifact, labels: Artifact) -> tupl
 
 
 def load_model(
-    generator: Artifact, shop: Shop, known: LabelSpace, config: GeneratorConfig, together: int = TOGETHER
+    generator: Artifact, shop: EncodedShop, known: LabelSpace, config: GeneratorConfig, together: int = TOGETHER
 ) -> Generator:
     """The weights of a trained generator, beside the shop it speaks of."""
     own = config.backbone.model_copy(update={"name": str(generator.path)})
@@ -237,7 +240,7 @@ def read_shop(
     known: LabelSpace,
     config: GeneratorConfig,
     vocabulary: tokenizer.Vocabulary | None = None,
-) -> Shop:
+) -> EncodedShop:
     """The shop in tokens, in a given vocabulary or in the backbone's own."""
     items = pl.read_parquet(examples.file("items.parquet"))
     medoids = pl.read_parquet(labels.file("clusters.parquet"))["name"].to_list()
@@ -252,7 +255,7 @@ def _vocabulary(items: pl.DataFrame, known: LabelSpace, config: BackboneConfig) 
     return tokenizer.pretrained(backbone.folder(config.name))
 
 
-def read_labelled(examples: Artifact, split: Split, shop: Shop) -> LabelledExamples:
+def read_labelled(examples: Artifact, split: Split, shop: EncodedShop) -> LabelledExamples:
     """The examples of a split, in labels."""
     with console.spinner(f"reading the {split} examples"):
         return joined(
@@ -260,7 +263,7 @@ def read_labelled(examples: Artifact, split: Split, shop: Shop) -> LabelledExamp
         )
 
 
-def _corpus(examples: LabelledExamples, mined: Artifact | None, shop: Shop, config: GeneratorConfig) -> Corpus:
+def _corpus(examples: LabelledExamples, mined: Artifact | None, shop: EncodedShop, config: GeneratorConfig) -> Corpus:
     some, wrong, counts = _mined(mined, len(examples))
     items, gold = examples.items.gather(some), examples.gold.gather(some)
     how, patching = config.text.prompt, config.text.patching
@@ -307,7 +310,7 @@ def _mined(mined: Artifact | None, examples: int) -> tuple[Ints, Ragged, NDArray
     return np.flatnonzero(table["asked"].to_numpy()), labels, counts.values
 
 
-def _whole_labels(shop: Shop, known: LabelSpace) -> dict[int, int]:
+def _whole_labels(shop: EncodedShop, known: LabelSpace) -> dict[int, int]:
     """Token id → label id, for labels that are a single token."""
     single = np.flatnonzero(np.diff(shop.paths.offsets) == 1)
     return {int(shop.paths.tokens[shop.paths.offsets[label]]): int(label) for label in single[::-1]}

@@ -24,11 +24,11 @@ from merit.core.errors import ConfigError, DamagedArtifact
 from merit.core.ragged import Ragged, column_lists, list_column
 from merit.core.types import Floats, Ints
 from merit.data.labelled import LabelledExamples
+from merit.data.texts import EncodedShop, write_inputs
 from merit.engine.job import Device, EngineConfig, ShardJob
 from merit.engine.run import Parts
 from merit.generator.decoding import DecodeConfig
 from merit.generator.model import Generator, GeneratorConfig, load_model, load_shop
-from merit.generator.texts import Shop, write_inputs
 from merit.labels.build import load_vectors
 from merit.labels.space import LabelSpace
 
@@ -67,7 +67,7 @@ class Speaker:
         self.asked = asked
 
     @property
-    def shop(self) -> Shop:
+    def shop(self) -> EncodedShop:
         """Items, labels and vocabulary, read at the first look and without the weights."""
         return self._known[0]
 
@@ -104,7 +104,7 @@ class Speaker:
         return self.trained.decode(prompts, how, self.asked.seed, keys=rows["row"].to_numpy().astype(np.uint64))
 
     @cached_property
-    def _known(self) -> tuple[Shop, LabelSpace, GeneratorConfig]:
+    def _known(self) -> tuple[EncodedShop, LabelSpace, GeneratorConfig]:
         return load_shop(self.asked.generator, self.asked.examples, self.asked.labels)
 
 

@@ -13,12 +13,12 @@ from merit.core.ragged import Ragged, offsets_of
 from merit.core.seeds import stream
 from merit.core.settings import RunConfig
 from merit.core.types import Floats, Ints
+from merit.data import texts
 from merit.data.labelled import label_examples
 from merit.data.prepare import shards
-from merit.generator import texts
+from merit.data.tokenizer import Vocabulary
 from merit.generator.backbone import TINY
 from merit.generator.model import read_shop
-from merit.generator.tokenizer import Vocabulary
 from merit.labels import space, trie
 from merit.labels.build import load_vectors
 from merit.labels.trie import Trie

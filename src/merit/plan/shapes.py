@@ -19,9 +19,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 
 from merit.core.errors import ConfigError, MissingArtifact
-from merit.generator import backbone, tokenizer
+from merit.data import tokenizer
+from merit.data.tokenizer import SPECIALS, Vocabulary
+from merit.generator import backbone
 from merit.generator.backbone import TINY, BackboneConfig
-from merit.generator.tokenizer import SPECIALS, Vocabulary
 from merit.plan.config import PlanConfig, Precision
 from merit.propensity.states_model import Propensity, PropensityConfig
 

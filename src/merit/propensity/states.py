@@ -26,11 +26,11 @@ from merit.data.examples import DAY, current_histories, hindsight_window, histor
 from merit.data.labelled import LabelledExamples, joined, label_examples, label_histories
 from merit.data.patches import windows_of
 from merit.data.prepare import PrepareRun, shards
+from merit.data.texts import EncodedShop
 from merit.engine.job import EngineConfig
 from merit.engine.run import INLINE, Parts, make_parts, workplace
 from merit.generator.decoding import DecodeConfig, decode
 from merit.generator.model import TOGETHER, read_labelled
-from merit.generator.texts import Shop
 from merit.generator.worker import Asked, Speaker, job_of, rows_of, threads_of
 from merit.propensity import features
 from merit.propensity.features import States, TitleWords, Trends, UserFeatures, WordCounts, vocabulary, week_of
@@ -128,13 +128,13 @@ def _known(artifact: Artifact, table: pl.DataFrame, found: States) -> UserFeatur
     return UserFeatures(found, lists["history"], lists["counts"].values, words, lately)
 
 
-def _splits(examples: Artifact, shop: Shop) -> Iterator[tuple[str, LabelledExamples]]:
+def _splits(examples: Artifact, shop: EncodedShop) -> Iterator[tuple[str, LabelledExamples]]:
     for split in SPLITS:
         yield split, read_labelled(examples, split, shop)
     yield NOW, _present(examples, shop)
 
 
-def _present(examples: Artifact, shop: Shop) -> LabelledExamples:
+def _present(examples: Artifact, shop: EncodedShop) -> LabelledExamples:
     """Every user with a history, as of the last event of the data."""
     config = PrepareRun.model_validate(examples.manifest.config).prepare
     end = 1 + max(int(part.events["timestamp"].to_physical().max() or 0) for part in shards(examples))  # type: ignore[arg-type]
@@ -149,7 +149,7 @@ def _present(examples: Artifact, shop: Shop) -> LabelledExamples:
     )
 
 
-def _purchases(examples: Artifact, shop: Shop, config: StatesConfig, seed: int) -> dict[str, LabelledExamples]:
+def _purchases(examples: Artifact, shop: EncodedShop, config: StatesConfig, seed: int) -> dict[str, LabelledExamples]:
     """Purchases of training users, with what came before and with what came after, under the name of their file."""
     if not config.purchases:
         return {}

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from merit.core.errors import ConfigError, MissingArtifact
-from merit.generator import tokenizer
-from merit.generator.tokenizer import SPECIALS, Vocabulary
+from merit.data import tokenizer
+from merit.data.tokenizer import SPECIALS, Vocabulary
 from tests.generator.small import backbone_folder
 
 TITLES = ["Hair care set for men", "Trail running shoe, blue", "Face wash 200 ml"] * 20

@@ -17,10 +17,10 @@ from pydantic import Field, model_validator
 
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged, offsets_of
+from merit.data import tokenizer
 from merit.data.patches import Patched, pool
 from merit.data.prompt import PatchingConfig, PromptConfig, Texts, choose, spans, tokenise, tokens
-from merit.generator import tokenizer
-from merit.generator.tokenizer import Vocabulary
+from merit.data.tokenizer import Vocabulary
 from merit.labels.space import LabelSpace, item_labels
 from merit.labels.token_paths import ClusterForm, Paths, linearise
 from merit.labels.trie import Trie
@@ -48,7 +48,7 @@ class TextConfig(Frozen):
 
 
 @dataclass(frozen=True)
-class Shop:
+class EncodedShop:
     """Labels and items in tokens, as `encode_shop` makes them."""
 
     vocabulary: Vocabulary
@@ -71,7 +71,7 @@ def learn_vocabulary(items: pl.DataFrame, space: LabelSpace, size: int, whole: i
 
 def encode_shop(
     items: pl.DataFrame, space: LabelSpace, medoids: Sequence[str | None], vocabulary: Vocabulary, config: TextConfig
-) -> Shop:
+) -> EncodedShop:
     """Tokenise every label and item once."""
     names = space.texts
     paths = linearise(
@@ -86,24 +86,24 @@ def encode_shop(
     labels = _canonical(Ragged(*item_labels(space, items)), paths)
     spoken = _item_texts(items, labels, space, config)
     texts = tokenise(spoken, names, vocabulary.encode, vocabulary.controls, config.prompt)
-    return Shop(vocabulary, paths, texts, labels)
+    return EncodedShop(vocabulary, paths, texts, labels)
 
 
-def write_prompts(histories: Ragged, shop: Shop, config: TextConfig) -> Ragged:
+def write_prompts(histories: Ragged, shop: EncodedShop, config: TextConfig) -> Ragged:
     """The prompt of each history (items in order of time), in tokens, all of them in full."""
     how, texts = config.prompt, shop.texts
     chosen = (choose(histories[row], shop.item_labels, texts, how) for row in range(len(histories)))
     return _joined([tokens(prompt, texts, how) for prompt in chosen])
 
 
-def write_inputs(histories: Ragged, shop: Shop, config: TextConfig) -> Ragged:
+def write_inputs(histories: Ragged, shop: EncodedShop, config: TextConfig) -> Ragged:
     """The prompts as a trained generator reads them: with patches, where the settings ask for them."""
     if config.patching is None:
         return write_prompts(histories, shop, config)
     return write_patched(histories, shop, config.prompt, config.patching)
 
 
-def write_patched(histories: Ragged, shop: Shop, config: PromptConfig, patching: PatchingConfig) -> Patched:
+def write_patched(histories: Ragged, shop: EncodedShop, config: PromptConfig, patching: PatchingConfig) -> Patched:
     """The prompts with patches for what is older."""
     written, positions = [], []
     for row in range(len(histories)):
