@@ -10,8 +10,9 @@ from hypothesis.extra.numpy import arrays
 
 from merit.core.errors import DamagedArtifact, DataError
 from merit.core.ragged import Ragged
+from merit.data.title_words import TitleWords, WordCounts, vocabulary
+from merit.data.trends import BACK, SURE, WEEK, Trends, trends_of, week_of
 from merit.propensity import features
-from merit.propensity.features import BACK, SURE, WEEK, TitleWords, Trends, WordCounts, trends_of, vocabulary, week_of
 
 
 def _filled(folder, users=5, labels=4, width=3):

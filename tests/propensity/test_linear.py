@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from merit.core.errors import TrainingError
 from merit.core.ragged import Ragged
-from merit.propensity.features import States, Trends, UserFeatures
+from merit.data.trends import Trends
+from merit.propensity.features import States, UserFeatures
 from merit.propensity.linear import FactorsConfig, RidgeConfig, factors_loss, fit_factors, ridge_factors
 from merit.propensity.negatives import LabelSampler, SampledLabels
 from merit.propensity.states_model import Propensity, PropensityConfig

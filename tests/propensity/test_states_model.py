@@ -2,7 +2,8 @@ import numpy as np
 import torch
 
 from merit.core.ragged import Ragged
-from merit.propensity.features import States, UserFeatures, WordCounts
+from merit.data.title_words import WordCounts
+from merit.propensity.features import States, UserFeatures
 from merit.propensity.states_model import Propensity, PropensityConfig
 from merit.propensity.training import user_vectors
 

@@ -12,9 +12,9 @@ from merit.core import artifacts
 from merit.core.ragged import Ragged
 from merit.data.prepare import shards
 from merit.data.split import SPLITS
+from merit.data.trends import WEEK, trends_of
 from merit.labels import space
 from merit.propensity import weekly
-from merit.propensity.features import WEEK, trends_of
 
 
 def test_trends_are_those_of_the_labels_of_every_event(

@@ -13,10 +13,10 @@ from merit.core.settings import RunConfig
 from merit.core.types import Ints
 from merit.data import sources, validate
 from merit.data.prepare import PrepareConfig, PrepareRun
+from merit.data.title_words import vocabulary
 from merit.labels import encoders
 from merit.labels.build import labels_inputs
 from merit.plan.config import Expected
-from merit.propensity.features import vocabulary
 
 TITLE_TOKENS = 2.0  # of a label that is not a token of its own, before there is a vocabulary to count with
 

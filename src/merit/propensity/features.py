@@ -2,33 +2,23 @@
 
 States are (users, labels, width): the state that predicts the first token of a user's first, second, … label, with
 zeros behind the last. A model of the first k labels reads the first k only, so one pass over the generator serves
-every k. Trends are the popularity of each label in recent weeks against its usual popularity: the logarithm of the
-events of training users in the eight weeks before, over the number expected. Both counts start at ten, so that a rare
-label has no trend, and a week looks back only.
+every k.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from merit.core.errors import DamagedArtifact, DataError
 from merit.core.ragged import Ragged, matrix, offsets_of
 from merit.core.types import Floats, Ints
-from merit.labels.mentions import words_of
-
-WEEK = 7 * 86_400_000  # milliseconds
-BACK = 8  # weeks of a trend
-SURE = 10.0  # events that both counts of a trend start at
-BLOCK = 4_096  # users whose words are counted at a time
-FEWEST = 5  # titles: nothing can be learnt from a rarer word
-Counts = NDArray[np.float64]
+from merit.data.title_words import WordCounts
+from merit.data.trends import Trends
 
 
 @dataclass(frozen=True)
@@ -50,108 +40,6 @@ class States:
     def take(self, rows: Ints) -> tuple[Floats, NDArray[np.int32]]:
         """States of some users in single precision, and their counts."""
         return self.values[rows].astype(np.float32), self.counts[rows]
-
-
-@dataclass(frozen=True)
-class WordCounts:
-    """Words by user, each once, and how often."""
-
-    words: Ragged
-    times: NDArray[np.int32]  # beside words.values
-
-    def part(self, start: int, stop: int) -> WordCounts:
-        """Users from start to stop, without copying."""
-        return WordCounts(self.words.part(start, stop), self.times)
-
-    def gather(self, rows: Ints) -> WordCounts:
-        """These users, in this order."""
-        return WordCounts(self.words.gather(rows), Ragged(self.words.offsets, self.times).take(rows)[0])
-
-
-@dataclass(frozen=True)
-class TitleWords:
-    """The vocabulary of titles, and the words in the title of each item."""
-
-    vocabulary: Sequence[str]
-    of_item: Ragged
-
-    @staticmethod
-    def of(vocabulary: Sequence[str], titles: pl.Series) -> TitleWords:
-        """Words of titles by their number in the vocabulary; all others are left out."""
-        numbers = pl.DataFrame({"word": pl.Series(vocabulary, dtype=pl.String), "number": np.arange(len(vocabulary))})
-        words = words_of(titles).unique().join(numbers, on="word").sort("row", "number")
-        sizes = np.bincount(words["row"].to_numpy(), minlength=len(titles)).astype(np.int64)
-        return TitleWords(vocabulary, Ragged(offsets_of(sizes), words["number"].to_numpy().astype(np.int32)))
-
-    def in_histories(self, items: Ragged) -> WordCounts:
-        """The words of users with these items."""
-        parts = [self._counted(items.part(at, min(at + BLOCK, len(items)))) for at in range(0, len(items) or 1, BLOCK)]
-        sizes, words, times = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return WordCounts(Ragged(offsets_of(sizes), words.astype(np.int32)), times.astype(np.int32))
-
-    def _counted(self, items: Ragged) -> tuple[Ints, Ints, Ints]:
-        """Distinct words by user; then the words and their counts, one user after the other."""
-        words, sizes = self.of_item.take(items.values[items.offsets[0] : items.offsets[-1]])
-        owner = np.repeat(np.repeat(np.arange(len(items)), items.lengths()), sizes)
-        keys, times = np.unique(owner * len(self.vocabulary) + words, return_counts=True)
-        owner, words = np.divmod(keys, max(1, len(self.vocabulary)))
-        return np.bincount(owner, minlength=len(items)), words, times
-
-
-def vocabulary(titles: pl.Series, sold: Ints, most: int) -> list[str]:
-    """The words in titles of items that training users bought, the most frequent first."""
-    words = words_of(titles.filter(pl.Series(sold > 0))).unique()
-    counted = words.group_by("word").len().filter(pl.col("len") >= FEWEST)
-    return counted.sort("len", "word", descending=[True, False]).head(most)["word"].to_list()
-
-
-@dataclass(frozen=True)
-class Trends:
-    """By user, the week for which labels are scored; and the trends of all weeks."""
-
-    weeks: Ints  # (users,): rows of the table
-    table: NDArray[np.float16]  # (weeks, labels)
-
-    def part(self, start: int, stop: int) -> Trends:
-        """Users from start to stop; the table is not copied."""
-        return Trends(self.weeks[start:stop], self.table)
-
-    def gather(self, rows: Ints) -> Trends:
-        """These users, in this order; the table is not copied."""
-        return Trends(self.weeks[rows], self.table)
-
-    def of(self, labels: Ints) -> Floats:
-        """(users, labels), of labels (labels,) or (users, labels); zero for labels newer than the table."""
-        there = (labels >= 0) & (labels < self.table.shape[1])
-        if labels.ndim > 1:
-            trends = self.table[self.weeks[:, None], np.where(there, labels, 0)]
-        else:
-            weeks, place = np.unique(self.weeks, return_inverse=True)
-            trends = self.table[weeks][:, np.where(there, labels, 0)][place]
-        return np.where(there, trends, 0).astype(np.float32)
-
-
-def week_of(times: Ints, first: int) -> Ints:
-    """Weeks since `first`, the time of the first event."""
-    return np.maximum(0, (times - first) // WEEK)
-
-
-def trends_of(weekly: Counts, total: Counts) -> NDArray[np.float16]:
-    """(weeks + 1, labels): a row for every week, and for the one that begins after them.
-
-    From events (weeks, labels) of some labels in each week, and (weeks,) of all labels.
-    """
-    recent, everything = _recent(weekly), _recent(total[:, None])
-    expected = everything * (weekly.sum(axis=0) / max(total.sum(), 1))
-    trends: NDArray[np.float16] = np.log((recent + SURE) / (expected + SURE)).astype(np.float16)
-    return trends
-
-
-def _recent(weekly: Counts) -> Counts:
-    """(weeks + 1, …): events of the BACK weeks before each."""
-    before = np.concatenate([np.zeros((1, weekly.shape[1])), np.cumsum(weekly, axis=0)])
-    recent: Counts = before - before[np.maximum(0, np.arange(len(before)) - BACK)]
-    return recent
 
 
 class HistoryCounts(NamedTuple):

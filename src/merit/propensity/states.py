@@ -27,13 +27,15 @@ from merit.data.labelled import LabelledExamples, joined, label_examples, label_
 from merit.data.patches import windows_of
 from merit.data.prepare import PrepareRun, shards
 from merit.data.texts import EncodedShop
+from merit.data.title_words import TitleWords, WordCounts, vocabulary
+from merit.data.trends import Trends, week_of
 from merit.engine.job import EngineConfig
 from merit.engine.run import INLINE, Parts, make_parts, workplace
 from merit.generator.decoding import DecodeConfig, decode
 from merit.generator.model import TOGETHER, read_labelled
 from merit.generator.worker import Asked, Speaker, job_of, rows_of, threads_of
 from merit.propensity import features
-from merit.propensity.features import States, TitleWords, Trends, UserFeatures, WordCounts, vocabulary, week_of
+from merit.propensity.features import States, UserFeatures
 from merit.propensity.weekly import write_trends
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")

@@ -12,7 +12,7 @@ from merit.core.artifacts import Artifact
 from merit.core.ragged import Ragged
 from merit.data.prepare import Shard, shards
 from merit.data.split import SPLITS
-from merit.propensity.features import trends_of, week_of
+from merit.data.trends import trends_of, week_of
 
 LABELS = 16_384  # at a time
 

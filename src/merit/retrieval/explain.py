@@ -17,9 +17,10 @@ from merit.core.ragged import Ragged
 from merit.core.types import Floats, Ints
 from merit.data.patches import windows_of
 from merit.data.texts import write_inputs
+from merit.data.title_words import TitleWords
 from merit.generator.decoding import DecodeConfig, decode
 from merit.generator.model import load_generator
-from merit.propensity.features import States, TitleWords, UserFeatures
+from merit.propensity.features import States, UserFeatures
 from merit.propensity.states import WORDS
 from merit.propensity.train import load_scorer
 

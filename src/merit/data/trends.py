@@ -1,0 +1,68 @@
+"""The popularity of each label in recent weeks against its usual popularity: what a history alone does not tell.
+
+A trend is the logarithm of the events of training users in the eight weeks before, over the number expected. Both counts
+start at ten, so that a rare label has no trend. A week looks back only, so that nothing is known too early.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merit.core.types import Floats, Ints
+
+WEEK = 7 * 86_400_000  # milliseconds
+BACK = 8  # weeks of a trend
+SURE = 10.0  # events that both counts of a trend start at
+Counts = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Trends:
+    """By user, the week for which labels are scored; and the trends of all weeks."""
+
+    weeks: Ints  # (users,): rows of the table
+    table: NDArray[np.float16]  # (weeks, labels)
+
+    def part(self, start: int, stop: int) -> Trends:
+        """Users from start to stop; the table is not copied."""
+        return Trends(self.weeks[start:stop], self.table)
+
+    def gather(self, rows: Ints) -> Trends:
+        """These users, in this order; the table is not copied."""
+        return Trends(self.weeks[rows], self.table)
+
+    def of(self, labels: Ints) -> Floats:
+        """(users, labels), of labels (labels,) or (users, labels); zero for labels newer than the table."""
+        there = (labels >= 0) & (labels < self.table.shape[1])
+        if labels.ndim > 1:
+            trends = self.table[self.weeks[:, None], np.where(there, labels, 0)]
+        else:
+            weeks, place = np.unique(self.weeks, return_inverse=True)
+            trends = self.table[weeks][:, np.where(there, labels, 0)][place]
+        return np.where(there, trends, 0).astype(np.float32)
+
+
+def week_of(times: Ints, first: int) -> Ints:
+    """Weeks since `first`, the time of the first event."""
+    return np.maximum(0, (times - first) // WEEK)
+
+
+def trends_of(weekly: Counts, total: Counts) -> NDArray[np.float16]:
+    """(weeks + 1, labels): a row for every week, and for the one that begins after them.
+
+    From events (weeks, labels) of some labels in each week, and (weeks,) of all labels.
+    """
+    recent, everything = _recent(weekly), _recent(total[:, None])
+    expected = everything * (weekly.sum(axis=0) / max(total.sum(), 1))
+    trends: NDArray[np.float16] = np.log((recent + SURE) / (expected + SURE)).astype(np.float16)
+    return trends
+
+
+def _recent(weekly: Counts) -> Counts:
+    """(weeks + 1, …): events of the BACK weeks before each."""
+    before = np.concatenate([np.zeros((1, weekly.shape[1])), np.cumsum(weekly, axis=0)])
+    recent: Counts = before - before[np.maximum(0, np.arange(len(before)) - BACK)]
+    return recent
