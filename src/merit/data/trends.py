@@ -1,7 +1,7 @@
 """The popularity of each label in recent weeks against its usual popularity: what a history alone does not tell.
 
-A trend is the logarithm of the events of training users in the eight weeks before, over the number expected. Both counts
-start at ten, so that a rare label has no trend. A week looks back only, so that nothing is known too early.
+A trend is the logarithm of the events of training users in the eight weeks before, over the number expected. Both
+counts start at ten, so that a rare label has no trend. A week looks back only, so that nothing is known too early.
 """
 
 from __future__ import annotations
