@@ -1,17 +1,10 @@
-import math
-from collections import Counter
-
 import numpy as np
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from merit.core.errors import DamagedArtifact, DataError
 from merit.core.ragged import Ragged
-from merit.data.title_words import TitleWords, WordCounts, vocabulary
-from merit.data.trends import BACK, SURE, WEEK, Trends, trends_of, week_of
 from merit.propensity import features
 
 
@@ -79,92 +72,3 @@ def test_what_users_had_equals_looking_it_up_one_by_one(data):
             own = histories[row].get(label, 0)
             assert found.times[place, column] == own
             assert abs(found.shares[place, column] - (own / total if own else 0)) < 1e-6
-
-
-# --- trends -----------------------------------------------------------------------------------------------------------
-
-
-@given(arrays(np.float64, (14, 3), elements=st.integers(0, 50)))
-def test_a_week_knows_the_eight_before_it_and_nothing_later(weekly: np.ndarray) -> None:
-    found = trends_of(weekly, weekly.sum(axis=1))
-    assert found.shape == (15, 3)
-    for week in range(15):
-        before = weekly[max(0, week - BACK) : week]
-        for label in range(3):
-            share = weekly[:, label].sum() / max(weekly.sum(), 1)
-            wanted = math.log((before[:, label].sum() + SURE) / (before.sum() * share + SURE))
-            assert found[week, label] == pytest.approx(wanted, abs=2e-3)
-
-
-def test_some_labels_are_judged_against_all() -> None:
-    weekly = np.random.default_rng(0).integers(0, 30, (20, 6)).astype(float)
-    whole = trends_of(weekly, weekly.sum(axis=1))
-    parts = [trends_of(weekly[:, at : at + 2], weekly.sum(axis=1)) for at in (0, 2, 4)]
-    assert np.array_equal(np.concatenate(parts, axis=1), whole)
-
-
-def test_what_rises_is_above_zero_and_a_rare_label_is_as_ever() -> None:
-    weekly = np.full((30, 3), 100.0)
-    weekly[20:, 0] *= 3
-    weekly[:, 2] = 0
-    weekly[3, 2] = 1
-    found = trends_of(weekly, weekly.sum(axis=1))
-    assert found[29, 0] > 0.1 and found[29, 1] < 0
-    assert abs(found[29, 2]) < 0.05
-
-
-def test_weeks_are_counted_from_the_first_event() -> None:
-    assert week_of(np.array([0, 99, 100, 100 + WEEK - 1, 100 + WEEK]), 100).tolist() == [0, 0, 0, 0, 1]
-
-
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=5), st.lists(st.integers(-1, 7), min_size=1, max_size=6))
-def test_both_ways_of_asking_give_the_same(weeks: list[int], labels: list[int]) -> None:
-    trends = np.random.default_rng(1).standard_normal((4, 5)).astype(np.float16)
-    found, asked = Trends(np.array(weeks), trends), np.array(labels)
-    wanted = [[float(trends[week, label]) if 0 <= label < 5 else 0.0 for label in labels] for week in weeks]
-    assert found.of(asked).tolist() == wanted
-    assert found.of(np.broadcast_to(asked, (len(weeks), len(asked)))).tolist() == wanted
-
-
-# --- words of titles --------------------------------------------------------------------------------------------------
-
-TITLES = pl.Series(["Green tea", None, "tea pots", "a green GREEN pot", ""])
-VOCABULARY = ["tea", "green", "pot"]
-
-
-def test_an_item_has_each_known_word_of_its_title_once() -> None:
-    found = TitleWords.of(VOCABULARY, TITLES)
-    assert [sorted(found.of_item[row].tolist()) for row in range(len(TITLES))] == [[0, 1], [], [0, 2], [1, 2], []]
-
-
-@given(st.lists(st.lists(st.integers(0, 4), max_size=6), min_size=1, max_size=9))
-def test_words_of_histories_are_counted_by_hand(histories: list[list[int]]) -> None:
-    read = TitleWords.of(VOCABULARY, TITLES)
-    features.BLOCK, block = 2, features.BLOCK
-    try:
-        bag = read.in_histories(Ragged.of(histories))
-    finally:
-        features.BLOCK = block
-    assert len(bag.words) == len(histories)
-    for row, items in enumerate(histories):
-        wanted = Counter(word for item in items for word in read.of_item[item].tolist())
-        start, stop = bag.words.offsets[row : row + 2]
-        assert dict(zip(bag.words[row].tolist(), bag.times[start:stop].tolist(), strict=True)) == wanted
-
-
-def test_nobody_and_no_word() -> None:
-    assert len(TitleWords.of([], TITLES).in_histories(Ragged.of([[0, 2], []])).words.values) == 0
-    assert len(TitleWords.of(VOCABULARY, TITLES).in_histories(Ragged.of([])).words) == 0
-
-
-def test_some_users_of_a_bag() -> None:
-    bag = WordCounts(Ragged.of([[1, 2], [], [3]]), np.array([5, 6, 7], np.int32))
-    assert bag.gather(np.array([2, 0])).times.tolist() == [7, 5, 6]
-    assert bag.part(2, 3).gather(np.array([0])).words[0].tolist() == [3]
-
-
-def test_the_vocabulary_is_of_what_training_users_had_and_of_several_titles() -> None:
-    titles = pl.Series(["tea"] * 7 + ["cup tea"] * 5 + ["unsold word"] * 9)
-    sold = np.array([1] * 12 + [0] * 9)
-    assert vocabulary(titles, sold, most=10) == ["tea", "cup"]
-    assert vocabulary(titles, sold, most=1) == ["tea"]
