@@ -6,7 +6,7 @@ STAMP := $(VENV)/.set-up
 # Tests use one thread each, so that a process for each core is the fastest; a file's tests share what they made.
 SPREAD := -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: demo test quick docs reference fuzz faults coverage mutation survivors setup clean help
+.PHONY: demo test quick docs reference examples fuzz faults coverage mutation survivors setup clean help
 
 help:
 	@echo "make demo    prepare the Complete Journey data, build its label space, write a report to look at"
@@ -70,6 +70,10 @@ docs: setup
 
 reference: setup
 	$(BIN)/python scripts/reference.py
+
+# A request and a real answer of every route, for /v1/docs: src/merit/service/examples.json.
+examples: setup
+	$(BIN)/python scripts/examples.py
 
 setup: $(STAMP)
 

@@ -262,7 +262,7 @@ def rest() -> str:
 
 def api_document() -> dict[str, Any]:
     """The document that a service gives. The routes are read, and nothing is asked of them: no model is needed."""
-    return openapi.complete(routed(cast(Service, SimpleNamespace(bundle=None))).openapi())
+    return openapi.complete(routed(cast(Service, SimpleNamespace(vega=None))).openapi())
 
 
 def _route(method: str, path: str, operation: dict[str, Any]) -> str:

@@ -33,8 +33,8 @@ def shop(place: Path, users: int, seed: int) -> dict[str, str]:
     return {"kind": "tables", **tables}
 
 
-def make(place: Path) -> Path:
-    """All stages on a shop of 160 users. The folder of the run."""
-    values = SMALL | {"source": shop(place, 160, 3), "out": str(place / "run"), "cache": str(place / "cache")}
+def make(place: Path, users: int = 160) -> Path:
+    """All stages on a small shop. The folder of the run."""
+    values = SMALL | {"source": shop(place, users, 3), "out": str(place / "run"), "cache": str(place / "cache")}
     run(config.build(RunConfig, values))
     return place / "run"

@@ -62,7 +62,7 @@ def test_the_front_door_is_on_the_page(reference: Any) -> None:
 
 
 def test_every_route_and_every_shape_has_its_place(reference: Any) -> None:
-    from merit.service.routes.table import ROUTES
+    from merit.service.routes import ROUTES
 
     page = reference.rest()
     for route in ROUTES:

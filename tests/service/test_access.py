@@ -15,10 +15,9 @@ from starlette.types import ASGIApp
 
 import merit.service
 from merit.service import app, keys
-from merit.service.auth import Gate
-from merit.service.buckets import Buckets
-from merit.service.middleware import HEADERS, Envelope, log
-from merit.service.routes.table import ROUTES, SCOPE_OF
+from merit.service.auth import AuthMiddleware, RateLimiter
+from merit.service.middleware import HEADERS, RequestMiddleware, log
+from merit.service.routes import ROUTES, SCOPE_OF
 from merit.service.service import Service
 
 METHODS = ("get", "post", "put", "patch", "delete", "options", "head")
@@ -78,8 +77,8 @@ def test_a_new_route_is_closed_until_it_is_in_the_table(service: Service, secret
     api = app.routed(service)
     api.add_api_route("/v1/new", lambda: {"open": True})
     api.router.routes.insert(0, api.router.routes.pop())  # before the pages, as a new route would be
-    gate = Gate(api, api.router.routes, api.router.routes[-1], SCOPE_OF, service.keys, Buckets(100, 100))
-    client = TestClient(Envelope(gate, service.metrics))
+    auth = AuthMiddleware(api, api, SCOPE_OF, service.keys, RateLimiter(100, 100))
+    client = TestClient(RequestMiddleware(auth, service.metrics))
     assert client.get("/v1/new").status_code == 401
     known = {"Authorization": f"Bearer {secret(*keys.SCOPES)}"}
     assert client.get("/v1/new", headers=known).status_code == 403
@@ -102,9 +101,9 @@ def test_a_key_is_revoked_while_the_service_runs(service: Service, state: Any, s
 def test_who_asks_too_often_is_told_how_long_to_wait(service: Service, secret: Any) -> None:
     api = app.routed(service)
     now = [0.0]
-    buckets = Buckets(rate=0.5, burst=2, clock=lambda: now[0])
-    gate = Gate(api, api.router.routes, api.router.routes[-1], SCOPE_OF, service.keys, buckets)
-    client = TestClient(Envelope(gate, service.metrics))
+    limiter = RateLimiter(rate=0.5, burst=2, clock=lambda: now[0])
+    auth = AuthMiddleware(api, api, SCOPE_OF, service.keys, limiter)
+    client = TestClient(RequestMiddleware(auth, service.metrics))
     one, two = ({"Authorization": f"Bearer {secret(scope)}"} for scope in ("read", "audience"))
     assert [client.get("/v1/model", headers=one).status_code for _ in range(3)] == [200, 200, 429]
     answer = client.get("/v1/model", headers=one)
@@ -116,8 +115,8 @@ def test_who_asks_too_often_is_told_how_long_to_wait(service: Service, secret: A
 
 def test_guessing_is_slowed_down(service: Service) -> None:
     api = app.routed(service)
-    gate = Gate(api, api.router.routes, api.router.routes[-1], SCOPE_OF, service.keys, Buckets(0.01, 3))
-    client = TestClient(Envelope(gate, service.metrics))
+    auth = AuthMiddleware(api, api, SCOPE_OF, service.keys, RateLimiter(0.01, 3))
+    client = TestClient(RequestMiddleware(auth, service.metrics))
     guesses = [client.get("/v1/model", headers={"Authorization": f"Bearer merit_a_{n}"}).status_code for n in range(5)]
     assert guesses == [401, 401, 401, 429, 429]
 

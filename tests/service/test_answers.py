@@ -17,8 +17,11 @@ from merit.campaigns.audiences import request as requests
 from merit.campaigns.audiences.report import public_summary
 from merit.campaigns.audiences.request import AudienceRequest
 from merit.core import config
-from merit.service.examples import DESIGN, STATISTICS
+from merit.service.openapi import EXAMPLES
 from merit.service.store import Served
+
+DESIGN = EXAMPLES["design"]["request"]
+STATISTICS = EXAMPLES["analyze"]["request"]["statistics"]
 
 
 def test_interests_come_in_pages_that_make_up_the_list(ask: Any, model: Any) -> None:
@@ -96,7 +99,7 @@ def test_a_history_is_what_the_model_read_with_the_times_of_the_shop(ask: Any, m
 
 
 def test_a_history_without_the_runs_examples_has_no_times(ask: Any, model: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(Served, "beside", lambda self, kind: None)
+    monkeypatch.setattr(Served, "beside", lambda *_: None)
     told = ask("read").get(f"/v1/users/{model.users['user_id'][4]}/history").json()
     assert told["items"] and all(row["at"] is None and row["event"] is None for row in told["items"])
 

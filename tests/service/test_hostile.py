@@ -10,15 +10,17 @@ import polars as pl
 import pytest
 from starlette.testclient import TestClient
 
-from merit.service import app, json_body
-from merit.service.auth import Gate
-from merit.service.examples import DESIGN, STATISTICS
+from merit.service import app
+from merit.service.auth import AuthMiddleware
 from merit.service.limits import Limits
-from merit.service.middleware import Envelope
-from merit.service.request_limits import Bounds
-from merit.service.routes.table import SCOPE_OF
+from merit.service.middleware import RequestMiddleware
+from merit.service.openapi import EXAMPLES
+from merit.service.request_limits import RequestLimits, parse_json
+from merit.service.routes import SCOPE_OF
 from merit.service.service import Service
 
+DESIGN = EXAMPLES["design"]["request"]
+STATISTICS = EXAMPLES["analyze"]["request"]["statistics"]
 JSON = {"Content-Type": "application/json"}
 DEEP = "[" * 100_000
 BODIES = {
@@ -65,7 +67,8 @@ def test_other_kinds_of_bodies_are_refused(kind: str, ask: Any) -> None:
 
 
 def test_what_passes_the_door_means_one_thing() -> None:
-    assert json_body.parsed('{"a": [1, -2, 0.5, "é😀", null, true], "b": 9223372036854775807}')["b"] == 2**63 - 1
+    values = parse_json('{"a": [1, -2, 0.5, "é😀", null, true], "b": 9223372036854775807}')
+    assert values == {"a": [1, -2, 0.5, "é😀", None, True], "b": 2**63 - 1}
 
 
 def test_ten_megabytes_and_one_byte(ask: Any) -> None:
@@ -240,9 +243,9 @@ def test_an_answer_that_takes_too_long_is_given_up(
     import time
 
     api = app.routed(service)
-    bounds = Bounds(api, Limits(seconds=0.2))
-    gate = Gate(bounds, api.router.routes, api.router.routes[-1], SCOPE_OF, service.keys, service.buckets)
-    client = TestClient(Envelope(gate, service.metrics), headers={"Authorization": f"Bearer {secret('read')}"})
+    limited = RequestLimits(api, Limits(seconds=0.2))
+    auth = AuthMiddleware(limited, api, SCOPE_OF, service.keys, service.limiter)
+    client = TestClient(RequestMiddleware(auth, service.metrics), headers={"Authorization": f"Bearer {secret('read')}"})
     slow = lambda *_: time.sleep(1)  # noqa: E731
     monkeypatch.setattr(service.store.current.model, "verticals", slow)
     began = time.monotonic()

@@ -15,11 +15,11 @@ from merit.campaigns.audiences.request import AudienceRequest
 from merit.core import config, files
 from merit.core.artifacts import Artifact
 from merit.core.errors import ConfigError, DataError, MissingArtifact, StorageError
-from merit.service.jobs import CANCELLED, INTERRUPTED, Job, Jobs, TooMany
+from merit.service.jobs import CANCELLED, INTERRUPTED, AudienceJob, AudienceJobs, TooManyJobs
 from merit.service.service import opened
 from tests.service.test_answers import finished
 
-Open = Callable[..., Jobs]
+Open = Callable[..., AudienceJobs]
 
 
 @pytest.fixture
@@ -30,15 +30,15 @@ def request_(wanted: dict[str, Any]) -> AudienceRequest:
 @pytest.fixture
 def jobs(tmp_path: Path, model: Any) -> Iterator[Open]:
     """Jobs over one folder; a gate can hold the build back."""
-    made: list[Jobs] = []
+    made: list[AudienceJobs] = []
 
-    def start(gate: threading.Event | None = None, waiting: int = 9) -> Jobs:
+    def start(gate: threading.Event | None = None, waiting: int = 9) -> AudienceJobs:
         def build(request: AudienceRequest, out: Path) -> Artifact:
             if gate:
                 assert gate.wait(20)
             return stage.build(model, request, out)
 
-        made.append(Jobs(tmp_path / "jobs", build, str, waiting))
+        made.append(AudienceJobs(tmp_path / "jobs", build, str, waiting))
         return made[-1]
 
     yield start
@@ -121,7 +121,7 @@ def test_a_key_may_have_so_many_jobs_waiting(jobs: Open, request_: AudienceReque
     own = jobs(gate, waiting=2)
     own.submit("a", request_)
     own.submit("a", request_)
-    with pytest.raises(TooMany):
+    with pytest.raises(TooManyJobs):
         own.submit("a", request_)
     own.submit("b", request_)
     gate.set()
@@ -130,7 +130,7 @@ def test_a_key_may_have_so_many_jobs_waiting(jobs: Open, request_: AudienceReque
 # --- after a kill ----------------------------------------------------------------------------------------------------
 
 
-def left(jobs: Open, request_: AudienceRequest, **changes: Any) -> tuple[Path, Job]:
+def left(jobs: Open, request_: AudienceRequest, **changes: Any) -> tuple[Path, AudienceJob]:
     """A folder as a process that was killed would leave it."""
     own = jobs()
     job = own.submit("a", request_)

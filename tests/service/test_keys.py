@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from merit.cli import app
 from merit.core.errors import ConfigError, DamagedArtifact
 from merit.service import keys
-from merit.service.buckets import Buckets
+from merit.service.auth import RateLimiter
 from merit.service.keys import Keyring
 
 
@@ -78,13 +78,13 @@ def test_on_the_command_line(tmp_path: Path) -> None:
 
 def test_a_bucket_fills_at_its_rate_and_holds_no_more_than_its_burst() -> None:
     now = [0.0]
-    buckets = Buckets(rate=2.0, burst=3, clock=lambda: now[0])
-    assert [buckets.wait("a") for _ in range(4)] == [0, 0, 0, 1]
+    limiter = RateLimiter(rate=2.0, burst=3, clock=lambda: now[0])
+    assert [limiter.wait("a") for _ in range(4)] == [0, 0, 0, 1]
     now[0] = 1.0
-    assert [buckets.wait("a") for _ in range(3)] == [0, 0, 1]
+    assert [limiter.wait("a") for _ in range(3)] == [0, 0, 1]
     now[0] = 1_000.0
-    assert [buckets.wait("a") for _ in range(4)] == [0, 0, 0, 1]
-    assert buckets.wait("b") == 0
+    assert [limiter.wait("a") for _ in range(4)] == [0, 0, 0, 1]
+    assert limiter.wait("b") == 0
 
 
 def test_a_guest_is_written_nowhere(tmp_path: Path) -> None:

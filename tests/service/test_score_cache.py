@@ -1,4 +1,4 @@
-"""What was asked for lately is not computed again, and what is kept has a bound."""
+"""The last scores are not computed again, and the cache is bounded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from merit.retrieval.exact import Doubles
 from merit.retrieval.query import Interest
-from merit.service.score_cache import Recent
+from merit.service.score_cache import ScoreCache
 
 
 def interest(text: str) -> Interest:
@@ -35,11 +35,11 @@ class Scorer:
 @given(st.lists(st.integers(1, 5), max_size=30), st.integers(0, 4))
 def test_the_last_few_are_kept(asked: list[int], room: int) -> None:
     scorer = Scorer()
-    recent = Recent(scorer, most=room * 80)
+    cache = ScoreCache(scorer, most=room * 80)
     kept: list[int] = []
     computed: list[str] = []
     for number in asked:
-        assert (recent(interest("x" * number)) == number).all()
+        assert (cache(interest("x" * number)) == number).all()
         if number not in kept:
             computed.append("x" * number)
         kept = [*(each for each in kept if each != number), number][-room:] if room else []
@@ -48,9 +48,9 @@ def test_the_last_few_are_kept(asked: list[int], room: int) -> None:
 
 def test_many_who_ask_for_the_same_wait_for_one() -> None:
     scorer = Scorer(0.05)
-    recent = Recent(scorer)
+    cache = ScoreCache(scorer)
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(recent, [interest("same")] * 8))
+        found = list(pool.map(cache, [interest("same")] * 8))
     assert scorer.asked == ["same"] and all(each is found[0] for each in found)
     with pytest.raises(ValueError, match="read-only"):
         found[0][0] = 1
@@ -58,15 +58,15 @@ def test_many_who_ask_for_the_same_wait_for_one() -> None:
 
 def test_who_knows_the_answer_does_not_wait_for_another() -> None:
     scorer = Scorer()
-    recent = Recent(scorer)
-    recent(interest("known"))
+    cache = ScoreCache(scorer)
+    cache(interest("known"))
     scorer.seconds = 5
     with ThreadPoolExecutor(1) as pool:
-        slow = pool.submit(recent, interest("new"))
+        slow = pool.submit(cache, interest("new"))
         begin = time.perf_counter()
         while "new" not in scorer.asked:
             time.sleep(0.01)
-        recent(interest("known"))
+        cache(interest("known"))
         assert time.perf_counter() - begin < 4 and not slow.done()
 
 
@@ -77,7 +77,7 @@ def test_another_size_of_an_audience_is_no_other_pass(
     passes = []
     plain = type(model).audience_scores
     monkeypatch.setattr(type(model), "audience_scores", lambda *given: passes.append(given) or plain(*given))
-    monkeypatch.setattr(service.store.current.everybody, "_everybody", model.audience_scores)
+    monkeypatch.setattr(service.store.current.scores, "_score", model.audience_scores)
     text = model.labels.texts[9]
     for users in (110, 120, 130):
         asked = wanted | {"interests": [text], "size": {"by": "count", "users": users}}

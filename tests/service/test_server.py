@@ -26,8 +26,8 @@ from merit.core.errors import DataError, MissingArtifact
 from merit.labels.build import change_labels
 from merit.service import keys, server
 from merit.service.client import Client, ServiceError
-from merit.service.examples import DESIGN
-from merit.service.routes.table import ROUTES
+from merit.service.openapi import EXAMPLES
+from merit.service.routes import ROUTES
 from merit.service.service import opened
 
 PATIENCE = 300  # seconds, for machines that have other things to do
@@ -124,7 +124,7 @@ def test_without_a_demo_the_remedy_is_named(tmp_path: Path) -> None:
 
 
 def test_the_client_has_a_word_for_every_route() -> None:
-    assert {route.answer.__name__ for route in ROUTES} <= {name for name in vars(Client) if not name.startswith("_")}
+    assert {route.handler.__name__ for route in ROUTES} <= {name for name in vars(Client) if not name.startswith("_")}
 
 
 def test_the_client_speaks_as_the_model_does(serve: Start, model: Any, wanted: dict[str, Any], tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def _analyse(client: Client, place: Path) -> None:
     rows = [f"u{at},{arm},{int(at % 10 < 4)}" for at, arm in enumerate(["expert", "merit"] * 500)]
     for folder in (place, place / "tables"):
         (folder / "outcomes.csv").write_text("user_id,arm,bought\n" + "\n".join(rows))
-    agreed, last = DESIGN | {"salt": None}, date(2027, 3, 7)
+    agreed, last = EXAMPLES["design"]["request"] | {"salt": None}, date(2027, 3, 7)
     sent = client.analyze_table(agreed, place / "outcomes.csv", until=last, assigned=1_000)
     assert [arm.users for arm in sent.arms] == [500, 500] and sent.until == last
     chosen = client.analyze_named({"design": agreed, "table": "outcomes.csv", "until": str(last), "assigned": 1_000})
@@ -305,7 +305,7 @@ def test_elsewhere_without_tls_is_warned_of(
     host: str, in_front: bool, warned: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(console.log, "propagate", True)
-    server.warn_if_overheard(host, in_front)
+    server.warn_if_unencrypted(host, in_front)
     assert ("--tls-in-front" in caplog.text) is warned
 
 

@@ -15,11 +15,9 @@ import merit
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.cli import app
 from merit.core import config
-from merit.core.pipeline import run
-from merit.core.settings import RunConfig
 from merit.evaluation import calibration
 from merit.service.client import Client
-from merit.service.examples import DESIGN
+from merit.service.openapi import EXAMPLES
 from tests import small_run
 from tests.studio.conftest import Studio, running
 
@@ -32,12 +30,7 @@ RETIRED, BLOCKED = "raised beds", "midi keyboards"
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with more than 50 test users, so that there are figures to tell."""
     place = tmp_path_factory.mktemp("shop")
-    values = small_run.SMALL | {
-        "source": small_run.shop(place, 400, 3),
-        "out": str(place / "run"),
-        "cache": str(place / "cache"),
-    }
-    run(config.build(RunConfig, values))
+    small_run.make(place, users=400)
     return place
 
 
@@ -250,7 +243,8 @@ def test_the_client_is_told_what_the_page_shows(studio: Studio, known: Any) -> N
     first = told.items[0]
     assert len(list(client.labels(cluster=first.cluster, limit=3))) == first.labels
     assert client.calibration() == client.results().calibration
-    assert client.design(DESIGN).users_needed == client.design(config.build(ExperimentDesign, DESIGN)).users_needed
+    design = EXAMPLES["design"]["request"]
+    assert client.design(design).users_needed == client.design(config.build(ExperimentDesign, design)).users_needed
 
 
 # --- everyone --------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from merit.core.artifacts import MANIFEST
 from merit.core.errors import ConfigError, MissingArtifact, MissingDependency
 from merit.privacy import pseudonyms
 from merit.service import keys
-from merit.service.keys import Key
+from merit.service.keys import ApiKey
 
 State = Annotated[Path, typer.Option(help="where the service keeps its keys and jobs")]
 DEFAULT_STATE = Path("service")
@@ -51,7 +51,7 @@ def serve(
 
 
 @contextmanager
-def _shown(folder: Path | None, state: Path, demo: bool) -> Iterator[tuple[Path, Path, tuple[Key, str] | None]]:
+def _shown(folder: Path | None, state: Path, demo: bool) -> Iterator[tuple[Path, Path, tuple[ApiKey, str] | None]]:
     """What to serve, where its state is, and a key for this process alone: the demo leaves nothing behind."""
     if (folder is None) != demo:
         raise ConfigError("Name the folder of a run, `merit serve runs/shop`; or say --demo, and name none.")

@@ -1,8 +1,7 @@
-"""The routes, the pages and what stands around them, as one ASGI application."""
+"""The routes, the pages and the middleware as one ASGI application."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -14,33 +13,31 @@ from starlette.types import ASGIApp
 from merit import __version__
 from merit.core.errors import MeritError
 from merit.service import openapi, problems
-from merit.service.auth import Gate
-from merit.service.jobs import TooMany
-from merit.service.middleware import ID, Envelope
+from merit.service.auth import AuthMiddleware
+from merit.service.jobs import TooManyJobs
+from merit.service.middleware import RequestMiddleware
 from merit.service.pages import Pages
-from merit.service.problems import Refusal
-from merit.service.request_limits import Bounds
-from merit.service.routes.table import ROUTES, SCOPE_OF
+from merit.service.problems import ID, Refusal
+from merit.service.request_limits import RequestLimits
+from merit.service.routes import ROUTES, SCOPE_OF
 from merit.service.schemas import Fault
 from merit.service.service import Service
 
-TITLE = "merit"
 OPENAPI, DOCS = "/v1/openapi.json", "/v1/docs"
 
 
 def make(service: Service) -> ASGIApp:
     """The application over an open service."""
     api = routed(service)
-    pages = api.router.routes[-1]
-    public = {("GET", place): "public" for place in (OPENAPI, DOCS)}
-    gate = Gate(Bounds(api, service.limits), api.router.routes, pages, SCOPE_OF | public, service.keys, service.buckets)
-    return Envelope(gate, service.metrics)
+    scopes = SCOPE_OF | {("GET", OPENAPI): "public", ("GET", DOCS): "public"}
+    limited = RequestLimits(api, service.limits)
+    return RequestMiddleware(AuthMiddleware(limited, api, scopes, service.keys, service.limiter), service.metrics)
 
 
 def routed(service: Service) -> FastAPI:
-    """The routes alone, without anything that guards them."""
+    """The routes alone, without the middleware that guards them; the pages are the last one."""
     api = FastAPI(
-        title=TITLE,
+        title="merit",
         version=__version__,
         description="Propensities over text interests, ranked both ways: interests for a user, users for an interest.",
         openapi_url=None,
@@ -51,69 +48,56 @@ def routed(service: Service) -> FastAPI:
     for route in ROUTES:
         api.add_api_route(
             route.path,
-            route.answer,
+            route.handler,
             methods=[route.method],
             status_code=route.status,
-            operation_id=route.answer.__name__,
+            operation_id=route.handler.__name__,
             response_class=Response if route.file else JSONResponse,
-            response_model_exclude_none=False,
         )
-    told = openapi.complete(api.openapi())
-    api.add_api_route(OPENAPI, lambda: JSONResponse(told), include_in_schema=False)
-    page = openapi.page(told)
+    document = openapi.complete(api.openapi())
+    page = openapi.page(document)
+    api.add_api_route(OPENAPI, lambda: JSONResponse(document), include_in_schema=False)
     api.add_api_route(DOCS, lambda: HTMLResponse(page), include_in_schema=False)
-    for kind, answer in HANDLERS.items():
-        api.add_exception_handler(kind, answer)
-    api.mount("/", Pages(Path(__file__).parent / "studio", service.bundle), name="studio")
+    for kind, refusal in REFUSALS.items():
+        api.add_exception_handler(kind, _handler(refusal))
+    api.mount("/", Pages(service.vega), name="studio")
     return api
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refusal)
-    return problems.response(error, request.scope[ID])
+def _handler(refusal: Any) -> Any:
+    async def handle(request: Request, error: Exception) -> Response:
+        return problems.response(refusal(request.app.state.service, error), request.scope[ID])
+
+    return handle
 
 
-async def _merit_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, MeritError)
-    told = request.app.state.service.told(error)
-    if isinstance(error, TooMany):
-        return problems.response(
-            Refusal(429, "Too many jobs", told, "Wait for one, or cancel it.", {"Retry-After": "10"}), request.scope[ID]
-        )
-    return problems.response(problems.refusal(error, told), request.scope[ID])
+def _merit_error(service: Service, error: MeritError) -> Refusal:
+    message = service.redact(error)
+    if isinstance(error, TooManyJobs):
+        return Refusal(429, "Too many jobs", message, "Wait for one, or cancel it.", {"Retry-After": "10"})
+    return problems.refusal(error, message)
 
 
-async def _misfit(request: Request, error: Exception) -> Response:
-    """All faults at once, without what was sent: that may be a person's, or no JSON."""
-    assert isinstance(error, RequestValidationError)
+def _invalid(_: Service, error: RequestValidationError) -> Refusal:
+    """All faults at once, without the values: they may be a user's, or not even JSON."""
     faults = [
-        Fault(where=".".join(str(part) for part in each["loc"])[:200], what=str(each["msg"])[:300])
-        for each in error.errors()[:50]
+        Fault(where=".".join(map(str, fault["loc"]))[:200], what=str(fault["msg"])[:300])
+        for fault in error.errors()[:50]
     ]
-    told = (
-        f"{len(error.errors())} values do not fit: {faults[0].where}: {faults[0].what}."
-        if faults
-        else "It does not fit."
-    )
-    refused = Refusal(422, "The request does not fit", told, "See /v1/docs for what is expected.", errors=faults)
-    return problems.response(refused, request.scope[ID])
+    first = f"{faults[0].where}: {faults[0].what}" if faults else "the request"
+    message = f"{len(error.errors())} values do not fit: {first}."
+    return Refusal(422, "The request does not fit", message, "See /v1/docs for what is expected.", errors=faults)
 
 
-async def _http(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    status = 422 if error.status_code == 400 else error.status_code  # FastAPI's word for a body it cannot parse
-    refused = Refusal(status, str(error.detail), f"{error.detail}.", "See /v1/docs.", error.headers)
-    return problems.response(refused, request.scope[ID])
+def _http_error(_: Service, error: HTTPException) -> Refusal:
+    status = 422 if error.status_code == 400 else error.status_code  # FastAPI's status of a body it cannot parse
+    return Refusal(status, str(error.detail), f"{error.detail}.", "See /v1/docs.", error.headers)
 
 
-async def _unexpected(request: Request, error: Exception) -> Response:
-    return problems.response(problems.UNEXPECTED, request.scope[ID])
-
-
-HANDLERS: dict[type[Exception], Any] = {
-    Refusal: _refused,
+REFUSALS: dict[type[Exception], Any] = {
+    Refusal: lambda _, error: error,
     MeritError: _merit_error,
-    RequestValidationError: _misfit,
-    HTTPException: _http,
-    Exception: _unexpected,
+    RequestValidationError: _invalid,
+    HTTPException: _http_error,
+    Exception: lambda *_: problems.UNEXPECTED,
 }

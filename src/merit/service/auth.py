@@ -1,40 +1,66 @@
-"""Who may pass. The scope of a route comes from the table alone; without a line there, nobody passes."""
+"""Authentication and rate limits. The scope of a route comes from the table of routes alone; any other is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping
+from threading import Lock
+from time import monotonic
 
+from fastapi import FastAPI
 from starlette.datastructures import Headers
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from merit.service import problems
-from merit.service.asking import KEY
-from merit.service.buckets import Buckets
-from merit.service.keys import Key, Keyring
-from merit.service.middleware import ID, ROUTE
-from merit.service.problems import Refusal
+from merit.service.keys import ApiKey, Keyring
+from merit.service.problems import ID, KEY, ROUTE, Refusal
 
-STRANGERS = "strangers"  # share one bucket: guessing keys is slow for all of them together
+ANONYMOUS = "anonymous"  # unknown keys share one bucket, which slows down guessing
 
 
-class Gate:
-    """Asks for key, rate, method, address and scope, in this order, and leaves the key for the routes and the log."""
+class RateLimiter:
+    """A token bucket for each name, full at first; `rate` is in tokens a second."""
+
+    def __init__(self, rate: float, burst: int, clock: Callable[[], float] = monotonic) -> None:
+        self.rate, self.burst, self._clock = rate, burst, clock
+        self._lock = Lock()
+        self._buckets: dict[str, tuple[float, float]] = {}  # tokens, and when they were counted
+
+    def wait(self, name: str) -> int:
+        """0 if a token was taken, otherwise the whole seconds until there is one."""
+        with self._lock:
+            now = self._clock()
+            tokens, counted = self._buckets.get(name, (float(self.burst), now))
+            tokens = min(self.burst, tokens + (now - counted) * self.rate)
+            enough = tokens >= 1
+            self._buckets[name] = (tokens - enough, now)
+            return 0 if enough else max(1, math.ceil((1 - tokens) / self.rate))
+
+    def require(self, name: str) -> None:
+        """Take a token, or refuse with 429."""
+        if wait := self.wait(name):
+            retry = {"Retry-After": str(wait)}
+            raise Refusal(429, "Too many requests", "This key sends requests too fast.", f"Wait {wait} s.", retry)
+
+
+class AuthMiddleware:
+    """Checks key, rate, method, path and scope, in this order, and leaves the key for the routes and the log."""
 
     def __init__(
         self,
         app: ASGIApp,
-        routes: Sequence[BaseRoute],
-        pages: BaseRoute,
+        api: FastAPI,
         scopes: Mapping[tuple[str, str], str],
         keys: Keyring,
-        buckets: Buckets,
+        limiter: RateLimiter,
     ) -> None:
-        self.app, self.routes, self.pages, self.scopes = app, routes, pages, scopes
-        self.keys, self.buckets = keys, buckets
+        """`app` gets the requests that pass; the last route of `api` are the pages, which need no key."""
+        self.app, self.routes, self.scopes = app, api.router.routes, scopes
+        self.keys, self.limiter = keys, limiter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Whoever may not pass is answered here with a problem; web sockets are not answered at all."""
+        """Answer with a problem if the request may not pass; web sockets are not answered at all."""
         if scope["type"] == "http":
             try:
                 self._admit(scope)
@@ -42,42 +68,37 @@ class Gate:
                 await problems.response(refused, scope[ID])(scope, receive, send)
                 return
         elif scope["type"] != "lifespan":
-            return  # there are no web sockets here
+            return  # there are no web sockets
         await self.app(scope, receive, send)
 
     def _admit(self, scope: Scope) -> None:
         route, methods = self._matched(scope)
-        if route is self.pages and not scope["path"].startswith("/v1/"):
+        pages = self.routes[-1]
+        if route is pages and not scope["path"].startswith("/v1/"):
             scope[ROUTE] = "(pages)"
             return
-        path = str(getattr(route, "path", "")) if route is not self.pages else ""
+        path = str(getattr(route, "path", "")) if route is not pages else ""
         scope[ROUTE] = path or "(none)"
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        wanted = self.scopes.get((method, path))
-        if wanted == "public":
+        required = self.scopes.get((method, path))
+        if required == "public":
             return
-        key = self._key(scope)
-        scope[KEY] = key
-        if wait := self.buckets.wait(key.id):
-            raise _too_many(wait)
+        key = scope[KEY] = self._key(scope)
+        self.limiter.require(key.id)
         if methods:
-            raise Refusal(
-                405,
-                "No such method",
-                "This address answers to other methods.",
-                f"Use {', '.join(methods)}.",
-                {"Allow": ", ".join(methods)},
-            )
+            allowed = ", ".join(methods)
+            detail = "This address answers to other methods."
+            raise Refusal(405, "No such method", detail, f"Use {allowed}.", {"Allow": allowed})
         if not path:
-            raise Refusal(404, "Nothing here", "There is no such address.", "See /v1/docs for those there are.")
-        if wanted is None:
-            raise Refusal(403, "Closed", "This route declares no scope, so nobody may use it.", "Tell the operator.")
-        if wanted not in key.scopes:
+            raise Refusal(404, "Nothing here", "There is no such address.", "See /v1/docs for the routes.")
+        if required is None:
+            raise Refusal(403, "Closed", "This route declares no scope, so no key may use it.", "Tell the operator.")
+        if required not in key.scopes:
             raise Refusal(
                 403,
                 "Another scope is needed",
-                f"This key may not do that: the scope '{wanted}' is needed.",
-                f"Use a key with it: `merit keys create NAME --scope {wanted}`.",
+                f"This key may not do that: the scope '{required}' is needed.",
+                f"Use a key with it: `merit keys create NAME --scope {required}`.",
             )
 
     def _matched(self, scope: Scope) -> tuple[BaseRoute | None, list[str]]:
@@ -86,30 +107,24 @@ class Gate:
         methods: set[str] = set()
         for route in self.routes:
             match, _ = route.matches(scope)
-            if match == Match.FULL and (route is not self.pages or near is None):
+            if match == Match.FULL and (route is not self.routes[-1] or near is None):
                 return route, []
             if match == Match.PARTIAL:
                 near = near or route
                 methods |= getattr(route, "methods", None) or set()
         return near, sorted(methods)
 
-    def _key(self, scope: Scope) -> Key:
-        kind, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
-        key = self.keys.find(given.strip()) if kind.lower() == "bearer" else None
+    def _key(self, scope: Scope) -> ApiKey:
+        kind, _, secret = Headers(scope=scope).get("authorization", "").partition(" ")
+        key = self.keys.find(secret.strip()) if kind.lower() == "bearer" else None
         if key is None:
-            if given and (wait := self.buckets.wait(STRANGERS)):
-                raise _too_many(wait)
+            if secret:
+                self.limiter.require(ANONYMOUS)
             raise Refusal(
                 401,
-                "Who are you?",
-                "A valid API key is needed." if given else "No API key was sent.",
+                "A key is needed",
+                "A valid API key is needed." if secret else "No API key was sent.",
                 "Send `Authorization: Bearer KEY`; make a key with `merit keys create`.",
                 {"WWW-Authenticate": 'Bearer realm="merit"'},
             )
         return key
-
-
-def _too_many(wait: int) -> Refusal:
-    return Refusal(
-        429, "Too many requests", "This key asks faster than it may.", f"Wait {wait} s.", {"Retry-After": str(wait)}
-    )

@@ -1,4 +1,4 @@
-"""Ask a service with the words of `merit.Model`: frames in the same columns, and an error that names the remedy.
+"""A client with the methods of `merit.Model`: frames with the same columns, and errors that name the remedy.
 
     service = Client("http://127.0.0.1:8000", key="merit_…")
     service.interests("1042", k=10)                       # rank, interest, probability, vertical
@@ -43,7 +43,7 @@ FINAL = ("DONE", "FAILED")
 
 
 class ServiceError(MeritError):
-    """What a service refused, with its problem."""
+    """A refusal of the service, with its problem."""
 
     def __init__(self, problem: schemas.Problem) -> None:
         super().__init__(f"{problem.detail} {problem.remedy} (request {problem.request_id})")
@@ -55,7 +55,7 @@ class Client:
 
     def __init__(self, url: str, key: str, timeout: float = 60.0) -> None:
         if not url.startswith(("http://", "https://")):
-            raise DataError(f"'{url}' is no address of a service. Write it as http://127.0.0.1:8000.")
+            raise DataError(f"'{url}' is not an address of a service. Write it as http://127.0.0.1:8000.")
         self.url, self._key, self.timeout = url.rstrip("/"), key, timeout
 
     def interests(self, user: str, k: int = 10, diverse_regions: bool = False) -> pl.DataFrame:
@@ -63,64 +63,68 @@ class Client:
         query = urlencode({"k": k, "diverse_regions": str(diverse_regions).lower()})
         return _frame(self._get(f"/v1/users/{quote(user, safe='')}/interests?{query}", schemas.InterestPage))
 
-    def regions(self, user: str, k: int = 50) -> schemas.Regions:
+    def regions(self, user: str, k: int = 50) -> schemas.RegionsResponse:
         """How the k most likely interests of a user spread over regions of labels."""
-        return self._get(f"/v1/users/{quote(user, safe='')}/regions?k={k}", schemas.Regions)
+        return self._get(f"/v1/users/{quote(user, safe='')}/regions?k={k}", schemas.RegionsResponse)
 
     def history(self, user: str, limit: int = 100) -> Iterator[schemas.HistoryRow]:
-        """What a user did, the newest first, page after page."""
+        """The events of a user, the newest first, page after page."""
         for page in self._pages(f"/v1/users/{quote(user, safe='')}/history", {"limit": limit}, schemas.HistoryPage):
             yield from page.items
 
     def verticals(self, user: str) -> pl.DataFrame:
-        """How many interests of each vertical a user is expected to have."""
-        return _frame(self._get(f"/v1/users/{quote(user, safe='')}/verticals", schemas.Verticals))
+        """The expected number of interests of each vertical that a user has."""
+        return _frame(self._get(f"/v1/users/{quote(user, safe='')}/verticals", schemas.VerticalsResponse))
 
     def score(self, users: Sequence[str], interests: Sequence[str]) -> pl.DataFrame:
         """The probability of every pair."""
-        return _frame(self._post("/v1/score", {"users": list(users), "interests": list(interests)}, schemas.Scores))
+        return _frame(
+            self._post("/v1/score", {"users": list(users), "interests": list(interests)}, schemas.ScoresResponse)
+        )
 
     def score_pairs(self, users: Sequence[str], interests: Sequence[str]) -> pl.DataFrame:
         """The probability of the first user for the first interest, of the second for the second, and so on."""
         pairs = [{"user_id": user, "interest": text} for user, text in zip(users, interests, strict=True)]
-        return _frame(self._post("/v1/score-pairs", {"pairs": pairs}, schemas.Scores))
+        return _frame(self._post("/v1/score-pairs", {"pairs": pairs}, schemas.ScoresResponse))
 
-    def interest(self, text: str) -> schemas.Meaning:
-        """What a text means to the model."""
-        return self._post("/v1/interest", {"text": text}, schemas.Meaning)
+    def interest(self, text: str) -> schemas.InterestResponse:
+        """How the model understands a text."""
+        return self._post("/v1/interest", {"text": text}, schemas.InterestResponse)
 
     def explain(self, user: str, interest: str, k: int = 10) -> pl.DataFrame:
         """Which events of a user carry the probability of an interest."""
-        return _frame(self._post("/v1/explain", {"user_id": user, "interest": interest, "k": k}, schemas.Explanation))
+        return _frame(
+            self._post("/v1/explain", {"user_id": user, "interest": interest, "k": k}, schemas.ExplanationResponse)
+        )
 
-    def key(self) -> schemas.KeyFacts:
+    def key(self) -> schemas.KeyResponse:
         """The key in use, and what it may do."""
-        return self._get("/v1/key", schemas.KeyFacts)
+        return self._get("/v1/key", schemas.KeyResponse)
 
     def card(self) -> str:
         """The model card as Markdown: what the model was made from, how good it is, what not to use it for."""
-        return self._get("/v1/model/card", schemas.Card).markdown
+        return self._get("/v1/model/card", schemas.CardResponse).markdown
 
-    def model(self) -> schemas.ModelFacts:
+    def model(self) -> schemas.ModelResponse:
         """What is being served: its version, when it was made, how many users and labels it has."""
-        return self._get("/v1/model", schemas.ModelFacts)
+        return self._get("/v1/model", schemas.ModelResponse)
 
-    def results(self) -> schemas.Results:
+    def results(self) -> schemas.ResultsResponse:
         """The figures of the run's evaluation, both ways; an error where they are not beside the model."""
-        return self._get("/v1/model/results", schemas.Results)
+        return self._get("/v1/model/results", schemas.ResultsResponse)
 
-    def calibration(self) -> schemas.Calibration:
-        """What was promised to test users and what came true, overall and by vertical."""
-        return self._get("/v1/model/calibration", schemas.Calibration)
+    def calibration(self) -> schemas.CalibrationResponse:
+        """Predicted probabilities and what came true for test users, overall and by vertical."""
+        return self._get("/v1/model/calibration", schemas.CalibrationResponse)
 
-    def label_map(self) -> schemas.LabelMap:
-        """The largest clusters of labels, with a place on a plane for each."""
-        return self._get("/v1/label-map", schemas.LabelMap)
+    def label_map(self) -> schemas.LabelMapResponse:
+        """The largest clusters of labels, with a position on a plane for each."""
+        return self._get("/v1/label-map", schemas.LabelMapResponse)
 
     def labels(
         self, q: str = "", status: str = "live", limit: int = 100, cluster: int | None = None
     ) -> Iterator[schemas.LabelRow]:
-        """Labels that begin so or have such words, page after page."""
+        """Labels that begin with `q` or have such words, page after page."""
         query = {"q": q, "status": status, "limit": limit, "cluster": cluster}
         for page in self._pages("/v1/labels", query, schemas.LabelPage):
             yield from page.items
@@ -129,38 +133,38 @@ class Client:
         """One label and its status."""
         return self._get(f"/v1/labels/{number}", schemas.LabelRow)
 
-    def preview(self, request: Audience) -> schemas.Preview:
-        """Everything about an audience, and nothing written."""
-        return self._post("/v1/audience/preview", _plain(request), schemas.Preview)
+    def preview(self, request: Audience) -> schemas.PreviewResponse:
+        """All figures of an audience; nothing is written."""
+        return self._post("/v1/audience/preview", _plain(request), schemas.PreviewResponse)
 
-    def sample(self, request: Audience, k: int = 6) -> schemas.Sample:
-        """Some of those who would be contacted."""
-        return self._post(f"/v1/audience/sample?k={k}", _plain(request), schemas.Sample)
+    def sample(self, request: Audience, k: int = 6) -> schemas.SampleResponse:
+        """Some of the users who would be contacted."""
+        return self._post(f"/v1/audience/sample?k={k}", _plain(request), schemas.SampleResponse)
 
-    def tables(self) -> schemas.Tables:
+    def tables(self) -> schemas.TablesResponse:
         """The tables that rules may name."""
-        return self._get("/v1/tables", schemas.Tables)
+        return self._get("/v1/tables", schemas.TablesResponse)
 
-    def build(self, request: Audience, idempotency: str | None = None) -> schemas.JobTold:
-        """Start a job. Sent again with the same word of idempotency, it is still one job."""
+    def build(self, request: Audience, idempotency: str | None = None) -> schemas.JobResponse:
+        """Start a job. Sent again with the same idempotency key, it is still one job."""
         headers = {"Idempotency-Key": idempotency or secrets.token_hex(16)}
-        return self._post("/v1/audience/jobs", _plain(request), schemas.JobTold, headers)
+        return self._post("/v1/audience/jobs", _plain(request), schemas.JobResponse, headers)
 
-    def job(self, number: str) -> schemas.JobTold:
-        """How a job stands, by its id; one of another key is not there, unless this key is an admin's."""
-        return self._get(f"/v1/audience/jobs/{quote(number, safe='')}", schemas.JobTold)
+    def job(self, number: str) -> schemas.JobResponse:
+        """The state of a job, by its id; one of another key is missing, unless this key is an admin's."""
+        return self._get(f"/v1/audience/jobs/{quote(number, safe='')}", schemas.JobResponse)
 
-    def jobs(self, limit: int = 100) -> list[schemas.JobTold]:
-        """All that this key may see, the newest first; `limit` are fetched at a time."""
+    def jobs(self, limit: int = 100) -> list[schemas.JobResponse]:
+        """All jobs that this key may see, the newest first; `limit` are fetched at a time."""
         pages = self._pages("/v1/audience/jobs", {"limit": limit}, schemas.JobPage)
         return [job for page in pages for job in page.items]
 
-    def cancel(self, number: str) -> schemas.JobTold:
-        """Give up a job that waits or runs; one that ended by itself is an error."""
-        return self._post(f"/v1/audience/jobs/{quote(number, safe='')}/cancel", None, schemas.JobTold)
+    def cancel(self, number: str) -> schemas.JobResponse:
+        """Cancel a job that waits or runs; one that has ended is an error."""
+        return self._post(f"/v1/audience/jobs/{quote(number, safe='')}/cancel", None, schemas.JobResponse)
 
-    def wait(self, job: schemas.JobTold, seconds: float = 600.0, every: float = 0.2) -> schemas.JobTold:
-        """Until it is done. One that failed is an error with its reason."""
+    def wait(self, job: schemas.JobResponse, seconds: float = 600.0, every: float = 0.2) -> schemas.JobResponse:
+        """The job once it is done. One that failed is an error with its reason."""
         end = time.monotonic() + seconds
         while job.state not in FINAL:
             if time.monotonic() > end:
@@ -174,19 +178,19 @@ class Client:
     def export(self, number: str, out: Path, form: Form = "csv", arm: str = "treatment") -> Path:
         """The users of a finished job as a file, which is complete or not there."""
         query = urlencode({"form": form, "arm": arm})
-        content, headers = self._ask("GET", f"/v1/audience/jobs/{quote(number, safe='')}/export?{query}")
+        content, headers = self._send("GET", f"/v1/audience/jobs/{quote(number, safe='')}/export?{query}")
         if sha256(content).hexdigest() != headers["X-Content-SHA256"]:
             raise DataError("The file did not arrive whole. Export it again.")
         files.write(out, content)
         return out
 
-    def design(self, asked: ExperimentDesign | Mapping[str, Any]) -> schemas.DesignTold:
-        """What a design needs and can see, and the file to keep."""
-        return self._post("/v1/experiments/design", _plain(asked), schemas.DesignTold)
+    def design(self, design: ExperimentDesign | Mapping[str, Any]) -> schemas.DesignResponse:
+        """The users a design needs, its power, and the file to keep."""
+        return self._post("/v1/experiments/design", _plain(design), schemas.DesignResponse)
 
-    def analyze(self, asked: schemas.AnalysisAsked | Mapping[str, Any]) -> Analysis:
+    def analyze(self, request: schemas.AnalysisRequest | Mapping[str, Any]) -> Analysis:
         """An experiment from its design and its sufficient statistics."""
-        return self._post("/v1/experiments/analyze", _plain(asked), Analysis)
+        return self._post("/v1/experiments/analyze", _plain(request), Analysis)
 
     def analyze_table(
         self,
@@ -195,68 +199,67 @@ class Client:
         until: date | None = None,
         assigned: int | None = None,
     ) -> Analysis:
-        """The same from a table of users, which is sent, read once and not kept."""
-        known = {"design": json.dumps(_plain(design)), "until": until, "assigned": assigned}
-        fields = {name: str(value) for name, value in known.items() if value is not None}
-        content, kind = _form(fields, table)
-        told, _ = self._ask("POST", "/v1/experiments/analyze-table", content, {"Content-Type": kind})
-        return Analysis.model_validate_json(told)
+        """The same from a table of users, which is sent, read once and not stored."""
+        fields = {"design": json.dumps(_plain(design)), "until": until, "assigned": assigned}
+        content, kind = _form({name: str(value) for name, value in fields.items() if value is not None}, table)
+        answer, _ = self._send("POST", "/v1/experiments/analyze-table", content, {"Content-Type": kind})
+        return Analysis.model_validate_json(answer)
 
-    def analyze_named(self, asked: schemas.NamedAnalysisAsked | Mapping[str, Any]) -> Analysis:
+    def analyze_named(self, request: schemas.NamedAnalysisRequest | Mapping[str, Any]) -> Analysis:
         """The same from a table that the service has."""
-        return self._post("/v1/experiments/analyze-named", _plain(asked), Analysis)
+        return self._post("/v1/experiments/analyze-named", _plain(request), Analysis)
 
-    def erase(self, users: Sequence[str], reason: str = "", idempotency: str | None = None) -> schemas.ErasureTold:
-        """Hide users at once and start to purge them. Sent again with the same word, it is still one erasure."""
+    def erase(self, users: Sequence[str], reason: str = "", idempotency: str | None = None) -> schemas.ErasureResponse:
+        """Hide users at once and start to purge them. The same idempotency key starts no second one."""
         headers = {"Idempotency-Key": idempotency or secrets.token_hex(16)}
-        return self._post("/v1/erasures", {"users": list(users), "reason": reason}, schemas.ErasureTold, headers)
+        return self._post("/v1/erasures", {"users": list(users), "reason": reason}, schemas.ErasureResponse, headers)
 
-    def erasure(self, number: str) -> schemas.ErasureTold:
-        """How an erasure stands, and its certificate once it is done."""
-        return self._get(f"/v1/erasures/{quote(number, safe='')}", schemas.ErasureTold)
+    def erasure(self, number: str) -> schemas.ErasureResponse:
+        """The state of an erasure, and its certificate once it is done."""
+        return self._get(f"/v1/erasures/{quote(number, safe='')}", schemas.ErasureResponse)
 
-    def reload(self) -> schemas.Reloaded:
-        """Serve what the model's folder now holds; if that is no good, it is an error and the old model stays."""
-        return self._post("/v1/admin/reload", None, schemas.Reloaded)
+    def reload(self) -> schemas.ReloadResponse:
+        """Serve what the model's folder now holds; if it cannot be opened, that is an error and the old model stays."""
+        return self._post("/v1/admin/reload", None, schemas.ReloadResponse)
 
-    def health(self) -> schemas.Health:
+    def health(self) -> schemas.HealthResponse:
         """That the process answers."""
-        return self._get("/health", schemas.Health)
+        return self._get("/health", schemas.HealthResponse)
 
-    def ready(self) -> schemas.Ready:
+    def ready(self) -> schemas.ReadyResponse:
         """That a model is open, and which."""
-        return self._get("/ready", schemas.Ready)
+        return self._get("/ready", schemas.ReadyResponse)
 
     def metrics(self) -> str:
-        """Figures as Prometheus reads them."""
-        return self._ask("GET", "/metrics")[0].decode("utf-8")
+        """Metrics in Prometheus' text format."""
+        return self._send("GET", "/metrics")[0].decode("utf-8")
 
     def _pages(self, path: str, query: Mapping[str, Any], shape: type[P]) -> Iterator[P]:
         """Page after page, as each names the next."""
-        asked = {name: value for name, value in query.items() if value is not None}
+        parameters = {name: value for name, value in query.items() if value is not None}
         cursor: str | None = ""
         while cursor is not None:
-            page = self._get(f"{path}?{urlencode(asked | ({'cursor': cursor} if cursor else {}))}", shape)
+            page = self._get(f"{path}?{urlencode(parameters | ({'cursor': cursor} if cursor else {}))}", shape)
             yield page
             cursor = page.next
 
     def _get(self, path: str, shape: type[T]) -> T:
-        return shape.model_validate_json(self._ask("GET", path)[0])
+        return shape.model_validate_json(self._send("GET", path)[0])
 
     def _post(self, path: str, body: Any, shape: type[T], headers: Mapping[str, str] | None = None) -> T:
         data, kind = None, {}
         if body is not None:
             data, kind = json.dumps(body, allow_nan=False).encode(), {"Content-Type": "application/json"}
-        return shape.model_validate_json(self._ask("POST", path, data, {**kind, **(headers or {})})[0])
+        return shape.model_validate_json(self._send("POST", path, data, {**kind, **(headers or {})})[0])
 
-    def _ask(
+    def _send(
         self, method: str, path: str, data: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> tuple[bytes, Message]:
-        """The whole answer and its headers. A service that goes away in the middle of one does not answer."""
-        sent = {"Authorization": f"Bearer {self._key}", **(headers or {})}
-        asked = Request(self.url + path, data, sent, method=method)  # the scheme was looked at when the client was made
+        """The whole answer and its headers; a DataError if the service does not answer, or stops in the middle."""
+        all_headers = {"Authorization": f"Bearer {self._key}", **(headers or {})}
+        request = Request(self.url + path, data, all_headers, method=method)  # __init__ has checked the scheme
         try:
-            with urlopen(asked, timeout=self.timeout) as response:
+            with urlopen(request, timeout=self.timeout) as response:
                 return response.read(), response.headers
         except HTTPError as error:
             raise _refused(error) from None
@@ -269,15 +272,17 @@ def _refused(error: HTTPError) -> MeritError:
     try:
         return ServiceError(schemas.Problem.model_validate_json(error.read()))
     except ValidationError:
-        return DataError(f"The service answers {error.code} in words it should not use. Is it a merit service?")
+        return DataError(
+            f"The service answers {error.code} without a problem document. Check that it is a merit service."
+        )
 
 
-def _plain(asked: BaseModel | Mapping[str, Any]) -> Any:
-    return asked.model_dump(mode="json") if isinstance(asked, BaseModel) else dict(asked)
+def _plain(request: BaseModel | Mapping[str, Any]) -> Any:
+    return request.model_dump(mode="json") if isinstance(request, BaseModel) else dict(request)
 
 
 def _form(fields: Mapping[str, str], table: Path) -> tuple[bytes, str]:
-    """multipart/form-data and its type. Of the table's name, the service reads the end only: no other part is sent."""
+    """multipart/form-data and its type. Of the table's name only the suffix is sent: the service reads nothing else."""
     mark = secrets.token_hex(16)
     head = f'--{mark}\r\nContent-Disposition: form-data; name="'
     texts = "".join(f'{head}{name}"\r\n\r\n{value}\r\n' for name, value in fields.items())

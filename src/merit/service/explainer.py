@@ -1,6 +1,6 @@
-"""Evidence, from a child process: the generator must read a history again, and the service itself never loads it.
+"""Explanations, from a child process: they need the generator, which the service itself never loads.
 
-A line of JSON in, a line of JSON out. The child starts with the first question, ends with the service however that ends
+A line of JSON in, a line of JSON out. The child starts with the first request, ends with the service however that ends
 (its input is closed), and is ended when an answer takes too long.
 """
 
@@ -21,16 +21,16 @@ from merit.service.problems import Refusal
 
 
 class Explainer:
-    """The child of one served model; it refuses to answer once the folder holds another than the hash `model`."""
+    """The child process of one model; it refuses to answer once the folder holds another than the hash `model`."""
 
     def __init__(self, folder: Path, labels: Path | None, model: str, seconds: float) -> None:
-        self._words = [str(folder), str(labels or ""), model]
+        self._arguments = [str(folder), str(labels or ""), model]
         self._seconds = seconds
         self._lock = Lock()
         self._child: subprocess.Popen[str] | None = None
 
-    def ask(self, user: str, interest: str, k: int) -> list[dict[str, Any]]:
-        """The rows of `Model.explain`. One question at a time: it takes a core anyhow."""
+    def explain(self, user: str, interest: str, k: int) -> list[dict[str, Any]]:
+        """The rows of `Model.explain`. One request at a time: each takes a core."""
         with self._lock:
             child = self._running()
             assert child.stdin and child.stdout
@@ -46,20 +46,20 @@ class Explainer:
                 raise Refusal(
                     503, "It takes too long", "The explanation took too long, or its process ended.", "Ask again."
                 )
-        told = json.loads(line)
-        if "error" in told:
-            raise getattr(errors, told["error"])(told["message"])
-        rows: list[dict[str, Any]] = told["rows"]
+        answer = json.loads(line)
+        if "error" in answer:
+            raise getattr(errors, answer["error"])(answer["message"])
+        rows: list[dict[str, Any]] = answer["rows"]
         return rows
 
     def close(self) -> None:
-        """After the question that is being answered."""
+        """End the child, after the request that it answers."""
         with self._lock:
             self._end()
 
     def _running(self) -> subprocess.Popen[str]:
         if self._child is None or self._child.poll() is not None:
-            command = [sys.executable, "-m", "merit.service.explainer", *self._words]
+            command = [sys.executable, "-m", "merit.service.explainer", *self._arguments]
             self._child = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
             )
@@ -73,17 +73,16 @@ class Explainer:
 
 
 def answer_lines(folder: str, labels: str, expected: str) -> None:
-    """The child."""
+    """Run as the child: answer each line of stdin."""
     model = merit.load(folder, labels or None, verify=False)
     for line in sys.stdin:
-        asked = json.loads(line)
         try:
             if model.artifact.manifest.hash != expected:
                 raise DataError("The model's folder has changed since it was opened. Reload the service and ask again.")
-            told: dict[str, Any] = {"rows": model.explain(**asked).to_dicts()}
+            answer: dict[str, Any] = {"rows": model.explain(**json.loads(line)).to_dicts()}
         except MeritError as error:
-            told = {"error": type(error).__name__, "message": str(error)}
-        print(json.dumps(told), flush=True)
+            answer = {"error": type(error).__name__, "message": str(error)}
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

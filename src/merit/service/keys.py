@@ -1,9 +1,9 @@
-"""API keys: who may ask for what. A key is shown once; what is kept is a salted hash of it.
+"""API keys and their scopes. A key is shown once; only a salted hash of it is stored.
 
     made, secret = keys.create(Path("service/keys.json"), "campaign tool", ["read", "audience"])
     Keyring(Path("service/keys.json")).find(secret)          # the key, or None
 
-A secret is 256 random bits, so that no dictionary helps and a fast hash is enough.
+A secret is 256 random bits: no dictionary contains it, and a fast hash is enough.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ FILE = "keys.json"  # in the state folder of a service
 PREFIX = "merit"  # lets scanners for leaked secrets recognise one
 
 
-class Key(Frozen):
-    """What the file keeps of a key: a salted hash and never the secret; a revoked one stays, with the time of it."""
+class ApiKey(Frozen):
+    """A key as it is stored: a salted hash and never the secret; a revoked key stays, with the time."""
 
     id: str
     name: str = Field(min_length=1, max_length=200)
@@ -44,11 +44,11 @@ class Key(Frozen):
 
 
 class _File(Frozen):
-    keys: tuple[Key, ...] = ()
+    keys: tuple[ApiKey, ...] = ()
 
 
-def create(path: Path, name: str, scopes: Sequence[str]) -> tuple[Key, str]:
-    """A new key, and the one time its secret is known."""
+def create(path: Path, name: str, scopes: Sequence[str]) -> tuple[ApiKey, str]:
+    """A new key and its secret, which is not stored."""
     key, secret = make(name, scopes)
     with files.locked(path.with_name(".keys.lock")):
         _write(path, (*read(path), key))
@@ -56,14 +56,14 @@ def create(path: Path, name: str, scopes: Sequence[str]) -> tuple[Key, str]:
     return key, secret
 
 
-def make(name: str, scopes: Sequence[str]) -> tuple[Key, str]:
-    """A key that nobody has written down yet, and its secret."""
+def make(name: str, scopes: Sequence[str]) -> tuple[ApiKey, str]:
+    """A key that is not stored, and its secret."""
     if unknown := [scope for scope in scopes if scope not in SCOPES]:
         raise ConfigError(f"There is no scope '{unknown[0]}'. Choose among {', '.join(SCOPES)}.")
     if not scopes or not 0 < len(name) <= 200:
         raise ConfigError("A key needs a name and at least one scope: `merit keys create NAME --scope read`.")
     number, secret, salt = secrets.token_hex(6), secrets.token_urlsafe(32), secrets.token_hex(16)
-    key = Key.model_validate(
+    key = ApiKey.model_validate(
         {
             "id": number,
             "name": name,
@@ -76,21 +76,21 @@ def make(name: str, scopes: Sequence[str]) -> tuple[Key, str]:
     return key, f"{PREFIX}_{number}_{secret}"
 
 
-def revoke(path: Path, number: str) -> Key:
-    """A running service refuses the key from its next request on."""
+def revoke(path: Path, number: str) -> ApiKey:
+    """The revoked key. A running service refuses it from the next request on."""
     with files.locked(path.with_name(".keys.lock")):
-        had = read(path)
-        if number not in {key.id for key in had}:
+        stored = read(path)
+        if number not in {key.id for key in stored}:
             raise ConfigError(f"There is no key '{number}' in {path}. See `merit keys list`.")
         changed = tuple(
-            key.model_copy(update={"revoked": key.revoked or _now()}) if key.id == number else key for key in had
+            key.model_copy(update={"revoked": key.revoked or _now()}) if key.id == number else key for key in stored
         )
         _write(path, changed)
     audit.append(path.parent, "key revoked", key=number)
     return next(key for key in changed if key.id == number)
 
 
-def read(path: Path) -> tuple[Key, ...]:
+def read(path: Path) -> tuple[ApiKey, ...]:
     """All keys, revoked ones too; none where there is no file."""
     try:
         with storage_errors(path):
@@ -104,16 +104,16 @@ def read(path: Path) -> tuple[Key, ...]:
 class Keyring:
     """The keys of a file, read again when it changes: no restart to revoke one. Guests live as long as the process."""
 
-    def __init__(self, path: Path, guests: Sequence[Key] = ()) -> None:
+    def __init__(self, path: Path, guests: Sequence[ApiKey] = ()) -> None:
         self.path = path
         self._guests = {key.id: key for key in guests}
         self._seen: tuple[int, int, int] | None = None
-        self._keys: dict[str, Key] = {}
+        self._keys: dict[str, ApiKey] = {}
 
-    def find(self, given: str) -> Key | None:
-        """Whose secret this is. As slow for an unknown key as for a wrong secret, and for a right one."""
+    def find(self, secret: str) -> ApiKey | None:
+        """The key of this secret, or None. It takes as long for an unknown key as for a wrong or a right secret."""
         self._refresh()
-        prefix, _, rest = given.partition("_")
+        prefix, _, rest = secret.partition("_")
         number, _, secret = rest.partition("_")
         key = self._guests.get(number) or self._keys.get(number)
         right = hmac.compare_digest(_hash(secret, key.salt if key else ""), key.hash if key else "0" * 64)
@@ -130,7 +130,7 @@ class Keyring:
             self._keys, self._seen = {key.id: key for key in read(self.path)}, seen
 
 
-def _write(path: Path, keys: tuple[Key, ...]) -> None:
+def _write(path: Path, keys: tuple[ApiKey, ...]) -> None:
     files.write(path, _File(keys=keys).model_dump_json(indent=1) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""How much one question may ask for. What the schema names is a constant; what an operator may change is a setting."""
+"""Limits of a request. What the schema names is a constant; what an operator may change is a setting."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ MOST_PAIRS = 10_000  # scored in one request
 MOST_INTERESTS = 100  # different ones in one request: each phrase that is no label goes through the encoder
 MOST_PAGE = 200  # rows of any page
 MOST_RULES = 20  # of an audience: each reads a table
-MOST_ROWS = 1_000_000  # of an uploaded table: a small Parquet file can unfold to billions
-MOST_UNFOLDED = 512 * 2**20  # bytes of an uploaded Parquet file once it is unpacked
-MOST_CLUSTERS = 600  # on the map of labels: places are found by comparing all pairs, and more cannot be told apart
-MOST_REGIONS_OF = 200  # interests of a user that are told by region
+MOST_ROWS = 1_000_000  # of an uploaded table: a small Parquet file can unpack to billions
+MOST_UNPACKED = 512 * 2**20  # bytes of an uploaded Parquet file once it is unpacked
+MOST_CLUSTERS = 600  # on the label map: more cannot be told apart
+MOST_REGIONS_OF = 200  # interests of a user, by region
 MOST_SAMPLED = 20  # members shown before an audience is built: to judge it, not to take it away
 MOST_ERASED = 1_000  # users in one request
-MOST_TABLES = 200  # that are listed for rules
-LONGEST_ID = 200  # characters of a user id, a name or a key of idempotency
+MOST_TABLES = 200  # listed for rules
+LONGEST_ID = 200  # characters of a user id, a name or an idempotency key
 
 
 class Limits(Frozen):
@@ -29,7 +29,7 @@ class Limits(Frozen):
     seconds: float = Field(30.0, gt=0)
     """Until an answer begins."""
     rate: float = Field(50.0, gt=0)
-    """Requests a second that a key may keep up."""
+    """Requests a second of a key."""
     burst: int = Field(200, ge=1)
     """Requests that a key may send at once."""
     waiting: int = Field(50, ge=1)

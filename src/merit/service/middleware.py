@@ -1,6 +1,7 @@
-"""Around every request: a number, one line in the log, figures, headers, and a problem for what nobody expected.
+"""Around every request: an id, a line in the log, metrics, headers, and a problem in place of an unexpected error.
 
-The log names the route by its template and the caller by the id of the key. No user, no phrase, no query, no address.
+The log and the metrics name a route by its template and the caller by the id of the key. They hold no user, no text of
+a request, no query and no address.
 """
 
 from __future__ import annotations
@@ -10,19 +11,22 @@ import re
 import secrets
 import sys
 import traceback
+from collections.abc import Callable, Iterable
 from time import perf_counter
 
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from merit.core import console
 from merit.service import problems
-from merit.service.asking import KEY
-from merit.service.metrics import Metrics
+from merit.service.problems import ID, KEY, ROUTE
 
-ID, ROUTE = "merit.request", "merit.route"  # in the scope of a request
-UNKNOWN = "(none)"
-GIVEN = re.compile(r"[A-Za-z0-9._-]{1,64}")
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -36,22 +40,50 @@ HEADERS = {
 log = logging.getLogger("merit.access")
 
 
-class Envelope:
-    """The outermost layer: what the gate refuses is numbered, counted and logged as well."""
+class Metrics(Collector):
+    """Prometheus metrics in a registry of their own, so that two services in a process count apart."""
+
+    def __init__(self, jobs: Callable[[], dict[str, int]]) -> None:
+        """`jobs` counts the jobs in each state, at each reading."""
+        self._registry, self._jobs = CollectorRegistry(), jobs
+        ProcessCollector(registry=self._registry)
+        self._registry.register(self)
+        self.requests = Counter(
+            "merit_requests", "Requests answered", ["method", "route", "status"], registry=self._registry
+        )
+        self.seconds = Histogram(
+            "merit_request_seconds", "Until the end of the answer", ["route"], buckets=SECONDS, registry=self._registry
+        )
+        self.reloads = Counter("merit_reloads", "Reloads of the model", ["result"], registry=self._registry)
+
+    def text(self) -> bytes:
+        """In Prometheus' text format, with CPU, memory and open files of the process."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterable[Metric]:
+        """The jobs by state, as the registry asks for them."""
+        family = GaugeMetricFamily("merit_jobs", "Jobs by state", labels=["state"])
+        for state, count in self._jobs().items():
+            family.add_metric([state], count)
+        yield family
+
+
+class RequestMiddleware:
+    """The outermost layer: refused requests get an id, are counted and logged as well."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self.app, self.metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The caller's X-Request-Id is kept if it is a short plain word; otherwise one is drawn."""
+        """The caller's X-Request-Id is kept if it is short and plain; otherwise one is drawn."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        given = Headers(scope=scope).get("x-request-id", "")
-        scope[ID] = given if GIVEN.fullmatch(given) else secrets.token_hex(8)
-        began, status = perf_counter(), 0
+        request_id = Headers(scope=scope).get("x-request-id", "")
+        scope[ID] = request_id if REQUEST_ID.fullmatch(request_id) else secrets.token_hex(8)
+        start, status = perf_counter(), 0
 
-        async def tell(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -62,16 +94,16 @@ class Envelope:
             await send(message)
 
         try:
-            await self.app(scope, receive, tell)
+            await self.app(scope, receive, send_with_headers)
         except Exception as error:
-            _tell_of(error, scope[ID])
+            _log_error(error, scope[ID])
             if not status:
-                await problems.response(problems.UNEXPECTED, scope[ID])(scope, receive, tell)
+                await problems.response(problems.UNEXPECTED, scope[ID])(scope, receive, send_with_headers)
         finally:
-            self._count(scope, status, perf_counter() - began)
+            self._count(scope, status, perf_counter() - start)
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
-        route, key = scope.get(ROUTE, UNKNOWN), scope.get(KEY)
+        route, key = scope.get(ROUTE, "(none)"), scope.get(KEY)
         method = scope["method"] if scope["method"] in METHODS else "other"
         self.metrics.requests.labels(method, route, str(status)).inc()
         self.metrics.seconds.labels(route).observe(seconds)
@@ -80,26 +112,19 @@ class Envelope:
         log.info("request", extra={"fields": fields})
 
 
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-
-
-def _tell_of(error: Exception, number: str) -> None:
-    """Where it happened. Its message is left out: it may hold what was asked."""
+def _log_error(error: Exception, request_id: str) -> None:
+    """Log where it happened. The message is left out: it may hold parts of the request."""
     frames = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-8:]]
-    fields = {"request_id": number, "error": type(error).__name__, "at": frames}
+    fields = {"request_id": request_id, "error": type(error).__name__, "at": frames}
     log.error("unexpected", extra={"fields": fields})
 
 
 def set_up_logging() -> None:
-    """The access log as JSON lines on stdout; and no phrase that was asked for in any other message."""
+    """Write the access log as JSON lines to stdout, and keep requested phrases out of all other messages."""
     log.handlers.clear()
     lines = logging.StreamHandler(sys.stdout)
     lines.setFormatter(console.JsonLines())
     log.addHandler(lines)
     log.setLevel(logging.INFO)
     log.propagate = False
-    console.log.addFilter(_impersonal)
-
-
-def _impersonal(record: logging.LogRecord) -> bool:
-    return "interest" not in getattr(record, "fields", {})
+    console.log.addFilter(lambda record: "interest" not in getattr(record, "fields", {}))

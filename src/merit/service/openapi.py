@@ -1,5 +1,7 @@
-"""The OpenAPI document: what FastAPI reads from the routes, with scopes, problems and an example for every one; and the
-same as a page for people, made here so that a browser asks nobody else."""
+"""The OpenAPI document: FastAPI's, with scopes, problems and examples; and the same as an HTML page without scripts.
+
+The examples are real answers of a service over a small planted run: `make examples` writes them anew.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,12 @@ from typing import Any
 
 import jinja2
 
-from merit.service.examples import EXAMPLES, PROBLEM
 from merit.service.problems import MEDIA
-from merit.service.routes.table import ROUTES
+from merit.service.routes import ROUTES
 from merit.service.schemas import Problem
 
+EXAMPLES: dict[str, dict[str, Any]] = json.loads(files("merit.service").joinpath("examples.json").read_bytes())
+MISSING = {"request": None, "response": None}  # of a new route, until its example is made
 REASONS = {
     "401": "no valid key",
     "403": "the key lacks the scope, or the policy forbids it",
@@ -27,65 +30,68 @@ REASONS = {
     "500": "an error of the service",
     "503": "no answer in time",
 }
-HEADERS = {
-    "X-Request-Id": {"description": "the request in the log", "schema": {"type": "string"}},
-}
+HEADERS = {"X-Request-Id": {"description": "the request in the log", "schema": {"type": "string"}}}
 FILES = {
     "metrics": ["text/plain"],
     "export": ["application/vnd.apache.parquet", "text/csv", "application/jsonl"],
 }
 
 
-def complete(told: dict[str, Any]) -> dict[str, Any]:
-    """Add what FastAPI cannot know, and take out what it assumes about errors."""
-    parts = told.setdefault("components", {})
-    shapes = parts.setdefault("schemas", {})
+def complete(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with what FastAPI cannot know, and without its own schema of errors."""
+    components = document.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
-        shapes.pop(name, None)
+        schemas.pop(name, None)
     problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-    shapes |= problem.pop("$defs", {}) | {"Problem": problem}
-    parts["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": "`merit keys create`"}}
+    schemas |= problem.pop("$defs", {}) | {"Problem": problem}
+    components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": "`merit keys create`"}}
     for route in ROUTES:
-        path = route.path.replace(":path}", "}")
-        _complete(told["paths"][path][route.method.lower()], route.answer.__name__, route.scope, str(route.status))
-    return told
+        operation = document["paths"][route.path.replace(":path}", "}")][route.method.lower()]
+        _complete(operation, route.scope, str(route.status))
+    return document
 
 
-def _complete(operation: dict[str, Any], name: str, scope: str, status: str) -> None:
-    asked, answer = EXAMPLES[name]
+def _complete(operation: dict[str, Any], scope: str, status: str) -> None:
+    name = operation["operationId"]
+    example = EXAMPLES.get(name, MISSING)
     operation["security"] = [] if scope == "public" else [{"key": []}]
     operation["x-scope"] = scope
-    content = {"schema": {"$ref": "#/components/schemas/Problem"}, "example": PROBLEM}
+    content = {
+        "schema": {"$ref": "#/components/schemas/Problem"},
+        "example": EXAMPLES.get("problem", MISSING)["response"],
+    }
     for code, reason in REASONS.items():
         operation["responses"][code] = {"description": reason, "content": {MEDIA: content}, "headers": HEADERS}
-    good = operation["responses"][status]
-    good["headers"] = HEADERS
+    success = operation["responses"][status]
+    success["headers"] = HEADERS
     if name in FILES:
-        good["content"] = {kind: {"schema": {"type": "string"}, "example": answer} for kind in FILES[name]}
+        success["content"] = {
+            kind: {"schema": {"type": "string"}, "example": example["response"]} for kind in FILES[name]
+        }
     else:
-        good["content"]["application/json"]["example"] = answer
+        success["content"]["application/json"]["example"] = example["response"]
     for body in operation.get("requestBody", {}).get("content", {}).values():
-        body["example"] = asked
+        body["example"] = example["request"]
 
 
-def page(told: dict[str, Any]) -> str:
-    """All routes with their examples, as HTML without a script."""
+def page(document: dict[str, Any]) -> str:
+    """All routes with their examples, as HTML."""
     source = files("merit.service").joinpath("docs.html.j2").read_text(encoding="utf-8")
-    made = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(source)
+    template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(source)
     rows = [
         {
             "method": method.upper(),
             "path": path,
             "scope": operation["x-scope"],
-            "says": operation.get("description") or operation.get("summary", ""),
+            "description": operation.get("description") or operation.get("summary", ""),
             "parameters": operation.get("parameters", []),
-            "asked": _pretty(EXAMPLES[operation["operationId"]][0]),
-            "answer": _pretty(EXAMPLES[operation["operationId"]][1]),
         }
-        for path, methods in told["paths"].items()
+        | {kind: _pretty(value) for kind, value in EXAMPLES.get(operation["operationId"], MISSING).items()}
+        for path, methods in document["paths"].items()
         for method, operation in methods.items()
     ]
-    return made.render(rows=rows, version=told["info"]["version"], reasons=REASONS)
+    return template.render(rows=rows, version=document["info"]["version"], reasons=REASONS)
 
 
 def _pretty(value: Any) -> str:

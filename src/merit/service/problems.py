@@ -1,10 +1,15 @@
-"""Errors as RFC 9457 problems: what is wrong, what mends it, and the number under which the log knows the request."""
+"""Errors as RFC 9457 problems, and messages without the server's paths, users and values.
+
+A problem says what is wrong, how to fix it, and the id of the request in the log.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
+import polars as pl
 from starlette.responses import Response
 
 from merit.core.errors import (
@@ -19,11 +24,14 @@ from merit.core.errors import (
 )
 from merit.service.schemas import Fault, Problem
 
+ID, ROUTE, KEY = "merit.request", "merit.route", "merit.key"  # what the middleware leaves in the scope of a request
 MEDIA = "application/problem+json"
+QUOTED = re.compile(r"'([^']*)'")
+VALUE = re.compile(r"'(?:[^'\\]|\\.)*'|`[^`]*`" + r'|"(?:[^"\\]|\\.)*"')  # as Python and the readers quote a text
 
 
 class Refusal(Exception):
-    """A request that is refused for a reason of the service's own."""
+    """A request that the service itself refuses."""
 
     def __init__(
         self,
@@ -41,8 +49,8 @@ class Refusal(Exception):
 
 # status, title, and a remedy for messages of one sentence
 KINDS: dict[type[MeritError], tuple[int, str, str]] = {
-    ConfigError: (422, "The request does not fit", "Mend what is named and ask again."),
-    DataError: (422, "This cannot be answered", "Mend what is named and ask again."),
+    ConfigError: (422, "The request does not fit", "Correct what is named and send it again."),
+    DataError: (422, "This cannot be answered", "Correct what is named and send it again."),
     MissingArtifact: (404, "Not there", "Ask for something that is listed."),
     DamagedArtifact: (409, "Damaged", "Tell the operator: the artifact must be made again."),
     MissingDependency: (409, "Not installed", "Tell the operator what is missing."),
@@ -50,14 +58,20 @@ KINDS: dict[type[MeritError], tuple[int, str, str]] = {
     PolicyError: (403, "Blocked by the policy", "Choose another interest, or more users; see docs/policy.md."),
 }
 OTHER = (409, "Refused", "Tell the operator.")
+UNEXPECTED = Refusal(
+    500,
+    "Something went wrong",
+    "The service met an unexpected error. Nothing was changed.",
+    "Tell the operator the request id: the log knows more.",
+)
 LAST_SENTENCE = re.compile(r"^(?P<detail>.*[.!?])\s+(?P<remedy>[A-Z`][^.]*(?:\.\w[^.]*)*\.?\)?)$", re.DOTALL)
 
 
-def refusal(error: MeritError, told: str) -> Refusal:
-    """An error meant for a person, whose last sentence is the remedy; `told` is its text without server paths."""
+def refusal(error: MeritError, message: str) -> Refusal:
+    """The refusal of an error; the last sentence of `message`, its redacted text, is the remedy."""
     status, title, usual = KINDS.get(type(error), OTHER)
-    split = LAST_SENTENCE.match(told)
-    return Refusal(status, title, split["detail"] if split else told, split["remedy"] if split else usual)
+    split = LAST_SENTENCE.match(message)
+    return Refusal(status, title, split["detail"] if split else message, split["remedy"] if split else usual)
 
 
 def response(refused: Refusal, request_id: str) -> Response:
@@ -70,13 +84,25 @@ def response(refused: Refusal, request_id: str) -> Response:
         request_id=request_id,
         errors=refused.errors,
     )
-    content = problem.model_dump_json(exclude_none=True)
-    return Response(content, refused.status, refused.headers, MEDIA)
+    return Response(problem.model_dump_json(exclude_none=True), refused.status, refused.headers, MEDIA)
 
 
-UNEXPECTED = Refusal(
-    500,
-    "Something went wrong",
-    "The service met an error that it does not know. Nothing was changed.",
-    "Tell the operator the request id: the log knows more.",
-)
+def without_paths(message: str, folders: Iterable[Path | None]) -> str:
+    """A message with names inside these folders only: callers do not know the server's paths."""
+    names = {str(place) for folder in folders if folder for place in (folder, folder.resolve())}
+    for name in sorted(names, key=len, reverse=True):
+        message = message.replace(f"{name}/", "").replace(name, "the folder")
+    return message
+
+
+def without_users(message: str, users: pl.Series) -> str:
+    """A message in which no quoted text is the id of one of these users."""
+    quoted = set(QUOTED.findall(message))
+    ids = set(users.filter(users.is_in(list(quoted)))) if quoted else set()
+    return QUOTED.sub(lambda text: "'…'" if text[1] in ids else text[0], message)
+
+
+def without_values(message: str, names: Iterable[str]) -> str:
+    """A message about a table that quotes these names of columns and arms, and no value of the table."""
+    allowed = set(names)
+    return VALUE.sub(lambda text: text[0] if text[0][1:-1] in allowed else "'…'", message)

@@ -1,9 +1,9 @@
-"""What goes over the wire: questions and answers as types. The client reads them too, so no server is needed here."""
+"""Requests and responses of the API as types. The client uses them too, so nothing here needs the server."""
 
 from __future__ import annotations
 
 from datetime import date
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -15,31 +15,39 @@ from merit.campaigns.experiments.statistics import Statistics
 from merit.core.types import Status
 from merit.privacy.erasure.certificate import Certificate
 from merit.retrieval.query import LONGEST
-from merit.service.jobs import State
 from merit.service.keys import Scope
 from merit.service.limits import LONGEST_ID, MOST_ERASED, MOST_INTERESTS, MOST_K, MOST_PAIRS
 
 UserId = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
 Text = Annotated[str, Field(min_length=1, max_length=LONGEST)]
+State = Literal["PENDING", "RUNNING", "DONE", "FAILED"]
+STATES: tuple[State, ...] = get_args(State)
 
 
-class Asked(BaseModel):
-    """A question: an unknown key is an error, so that nothing can be set that was not meant to be."""
+class RequestModel(BaseModel):
+    """A request: an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
-class Told(BaseModel):
-    """An answer: the client passes over keys it does not know, so that a newer service may tell more."""
+class ResponseModel(BaseModel):
+    """A response: the client ignores unknown keys, so that a newer service may add some."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
-# --- interests -------------------------------------------------------------------------------------------------------
+class UserResponse(ResponseModel):
+    """A response about one user; `model` is the version that answered."""
+
+    user_id: str
+    model: str
 
 
-class InterestRow(Told):
-    """An interest and how likely it is, from 0 to 1; rank 1 is the best, and a label may have no vertical."""
+# --- users and interests ---------------------------------------------------------------------------------------------
+
+
+class InterestRow(ResponseModel):
+    """An interest and its probability, from 0 to 1; rank 1 is the best, and a label may have no vertical."""
 
     rank: int
     interest: str
@@ -47,98 +55,89 @@ class InterestRow(Told):
     vertical: str | None
 
 
-class InterestPage(Told):
+class InterestPage(UserResponse):
     """Interests of a user, best first; over all pages there are at most 1,000."""
 
-    user_id: str
-    model: str
-    """The version that answered."""
     items: list[InterestRow]
     next: str | None
     """The cursor of the next page; null on the last."""
 
 
-class Region(Told):
-    """A cluster of labels that mean something alike, as far as a user is interested in it."""
+class Region(ResponseModel):
+    """A cluster of similar labels, as far as a user is interested in it."""
 
     cluster: int | None
     """Null for labels that were added since the space was clustered."""
     name: str
-    """The most likely interest of it."""
+    """Its most likely interest."""
     expected: float
-    """How many of its interests the user is expected to have, of those that were looked at."""
+    """The expected number of its interests that the user has, among those that were ranked."""
     interests: list[InterestRow]
 
 
-class Regions(Told):
+class RegionsResponse(UserResponse):
     """The regions of a user's most likely interests, the one with the most expected interests first."""
 
-    user_id: str
-    model: str
     effective: float
-    """Over how many regions the interests spread: as many as there would be if all were equally strong."""
+    """The effective number of regions: as many as there would be if all were equally strong."""
     items: list[Region]
 
 
-class HistoryRow(Told):
-    """One event of a user; an item that comes three times has three rows."""
+class HistoryRow(ResponseModel):
+    """An event of a user."""
 
     item_id: str
     title: str | None
     interests: list[str]
-    """Live labels that the item carries."""
+    """The live labels of the item."""
     at: str | None
     """Null where the run's examples are not beside the model: then only the order is known."""
     event: str | None
 
 
-class HistoryPage(Told):
-    """Events of a user, the newest first; `total` is how many the model has read, over all pages."""
+class HistoryPage(UserResponse):
+    """Events of a user, the newest first; `total` is the number of events that the model has read, over all pages."""
 
-    user_id: str
-    model: str
     total: int
     items: list[HistoryRow]
     next: str | None
 
 
-class VerticalRow(Told):
-    """A vertical and the user's probabilities added up, each by the share of the label that is of this vertical."""
+class VerticalRow(ResponseModel):
+    """A vertical and the sum of the user's probabilities, weighted by each label's share of the vertical."""
 
     vertical: str
     expected: float
-    """Interests of this vertical that the user is expected to have."""
+    """The expected number of interests of this vertical."""
 
 
-class Verticals(Told):
-    """Every vertical of the model for one user, the one with the most expected interests first."""
+class VerticalsResponse(UserResponse):
+    """All verticals of the model for one user, the one with the most expected interests first."""
 
-    user_id: str
-    model: str
     items: list[VerticalRow]
 
 
-class ScoreAsked(Asked):
+class ScoreRequest(RequestModel):
     """Each user is scored for each interest, a label or any phrase: at most 10,000 pairs together."""
 
     users: list[UserId] = Field(min_length=1, max_length=MOST_PAIRS)
     interests: list[Text] = Field(min_length=1, max_length=MOST_INTERESTS)
 
 
-class Pair(Asked):
+class ScorePair(RequestModel):
     """A user, with the id as in the interactions, and an interest: a label or any phrase."""
 
     user_id: UserId
     interest: Text
 
 
-class PairsAsked(Asked):
-    """Pairs to be scored; at most 100 different interests among them."""
+class ScorePairsRequest(RequestModel):
+    """Pairs to score; at most 100 different interests among them."""
 
-    pairs: list[Pair] = Field(min_length=1, max_length=MOST_PAIRS)
+    pairs: list[ScorePair] = Field(min_length=1, max_length=MOST_PAIRS)
 
 
-class ScoreRow(Told):
+class ScoreRow(ResponseModel):
     """A user, an interest, and the probability of the pair, from 0 to 1."""
 
     user_id: str
@@ -146,21 +145,21 @@ class ScoreRow(Told):
     probability: float
 
 
-class Scores(Told):
-    """A row for each pair, in the order asked for; of users and interests, all interests of the first user first."""
+class ScoresResponse(ResponseModel):
+    """A row for each pair, in the order of the request; `score` gives all interests of the first user first."""
 
     model: str
     items: list[ScoreRow]
 
 
-class InterestAsked(Asked):
+class InterestRequest(RequestModel):
     """A label or any phrase; blocked interests, and paraphrases of them, are refused with 403."""
 
     text: Text
 
 
-class Meaning(Told):
-    """What a phrase means to the model."""
+class InterestResponse(ResponseModel):
+    """How the model understands a phrase."""
 
     text: str
     label: int | None
@@ -168,22 +167,22 @@ class Meaning(Told):
     nearest: str
     similarity: float
     products: int
-    """That have most of a phrase in their titles; 0 for a label."""
+    """Items with most words of a phrase in their titles; 0 for a label."""
     far: bool
     warning: str | None
-    """Told when the model has seen nothing like it."""
+    """Set when the model has seen nothing similar."""
 
 
-class ExplainAsked(Asked):
-    """A user and an interest, a label or any phrase; `k` is how many items of the history are told."""
+class ExplainRequest(RequestModel):
+    """A user and an interest, a label or any phrase; `k` is the number of items returned."""
 
     user_id: UserId
     interest: Text
     k: int = Field(10, ge=1, le=MOST_K)
 
 
-class EvidenceRow(Told):
-    """An item of the user's history; all `times` that it is there are left out together."""
+class ExplanationRow(ResponseModel):
+    """An item of the user's history; all its `times` in the history are left out together."""
 
     item_id: str
     title: str | None
@@ -191,27 +190,24 @@ class EvidenceRow(Told):
     effect: float
     """What the item adds, in log-odds."""
     probability: float
-    """What is left without it."""
+    """The probability without it."""
 
 
-class Explanation(Told):
-    """The items that add most to the probability, the strongest first; a negative effect speaks against it."""
+class ExplanationResponse(UserResponse):
+    """The items with the largest effect on the probability first; a negative effect lowers it."""
 
-    user_id: str
     interest: str
-    model: str
-    items: list[EvidenceRow]
+    items: list[ExplanationRow]
 
 
 # --- labels and the model --------------------------------------------------------------------------------------------
 
 
-class LabelRow(Told):
-    """A label of the space; of a blocked one, neither text nor vertical nor cluster is told."""
+class LabelRow(ResponseModel):
+    """A label of the space; text, vertical and cluster of a blocked one are null."""
 
     number: int
     text: str | None
-    """Null for a blocked label: it is not named."""
     vertical: str | None
     status: Status
     since: int
@@ -219,16 +215,16 @@ class LabelRow(Told):
     cluster: int | None
 
 
-class LabelPage(Told):
-    """Labels that were searched for; `total` counts them over all pages."""
+class LabelPage(ResponseModel):
+    """The labels that match; `total` counts them over all pages."""
 
     total: int
     items: list[LabelRow]
     next: str | None
 
 
-class ClusterPlace(Told):
-    """A cluster of labels and where it lies on the map, whose wider side reaches from -1 to 1."""
+class ClusterRow(ResponseModel):
+    """A cluster of labels and its position on the map, whose wider side reaches from -1 to 1."""
 
     cluster: int
     labels: int
@@ -241,17 +237,17 @@ class ClusterPlace(Told):
     y: float
 
 
-class LabelMap(Told):
-    """Clusters of live labels on a plane: those beside each other mean something alike. Distances say no more."""
+class LabelMapResponse(ResponseModel):
+    """Clusters of live labels on a plane: similar ones lie beside each other. Larger distances mean nothing."""
 
     model: str
     clusters: int
     """In all; the items are the largest of them."""
     labels: int
-    items: list[ClusterPlace]
+    items: list[ClusterRow]
 
 
-class ModelFacts(Told):
+class ModelResponse(ResponseModel):
     """The model being served: `merit` is the version that made it, `opened` when the service opened it."""
 
     name: str
@@ -266,22 +262,22 @@ class ModelFacts(Told):
     verticals: list[str]
 
 
-class KeyFacts(Told):
-    """The key of this request; its secret is never told again."""
+class KeyResponse(ResponseModel):
+    """The key of this request, without its secret."""
 
     id: str
     name: str
     scopes: list[Scope]
 
 
-class Card(Told):
-    """The model card as one text for people."""
+class CardResponse(ResponseModel):
+    """The model card."""
 
     markdown: str
 
 
-class Figure(Told):
-    """One figure of one method with a 95 % interval, and its gain over the method that all are compared with."""
+class Figure(ResponseModel):
+    """One metric of one method with a 95 % interval, and its gain over the method that all are compared with."""
 
     method: str
     metric: str
@@ -301,64 +297,63 @@ class Figure(Told):
     gain_high: float | None
 
 
-class Bin(Told):
-    """Pairs of a user and an interest that were given a probability between `low` and `high`."""
+class CalibrationBin(ResponseModel):
+    """Pairs of a user and an interest with a predicted probability between `low` and `high`."""
 
     low: float
     high: float
     pairs: int
     promised: float
-    """The mean probability given."""
+    """The mean predicted probability."""
     true: float
     """The share that came true."""
 
 
-class VerticalCalibration(Told):
-    """The figures of Calibration for one vertical of at least 50 pairs."""
-
-    vertical: str
-    error: float
-    error_likely: float
-    brier: float
-    prevalence: float
-    pairs: int
-    bins: list[Bin]
-
-
-class Calibration(Told):
-    """Of test users, by a curve fitted on others."""
+class CalibrationMetrics(ResponseModel):
+    """How well probabilities are calibrated, on test users, by a curve fitted on others."""
 
     error: float
-    """The expected calibration error: the mean distance of promise and truth, over pairs."""
+    """The expected calibration error: the mean distance of prediction and truth, over pairs."""
     error_likely: float
-    """Among pairs given 1 % and more."""
+    """Among pairs with a probability of at least 1 %."""
     brier: float
     prevalence: float
     """The share of all pairs that came true."""
     pairs: int
-    bins: list[Bin]
+    bins: list[CalibrationBin]
     """Those of at least 50 pairs."""
+
+
+class VerticalCalibration(CalibrationMetrics):
+    """The calibration of one vertical of at least 50 pairs."""
+
+    vertical: str
+
+
+class CalibrationResponse(CalibrationMetrics):
+    """The calibration of the model, overall and by vertical."""
+
     verticals: list[VerticalCalibration]
 
 
-class Results(Told):
-    """Figures of at least 50 users, and whether probabilities keep their word."""
+class ResultsResponse(ResponseModel):
+    """Figures of at least 50 users, and the calibration of probabilities."""
 
     figures: list[Figure]
     """Interests for a user."""
     audiences: list[Figure]
     """Users for an interest; empty where the run did not rank them."""
-    calibration: Calibration
+    calibration: CalibrationResponse
 
 
-class Health(Told):
+class HealthResponse(ResponseModel):
     """The status is always "ok"; `merit` is the version of the service."""
 
     status: str
     merit: str
 
 
-class Ready(Told):
+class ReadyResponse(ResponseModel):
     """The model that is open: `name` is that of its folder, and the status is always "ready"."""
 
     status: str
@@ -367,8 +362,8 @@ class Ready(Told):
     label_version: int
 
 
-class Reloaded(Told):
-    """The versions of the model before and now; they are the same where the folder held nothing new."""
+class ReloadResponse(ResponseModel):
+    """The versions of the model before and now; they are equal where the folder held nothing new."""
 
     changed: bool
     before: str
@@ -378,20 +373,20 @@ class Reloaded(Told):
 # --- audiences -------------------------------------------------------------------------------------------------------
 
 
-class WaterfallRow(Told):
-    """A step from all users to the audience; rules that take fewer than 50 users are told with their neighbours."""
+class WaterfallRow(ResponseModel):
+    """A step from all users to the audience; rules that remove fewer than 50 users are merged with their neighbours."""
 
     step: str
     removed: str
-    """A count as text: "<50" where it is too small to be told."""
+    """A count as text: "<50" where it is too small to be shown."""
     left: str
 
 
-class ForecastTold(Told):
-    """Conversions of the contacted, with or without the contact: 95 of 100 times from `low` to `high`."""
+class ForecastResponse(ResponseModel):
+    """Conversions of the contacted users, with or without the contact: 95 of 100 times from `low` to `high`."""
 
     users: int | None = None
-    """Contacted; null where that is too few to be told."""
+    """Contacted; null where there are too few to be shown."""
     conversions: float
     low: float
     high: float
@@ -404,16 +399,16 @@ class ForecastTold(Told):
     cost: float | None = None
 
 
-class Bar(Told):
-    """Users by probability, from `low` to `high`; bins are joined until each holds 50 users."""
+class HistogramBin(ResponseModel):
+    """Users with a probability from `low` to `high`; bins are merged until each holds 50 users."""
 
     low: float
     high: float
     users: int
 
 
-class OverIndexed(Told):
-    """An interest that at least 50 members had more often than everybody: `index` is `share` over `base`."""
+class OverIndexedRow(ResponseModel):
+    """An interest that at least 50 members had more often than all users: `index` is `share` over `base`."""
 
     interest: str
     share: float
@@ -421,37 +416,37 @@ class OverIndexed(Told):
     index: float
 
 
-class Preview(Told):
-    """An audience without its people; nothing about fewer than 50 of them."""
+class PreviewResponse(ResponseModel):
+    """An audience without its users; nothing about fewer than 50 of them."""
 
     name: str
     sentence: str
     model: str
     members: int
     lowest: float
-    """The lowest score that is in."""
+    """The lowest score in the audience."""
     eligible: int
     interests: list[ResolvedInterest]
     waterfall: list[WaterfallRow]
-    forecast: ForecastTold | None
+    forecast: ForecastResponse | None
     """Null for a lookalike: likeness is no probability."""
     sizes: list[SizeForecast]
-    eligible_histogram: list[Bar]
-    member_histogram: list[Bar]
-    over_indexed: list[OverIndexed]
+    eligible_histogram: list[HistogramBin]
+    member_histogram: list[HistogramBin]
+    over_indexed: list[OverIndexedRow]
     separation: float | None
     notes: list[str]
 
 
-class MemberInterest(Told):
-    """An interest of the request, and how likely it is for this member."""
+class MemberInterest(ResponseModel):
+    """An interest of the request, and its probability for this member."""
 
     interest: str
     probability: float
 
 
-class MemberRow(Told):
-    """A member of the audience, rank 1 the best; a lookalike asks for no interests, so that it tells none."""
+class MemberRow(ResponseModel):
+    """A member of the audience, rank 1 the best; without interests in a lookalike, which has none."""
 
     user_id: str
     rank: int
@@ -459,23 +454,23 @@ class MemberRow(Told):
     interests: list[MemberInterest]
 
 
-class Sample(Told):
-    """Some of those who would be contacted, evenly over the ranks: the best, the last and some between."""
+class SampleResponse(ResponseModel):
+    """Some of the contacted users, evenly over the ranks: the first, the last and some between."""
 
     model: str
     contacted: int
     items: list[MemberRow]
 
 
-class TableRow(Told):
-    """A table of the service that can be read: its columns are told, and never a row."""
+class TableRow(ResponseModel):
+    """A readable table of the service: its columns, and never a row."""
 
     name: str
     """As a rule names it."""
     columns: list[str]
 
 
-class Tables(Told):
+class TablesResponse(ResponseModel):
     """The tables that rules and analyses may name, at most 200 of them."""
 
     offered: bool
@@ -483,116 +478,117 @@ class Tables(Told):
     items: list[TableRow]
 
 
-class ProgressTold(Told):
-    """Of anything that goes on after its answer was sent; times are in UTC."""
+class ProgressResponse(ResponseModel):
+    """The progress of a job; times are in UTC."""
 
     id: str
-    state: State
-    reason: str | None
+    state: State = "PENDING"
+    reason: str | None = None
     """Why it failed."""
     created: str
-    started: str | None
-    ended: str | None
+    started: str | None = None
+    ended: str | None = None
 
 
-class JobTold(ProgressTold):
-    """A job and what it was asked for; `members` and `hash` of the audience are null until it is DONE."""
+class JobResponse(ProgressResponse):
+    """A job and its request; `members` and `hash` of the audience are null until it is DONE."""
 
     request: AudienceRequest
-    members: int | None
-    hash: str | None
+    members: int | None = None
+    hash: str | None = None
+    """The same for the same model, tables and request."""
 
 
-class JobPage(Told):
+class JobPage(ResponseModel):
     """Jobs of the key, or of all keys for an admin, the newest first."""
 
-    items: list[JobTold]
+    items: list[JobResponse]
     next: str | None
 
 
 # --- erasures --------------------------------------------------------------------------------------------------------
 
 
-class ErasureAsked(Asked):
-    """Users to be forgotten, with ids as in the interactions: at most 1,000 at once."""
+class ErasureRequest(RequestModel):
+    """Users to erase, with ids as in the interactions: at most 1,000 at once."""
 
     users: list[UserId] = Field(min_length=1, max_length=MOST_ERASED)
     reason: str = Field("", max_length=500)
-    """Kept in the certificate: name nobody."""
+    """Kept in the certificate: do not name a user in it."""
 
 
-class ErasureTold(ProgressTold):
-    """How an erasure stands; its certificate is null until it is DONE."""
+class ErasureResponse(ProgressResponse):
+    """The progress of an erasure; its certificate is null until it is DONE."""
 
     users: int
-    """That were asked for."""
+    """In the request."""
     certificate: Certificate | None
 
 
 # --- experiments -----------------------------------------------------------------------------------------------------
 
 
-class PowerByLift(Told):
-    """Users over all arms, and days, that a lift takes to be found; no days without users a day in the outlook."""
+class PowerByLift(ResponseModel):
+    """Users over all arms, and days, that it takes to detect a lift; days are null without users a day."""
 
     lift: float
     users: int
     days: int | None
 
 
-class PowerByWeek(Told):
-    """The smallest lift that is found after so many whole weeks, and the users, over all arms, there are by then."""
+class PowerByWeek(ResponseModel):
+    """The smallest lift that is detected after so many whole weeks, and the users over all arms by then."""
 
     weeks: int
     users: int
     lift: float | None
-    """Found with the agreed power; null where no lift would be."""
+    """Detected with the agreed power; null where no lift would be."""
 
 
-class Expected(Told):
+class ExpectedPower(ResponseModel):
     """What the users of the agreed window can show."""
 
     users: int
     lift: float | None
-    """The smallest that is found with the agreed power."""
+    """The smallest that is detected with the agreed power."""
     chance: float
-    """To ship if the lift is the smallest worth having."""
+    """The probability to ship if the lift is the smallest worth having."""
     luck: float
-    """To ship if there is no lift at all."""
+    """The probability to ship if there is no lift at all."""
 
 
-class DesignTold(Told):
-    """The file of a design, the users it needs and what it can see; the service keeps nothing of it."""
+class DesignResponse(ResponseModel):
+    """The file of a design, the users it needs and its power; the service stores nothing of it."""
 
     file: str
-    """design.json, as `merit experiment design` writes it: keep it, an analysis asks for it."""
+    """design.json, as `merit experiment design` writes it: keep it, an analysis needs it."""
     sha256: str
     """Of the file: proves later that nothing in it was changed."""
     frozen: date
     end: date
     """The last day whose outcomes count."""
     users_needed: int
-    expected: Expected | None
-    """Null where the outlook does not say how many users there are."""
+    expected: ExpectedPower | None
+    """Null where the outlook has no number of users."""
     by_lift: list[PowerByLift]
     by_week: list[PowerByWeek]
 
 
-class _Analysed(Asked):
+class _Analysis(RequestModel):
     design: ExperimentDesign
     until: date | None = None
     """The last day counted."""
     assigned: int | None = Field(None, ge=1, le=10**12)
-    """How many users were assigned in all."""
+    """The number of users that were assigned in all."""
 
 
-class AnalysisAsked(_Analysed):
+class AnalysisRequest(_Analysis):
     """The agreed design and sufficient statistics of the outcomes: no user is sent."""
 
     statistics: Statistics
 
 
-class NamedAnalysisAsked(_Analysed):
+class NamedAnalysisRequest(_Analysis):
     """The agreed design and a table of the service; refused with 403 where a compared arm has fewer than 50 users."""
 
     table: Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
@@ -602,15 +598,15 @@ class NamedAnalysisAsked(_Analysed):
 # --- errors ----------------------------------------------------------------------------------------------------------
 
 
-class Fault(Told):
+class Fault(ResponseModel):
     """A value that does not fit: where it is, such as `body.k`, and what is wrong, without the value itself."""
 
     where: str
     what: str
 
 
-class Problem(Told):
-    """An error as in RFC 9457: what is wrong, what mends it, and the id by which the log knows the request."""
+class Problem(ResponseModel):
+    """An error as in RFC 9457: what is wrong, how to fix it, and the id of the request in the log."""
 
     type: str = "about:blank"
     title: str

@@ -1,7 +1,7 @@
-"""Everybody's probabilities for the interests that were asked for last: whoever moves a slider asks again and again.
+"""The last scores of all users for an interest: whoever moves a slider asks for the same ones again and again.
 
-    recent = Recent(model.audience_scores)
-    recent(interest)                     # a pass over all users, or what it said the last time
+    scores = ScoreCache(model.audience_scores)
+    scores(interest)                     # a pass over all users, or the scores of the last time
 
 Passes go one at a time: each uses all cores, and two at once would only take turns and twice the memory.
 """
@@ -15,37 +15,36 @@ from threading import Lock
 from merit.retrieval.exact import Doubles
 from merit.retrieval.query import Interest
 
-MOST = 128 * 2**20  # bytes: 16 interests of a million users
+MOST_BYTES = 128 * 2**20  # 16 interests of a million users
 
 
-class Recent:
-    """Kept by the text of the interest, up to `most` bytes; the one unused for longest goes first."""
+class ScoreCache:
+    """Scores by the text of the interest, up to `most` bytes; the least recently used go first."""
 
-    def __init__(self, everybody: Callable[[Interest], Doubles], most: int = MOST) -> None:
-        self._everybody, self._most = everybody, most
+    def __init__(self, score: Callable[[Interest], Doubles], most: int = MOST_BYTES) -> None:
+        self._score, self._most = score, most
         self._kept: OrderedDict[str, Doubles] = OrderedDict()
-        self._looking, self._passing = Lock(), Lock()
+        self._lock, self._passing = Lock(), Lock()
 
     def __call__(self, interest: Interest) -> Doubles:
-        """(users,), hidden ones included; it cannot be written to, as all who ask share one array."""
-        if (known := self._known(interest.text)) is not None:
-            return known
+        """(users,), hidden ones included; read-only, as all callers share one array."""
+        if (scores := self._cached(interest.text)) is not None:
+            return scores
         with self._passing:
-            if (known := self._known(interest.text)) is not None:  # somebody asked for the same, a moment earlier
-                return known
-            found = self._everybody(interest)
-            found.flags.writeable = False  # many will read it
-            self._keep(interest.text, found)
-            return found
+            if (scores := self._cached(interest.text)) is None:  # another thread may have computed it meanwhile
+                scores = self._score(interest)
+                scores.flags.writeable = False
+                self._keep(interest.text, scores)
+            return scores
 
-    def _known(self, text: str) -> Doubles | None:
-        with self._looking:
+    def _cached(self, text: str) -> Doubles | None:
+        with self._lock:
             if text in self._kept:
                 self._kept.move_to_end(text)
             return self._kept.get(text)
 
-    def _keep(self, text: str, found: Doubles) -> None:
-        with self._looking:
-            self._kept[text] = found
+    def _keep(self, text: str, scores: Doubles) -> None:
+        with self._lock:
+            self._kept[text] = scores
             while sum(each.nbytes for each in self._kept.values()) > self._most:
                 self._kept.popitem(last=False)

@@ -1,4 +1,4 @@
-"""The process: uvicorn over the application, a reload on SIGHUP, and a warning where keys could be overheard."""
+"""The process: uvicorn over the application, a reload on SIGHUP, and a warning where keys are sent unencrypted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import uvicorn
 from merit.core import console
 from merit.core.errors import MeritError
 from merit.service import app, keys
-from merit.service.keys import Key
+from merit.service.keys import ApiKey
 from merit.service.limits import Limits
 from merit.service.middleware import set_up_logging
 from merit.service.routes import status
@@ -31,15 +31,15 @@ def serve(
     limits: Limits,
     verify: bool,
     tls_in_front: bool,
-    guest: tuple[Key, str] | None = None,
+    guest: tuple[ApiKey, str] | None = None,
 ) -> None:
-    """Serve until told to stop. `guest` is a key for this process alone, which opens Studio, and its secret."""
-    warn_if_overheard(host, tls_in_front)
+    """Serve until stopped. `guest` is a key for this process alone, which opens Studio, and its secret."""
+    warn_if_unencrypted(host, tls_in_front)
     with opened(folder, state, labels, tables, limits, verify, guest[:1] if guest else ()) as service:
         if not guest and not (state / keys.FILE).exists():
             console.warn(f"There are no keys yet. Make one with `merit keys create NAME --scope read --state {state}`.")
         set_up_logging()
-        Thread(target=_make_charts, args=(service,), daemon=True).start()
+        Thread(target=_make_vega, args=(service,), daemon=True).start()
         signal.signal(signal.SIGHUP, lambda *_: Thread(target=_reload, args=(service,), daemon=True).start())
         model = service.store.current.model
         console.tell(f"{model!r} at http://{host}:{port}/", users=len(model.users))
@@ -58,12 +58,12 @@ def serve(
         uvicorn.Server(settings).run()
 
 
-def warn_if_overheard(host: str, tls_in_front: bool) -> None:
-    """Warns and does not refuse: a network may be safe for reasons that cannot be seen from here."""
+def warn_if_unencrypted(host: str, tls_in_front: bool) -> None:
+    """Warn and do not refuse: a network may be safe for reasons that cannot be seen from here."""
     if not (tls_in_front or is_local(host)):
         console.warn(
-            f"{host} can be reached from elsewhere, and keys would travel in the clear. Put a proxy with TLS in front "
-            "and say --tls-in-front, or stay on 127.0.0.1."
+            f"{host} can be reached from elsewhere, and keys would be sent unencrypted. Put a proxy with TLS in "
+            "front and say --tls-in-front, or stay on 127.0.0.1."
         )
 
 
@@ -75,17 +75,17 @@ def is_local(host: str) -> bool:
         return host == "localhost"
 
 
-def _make_charts(service: Service) -> None:
-    """Ahead of the first chart, so that nobody need wait for it."""
+def _make_vega(service: Service) -> None:
+    """Make the script of the charts before the first chart needs it."""
     try:
-        service.bundle.file()
+        service.vega.file()
     except MeritError as error:
         console.warn(f"Studio will have no charts: {error}")
 
 
 def _reload(service: Service) -> None:
     try:
-        told = status.reloaded(service)
-        console.tell(f"reloaded: {told.before} → {told.now}", **told.model_dump())
+        reloaded = status.reload_model(service)
+        console.tell(f"reloaded: {reloaded.before} → {reloaded.now}", **reloaded.model_dump())
     except MeritError as error:
         console.warn(f"not reloaded, the old model stays: {error}")

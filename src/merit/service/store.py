@@ -23,19 +23,19 @@ from merit.core.errors import DataError
 from merit.retrieval.model import Model
 from merit.retrieval.query import Interest
 from merit.service.explainer import Explainer
-from merit.service.score_cache import Recent
+from merit.service.score_cache import ScoreCache
 
 
 @dataclass(frozen=True)
 class Served:
-    """An open model and what lives as long as it is served; whoever began with it keeps it to the end."""
+    """An open model and what lives as long as it is served; requests keep the one they began with."""
 
     model: Model
     name: str
     opened: str
     explainer: Explainer
     run: Path
-    """The folder that was asked for: beside the model, it may hold the run's other artifacts."""
+    """The folder that is served: beside the model, it may hold the run's other artifacts."""
     _encoding: Lock = field(default_factory=Lock)
 
     @property
@@ -45,48 +45,47 @@ class Served:
         return f"{manifest.hash[:16]}-{self.model.labels.version}" + (f"-{erased}" if erased else "")
 
     @cached_property
-    def everybody(self) -> Recent:
-        """Everybody's probability for an interest; the last ones asked for are kept as long as this model is served."""
-        return Recent(self.model.audience_scores)
+    def scores(self) -> ScoreCache:
+        """The scores of all users for an interest; the last ones are kept as long as this model is served."""
+        return ScoreCache(self.model.audience_scores)
 
     @contextmanager
     def reading(self, texts: Iterable[str]) -> Iterator[Model]:
-        """The model, for a question with these interests: phrases go through the encoder one at a time.
+        """The model, for a request with these interests: one thread at a time may encode phrases.
 
-        Its tokenizer is shared, and refuses to be used by two threads at once.
+        The encoder's tokenizer is shared, and refuses to be used by two threads at once.
         """
-        wanted = list(texts)
-        if self.model.are_labels(wanted):
+        if self.model.are_labels(list(texts)):
             yield self.model
         else:
             with self._encoding:
                 yield self.model
 
     def interest(self, text: str) -> Interest:
-        """What a text means to the model; one thread at a time for a phrase that is no label."""
+        """How the model understands a text; one thread at a time for a phrase that is no label."""
         with self.reading([text]) as model:
             return model.interest(text)
 
     def knows(self, user: str) -> bool:
-        """Whether the model may tell of this user: not of one who was erased."""
+        """Whether the model has this user; False for one who was erased."""
         return self.model.has_user(user)
 
-    def items(self, user: str) -> pl.Series | None:
-        """What a user did, in the order of time; None of a user who is not known, or not any more."""
-        own = self.model.users.filter(pl.col("user_id") == user)["items"]
-        return own[0] if len(own) else None
+    def items(self, user: str) -> pl.Series:
+        """The items of a user's history, in the order of time."""
+        items: pl.Series = self.model.users.filter(pl.col("user_id") == user)["items"][0]
+        return items
 
-    def beside(self, kind: str) -> Artifact | None:
-        """The artifact of this kind that the model was made from, if the folder that is served still has it."""
-        place, parent = self.run / kind, self.model.artifact.manifest.parents[kind]
-        if not (place / artifacts.MANIFEST).exists():
+    def beside(self, name: str, kind: str, wanted: str) -> Artifact | None:
+        """An artifact of the same run, if it is in the folder that is served and has this hash."""
+        folder = self.run / name
+        if not (folder / artifacts.MANIFEST).exists():
             return None
-        found = artifacts.load(place, kind, verify=False)
-        return found if found.manifest.hash == parent.hash else None
+        artifact = artifacts.load(folder, kind, verify=False)
+        return artifact if artifact.manifest.hash == wanted else None
 
 
 class Store:
-    """Opens the model when it is made, so that a folder without a good one keeps the service from starting."""
+    """Opens the model at once, so that a folder without a valid one keeps the service from starting."""
 
     def __init__(self, folder: Path, labels: Path | None, verify: bool, seconds_to_explain: float) -> None:
         self.folder, self.labels, self._verify = folder, labels, verify
@@ -96,7 +95,7 @@ class Store:
 
     @property
     def current(self) -> Served:
-        """What is served. Where users were erased from it since, it is opened again before anybody is answered."""
+        """The model that is served. Where users were erased from it since, it is opened again first."""
         if self._current.model.outdated:
             with self._reloading:
                 if self._current.model.outdated:
@@ -105,11 +104,11 @@ class Store:
 
     @property
     def run(self) -> Path:
-        """The folder of what is served, behind its links."""
+        """The folder that is served, with its links resolved."""
         return self._current.run
 
     def reload(self) -> Served:
-        """Open what is now in the folder (or behind the link) and serve it. If it is no good, the old one stays."""
+        """Serve what is now in the folder (or behind the link). If it cannot be opened, the old one stays."""
         if not self._reloading.acquire(blocking=False):
             raise DataError("The model is being reloaded already. Wait for it.")
         try:

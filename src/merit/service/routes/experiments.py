@@ -1,4 +1,4 @@
-"""Routes about experiments: outcomes and the agreed design in, the whole analysis out. Nothing is kept."""
+"""Routes about experiments: a design with its power, and the analysis of outcomes. Nothing is stored."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import date
+from datetime import UTC, date, datetime
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from fastapi import File, Form, UploadFile
 
-from merit.campaigns.experiments import statistics
+from merit.campaigns.experiments import power, statistics
 from merit.campaigns.experiments.analysis import Analysis, analyse
 from merit.campaigns.experiments.checks import AnalysisContext
 from merit.campaigns.experiments.design import ExperimentDesign
@@ -23,21 +24,78 @@ from merit.campaigns.experiments.outcomes import Outcomes, tabulate
 from merit.core import config
 from merit.core.errors import DataError, MeritError, PolicyError
 from merit.report.page import SMALLEST_CELL
-from merit.service import json_body, places, schemas
-from merit.service.asking import TheService
-from merit.service.limits import MOST_ROWS, MOST_UNFOLDED
-from merit.service.routes import tables
+from merit.service import problems, schemas
+from merit.service.dependencies import TheService
+from merit.service.limits import MOST_ROWS, MOST_UNPACKED
+from merit.service.request_limits import parse_json
+from merit.service.routes.audiences import columns_of
+from merit.service.service import table_path
 
-FORMS = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")  # packed ones could unfold to anything
+FORMS = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")  # packed ones could unpack to anything
+MOST_USERS = 10**15  # of an experiment: above it, floats lose their last digits
+DESIGN_OVERFLOW = (
+    "This design leads beyond what numbers can hold. Check the smallest effect, the outlook, the prior and the days "
+    "for wrong units."
+)
+OVERFLOW = "These figures lead beyond what numbers can hold. Check users, means, covariances and days for wrong units."
 
 
-def analyze(asked: schemas.AnalysisAsked) -> Analysis:
+def design(request: ExperimentDesign) -> schemas.DesignResponse:
+    """The file to keep, how many users the experiment needs and how long that takes. The service stores nothing."""
+    try:
+        outlook, daily = request.outlook, request.outlook.users_per_day or 0
+        smallest = power.users_needed(power.SIZES[0] * request.minimum_effect, outlook, request.rule)
+        if max(smallest, outlook.users or 0, daily * request.days, daily * 7 * max(power.WEEKS)) > MOST_USERS:
+            raise DataError(DESIGN_OVERFLOW)
+        return design_of(request)
+    except (ArithmeticError, ValueError):
+        raise DataError(DESIGN_OVERFLOW) from None
+
+
+def design_of(request: ExperimentDesign) -> schemas.DesignResponse:
+    """The answer of `design` once no number gets too large; frozen on today's date, in UTC."""
+    file = request.model_dump_json(indent=1) + "\n"
+    weeks = power.by_week(request.outlook, request.rule).to_dicts()
+    return schemas.DesignResponse(
+        file=file,
+        sha256=sha256(file.encode()).hexdigest(),
+        frozen=datetime.now(UTC).date(),
+        end=request.end,
+        users_needed=power.users_needed(request.minimum_effect, request.outlook, request.rule),
+        expected=_expected(request),
+        by_lift=power.by_lift(request.minimum_effect, request.outlook, request.rule).to_dicts(),
+        by_week=[row | {"lift": _or_null(row["lift"])} for row in weeks],
+    )
+
+
+def _expected(design: ExperimentDesign) -> schemas.ExpectedPower | None:
+    """What the users of the agreed window can show, where the outlook has their number."""
+    outlook, rule = design.outlook, design.rule
+    daily = [outlook.users_per_day * design.days] if outlook.users_per_day else []
+    total = [outlook.users] if outlook.users else []
+    if not daily + total:
+        return None
+    users = min(daily + total)
+    return schemas.ExpectedPower(
+        users=users,
+        lift=_or_null(power.smallest_lift(outlook, rule, users)),
+        chance=power.chance_to_ship(design.minimum_effect, outlook, rule, users),
+        luck=power.chance_to_ship(0.0, outlook, rule, users),
+    )
+
+
+def _or_null(lift: float) -> float | None:
+    """A few users against a strong prior would need an infinite lift, which JSON does not have."""
+    return lift if math.isfinite(lift) else None
+
+
+def analyze(request: schemas.AnalysisRequest) -> Analysis:
     """Lift, findings and decision from sufficient statistics: no user leaves the warehouse."""
     with _folder() as folder:
         file = folder / "statistics.json"
-        file.write_text(asked.statistics.model_dump_json(), encoding="utf-8")
-        outcomes = statistics.read(file, asked.design)
-    return _analysed(asked.design, outcomes, AnalysisContext(until=asked.until, assigned=asked.assigned))
+        file.write_text(request.statistics.model_dump_json(), encoding="utf-8")
+        outcomes = statistics.read(file, request.design)
+    return _analysed(request.design, outcomes, request.until, request.assigned)
 
 
 def analyze_table(
@@ -46,8 +104,8 @@ def analyze_table(
     until: Annotated[date | None, Form(description="the last day counted")] = None,
     assigned: Annotated[int | None, Form(ge=1, le=10**12, description="how many users were assigned in all")] = None,
 ) -> Analysis:
-    """The same from a table of users, which is read once and not kept."""
-    values = json_body.parsed(design)
+    """The same from a table of users, which is read once and not stored."""
+    values = parse_json(design)
     if not isinstance(values, dict):
         raise DataError("The design is no JSON object. Write it as docs/experiments.md shows.")
     agreed = config.build(ExperimentDesign, values, origin="the design")
@@ -55,66 +113,65 @@ def analyze_table(
     if suffix not in FORMS:
         raise DataError(f"The name of the table does not tell its format. It must end in one of {', '.join(FORMS)}.")
     with _folder() as folder:
-        file = folder / f"table{suffix}"  # of the given name, only the end is used
+        file = folder / f"table{suffix}"  # of the given name, only the suffix is used
         file.write_bytes(table.file.read())
         if suffix == ".parquet":
             _require_small(file)
         outcomes = tabulate(agreed, file)
-    return _analysed(agreed, outcomes, AnalysisContext(until=until, assigned=assigned))
+    return _analysed(agreed, outcomes, until, assigned)
 
 
-def analyze_named(service: TheService, asked: schemas.NamedAnalysisAsked) -> Analysis:
-    """The same from a table of the service. Whoever asks did not bring it: nothing is told about few of its users."""
-    place, agreed = places.found(Path(asked.table), service.tables), asked.design
-    columns = tables.columns_of(place) if place.is_file() else None
+def analyze_named(service: TheService, request: schemas.NamedAnalysisRequest) -> Analysis:
+    """The same from a table of the service. The caller did not bring it: nothing is shown about few of its users."""
+    path, agreed = table_path(Path(request.table), service.tables), request.design
+    assert service.tables
+    columns = columns_of(Path(request.table), service.tables) if path.is_file() else None
     if columns is None:
-        raise DataError(f"'{asked.table}' cannot be read as a table. Choose one that /v1/tables names.")
+        raise DataError(f"'{request.table}' cannot be read as a table. Choose one that /v1/tables names.")
     _require_plain(agreed)
     try:
-        outcomes = tabulate(agreed, place)
+        outcomes = tabulate(agreed, path)
     except DataError as error:
-        told = places.without_paths(str(error), [service.tables])
-        raise DataError(places.without_values(told, [*columns, *agreed.arms])) from None
-    return without_few(_analysed(agreed, outcomes, AnalysisContext(until=asked.until, assigned=asked.assigned)))
+        message = problems.without_paths(str(error), [service.tables])
+        raise DataError(problems.without_values(message, [*columns, *agreed.arms])) from None
+    return without_few(_analysed(agreed, outcomes, request.until, request.assigned))
 
 
 def _require_plain(design: ExperimentDesign) -> None:
     """A quotation mark in a name could end the quotation of a value, and show it."""
-    written = json.dumps(design.model_dump(mode="json", exclude={"name", "salt"}), ensure_ascii=False)
-    if set("'`\\") & set(written):
+    content = json.dumps(design.model_dump(mode="json", exclude={"name", "salt"}), ensure_ascii=False)
+    if set("'`\\") & set(content):
         raise DataError("A column or an arm has a quotation mark in its name. Rename it, or upload the table.")
 
 
-def without_few(told: Analysis) -> Analysis:
-    """As silent as the page of a lift report about arms, segments and groups of fewer than 50 users."""
-    compared = [arm.users for arm in told.arms if arm.name in (told.design.treatment, told.design.control)]
-    if min(compared) < SMALLEST_CELL:
+def without_few(analysis: Analysis) -> Analysis:
+    """The analysis without arms, segments and groups of fewer than 50 users, as on the page of a lift report."""
+    design = analysis.design
+    if min(arm.users for arm in analysis.arms if arm.name in (design.treatment, design.control)) < SMALLEST_CELL:
         raise PolicyError(
             f"An arm of this campaign has fewer than {SMALLEST_CELL} users. Wait until more of them are counted."
         )
-    return told.model_copy(
+    enough = all(group.users >= SMALLEST_CELL for group in analysis.groups)
+    return analysis.model_copy(
         update={
-            "arms": tuple(arm for arm in told.arms if arm.users >= SMALLEST_CELL),
-            "segments": tuple(each for each in told.segments if each.users >= SMALLEST_CELL),
-            "groups": told.groups if all(each.users >= SMALLEST_CELL for each in told.groups) else (),
-            "flow": None,  # how many rows were odd: few, as a rule
+            "arms": tuple(arm for arm in analysis.arms if arm.users >= SMALLEST_CELL),
+            "segments": tuple(segment for segment in analysis.segments if segment.users >= SMALLEST_CELL),
+            "groups": analysis.groups if enough else (),
+            "flow": None,  # counts of unusual rows, which are few as a rule
         }
     )
 
 
-def _analysed(design: ExperimentDesign, outcomes: Outcomes, known: AnalysisContext) -> Analysis:
-    """Figures come from outside: those that no computation survives are refused, not ours to fail on."""
+def _analysed(design: ExperimentDesign, outcomes: Outcomes, until: date | None, assigned: int | None) -> Analysis:
+    """The analysis; figures that overflow come from the caller, and are refused rather than an error of the service."""
     try:
         with np.errstate(all="ignore"):
-            told = analyse(design, outcomes, known)
+            analysis = analyse(design, outcomes, AnalysisContext(until=until, assigned=assigned))
     except (ArithmeticError, ValueError, np.linalg.LinAlgError):
-        raise DataError(BEYOND) from None
-    if not _finite(told.model_dump()):
-        raise DataError(BEYOND)
-    return told
-
-
-BEYOND = "These figures lead beyond what numbers can hold. Check users, means, covariances and days for slips of units."
+        raise DataError(OVERFLOW) from None
+    if not _finite(analysis.model_dump()):
+        raise DataError(OVERFLOW)
+    return analysis
 
 
 def _finite(value: Any) -> bool:
@@ -127,19 +184,19 @@ def _finite(value: Any) -> bool:
 
 def _require_small(file: Path) -> None:
     try:
-        facts = pq.read_metadata(file)
+        metadata = pq.read_metadata(file)
     except (OSError, ValueError):
-        return  # the reader tells what is wrong with it
-    unfolded = sum(facts.row_group(place).total_byte_size for place in range(facts.num_row_groups))
-    if facts.num_rows > MOST_ROWS or unfolded > MOST_UNFOLDED:
+        return  # the reader says what is wrong with it
+    unpacked = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
+    if metadata.num_rows > MOST_ROWS or unpacked > MOST_UNPACKED:
         raise DataError(f"The table has more than {MOST_ROWS:,} rows, or unpacks to too much. Send its statistics.")
 
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder for one analysis, whose name nobody is told."""
+    """A folder for one analysis, whose name is not shown."""
     with TemporaryDirectory(prefix="merit-") as name:
         try:
             yield Path(name)
         except MeritError as error:
-            raise type(error)(places.without_paths(str(error), [Path(name)])) from None
+            raise type(error)(problems.without_paths(str(error), [Path(name)])) from None

@@ -1,17 +1,33 @@
-"""Routes about the label space: search as one types, and the status of a label. Blocked labels are not named."""
+"""Routes about the label space: search, the status of a label, and the label map. Blocked labels are not named.
+
+The map is computed when it is first asked for, and kept as long as its model is served.
+"""
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Annotated
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import polars as pl
 from fastapi import Path, Query
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from merit.core.errors import MissingArtifact
+from merit.core.types import Floats
 from merit.labels.search import Findable, search
+from merit.retrieval.model import Model
 from merit.retrieval.query import LONGEST
-from merit.service import cursors, schemas
-from merit.service.asking import Cursor, Limit, TheModel, offset_of
+from merit.service import schemas
+from merit.service.dependencies import Cursor, Limit, TheModel, cursor_at, offset_of
+from merit.service.limits import MOST_CLUSTERS
+
+PERPLEXITY = 30.0  # neighbours of a point, unless a third of the points is less
+FEW = 16  # points: fewer have no neighbourhoods, and their two main axes show more
+_MAPS: WeakKeyDictionary[Model, schemas.LabelMapResponse] = WeakKeyDictionary()
+_MAPPING = Lock()  # two requests at once wait for one map
 
 
 def labels(
@@ -22,17 +38,17 @@ def labels(
     limit: Limit = 20,
     cursor: Cursor = None,
 ) -> schemas.LabelPage:
-    """Labels that begin so, then labels with words that begin so; the most frequent first."""
-    found = search(served.model.labels, q, status)
+    """Labels that begin with the query, then labels with such words; the most frequent first."""
+    rows = search(served.model.labels, q, status)
     if cluster is not None:
-        found = found.filter(pl.col("cluster") == cluster)
+        rows = rows.filter(pl.col("cluster") == cluster)
     about = ("labels", served.version, q, status, cluster)
-    first = offset_of(cursor, len(found), *about)
-    last = min(first + limit, len(found))
+    first = offset_of(cursor, len(rows), *about)
+    last = min(first + limit, len(rows))
     return schemas.LabelPage(
-        total=len(found),
-        items=[_row(row) for row in found[first:last].to_dicts()],
-        next=cursors.write(last, *about) if last < len(found) else None,
+        total=len(rows),
+        items=[_row(row) for row in rows[first:last].to_dicts()],
+        next=cursor_at(last, *about) if last < len(rows) else None,
     )
 
 
@@ -48,13 +64,72 @@ def label(
 
 def _row(row: dict[str, object]) -> schemas.LabelRow:
     blocked, cluster = row["status"] == "blocked", row["cluster"]
-    return schemas.LabelRow.model_validate(
-        {
-            "number": row["id"],
-            "text": None if blocked else row["text"],
-            "vertical": None if blocked else row["vertical"],
-            "status": row["status"],
-            "since": row["since"],
-            "cluster": None if blocked or cluster == -1 else cluster,
-        }
+    return schemas.LabelRow(
+        number=row["id"],
+        text=None if blocked else row["text"],
+        vertical=None if blocked else row["vertical"],
+        status=row["status"],
+        since=row["since"],
+        cluster=None if blocked or cluster == -1 else cluster,
     )
+
+
+def label_map(served: TheModel) -> schemas.LabelMapResponse:
+    """The largest clusters of live labels, with a position for each. Blocked and retired labels are left out."""
+    with _MAPPING:
+        if served.model not in _MAPS:
+            _MAPS[served.model] = make_map(served.model, served.version)
+        return _MAPS[served.model]
+
+
+def make_map(model: Model, version: str) -> schemas.LabelMapResponse:
+    """The map of the MOST_CLUSTERS largest clusters; labels without a cluster are not counted."""
+    live = model.labels.table.filter(pl.col("status") == "live", pl.col("cluster") >= 0)
+    all_clusters = clusters(live)
+    largest = all_clusters.head(MOST_CLUSTERS)
+    points = layout(centroids(model, live, largest["cluster"].to_list())) if len(largest) else np.zeros((0, 2))
+    rows = largest.with_columns(x=pl.Series(points[:, 0]).round(4), y=pl.Series(points[:, 1]).round(4))
+    return schemas.LabelMapResponse(model=version, clusters=len(all_clusters), labels=len(live), items=rows.to_dicts())
+
+
+def clusters(live: pl.DataFrame) -> pl.DataFrame:
+    """The largest first: cluster, labels, vertical (of most of its labels), name (the most frequent label of that)."""
+    by_vertical = live.sort("count", "id", descending=[True, False]).group_by(
+        "cluster", "vertical", maintain_order=True
+    )
+    counts = by_vertical.agg(labels=pl.len(), name=pl.col("text").first())
+    main = counts.sort("labels", "vertical", descending=[True, False], nulls_last=True)
+    return (
+        main.group_by("cluster", maintain_order=True)
+        .agg(pl.col("labels").sum().cast(pl.Int64), pl.col("vertical", "name").first())
+        .sort("labels", "cluster", descending=[True, False])
+    )
+
+
+def centroids(model: Model, live: pl.DataFrame, wanted: list[int]) -> Floats:
+    """(clusters, d): the mean vector of each cluster's live labels, of length 1."""
+    rows = live.select(label="id", row=pl.col("cluster").replace_strict(wanted, range(len(wanted)), default=None))
+    rows = rows.drop_nulls("row")
+    vectors = model.label_vectors(rows["label"].to_numpy().astype(np.int64))
+    sums = np.zeros((len(wanted), vectors.shape[1]), np.float32)
+    np.add.at(sums, rows["row"].to_numpy(), vectors)
+    return np.asarray(sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12), np.float32)
+
+
+def layout(points: Floats) -> NDArray[np.float64]:
+    """(n, d) → (n, 2): t-SNE from two principal axes, scaled to -1 … 1. The same points give the same map."""
+    from sklearn.decomposition import PCA  # a second that nothing else of the service needs
+    from sklearn.manifold import TSNE
+
+    flat = np.zeros((len(points), 2), np.float32)
+    axes = min(2, *points.shape)
+    if points.std(axis=0).any():
+        flat[:, :axes] = PCA(axes, svd_solver="full").fit_transform(points)
+    if len(points) >= FEW:
+        start = 1e-4 * flat / max(float(flat.std()), 1e-12)
+        with threadpool_limits(1):  # sums of several threads differ in their last digits
+            flat = TSNE(2, perplexity=min(PERPLEXITY, (len(points) - 1) / 3), init=start, max_iter=500).fit_transform(
+                points
+            )
+    flat = flat - (flat.max(axis=0) + flat.min(axis=0)) / 2
+    return np.asarray(flat / max(float(np.abs(flat).max()), 1e-12), np.float64)

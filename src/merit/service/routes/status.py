@@ -1,8 +1,9 @@
-"""Routes about the service and its model: is it well, what is it; and reload it."""
+"""Routes about the service and its model: health, metrics, what is served, and reloading it."""
 
 from __future__ import annotations
 
 import json
+from typing import get_args
 
 import polars as pl
 from fastapi import Response
@@ -11,35 +12,31 @@ from merit import __version__
 from merit.core.errors import MeritError
 from merit.core.types import Status
 from merit.service import schemas
-from merit.service.asking import Caller, TheModel, TheService
+from merit.service.dependencies import Caller, TheModel, TheService
 from merit.service.service import Service
 
-STATUSES: tuple[Status, ...] = ("live", "retired", "blocked")
 
-
-async def health() -> schemas.Health:  # async: it answers while all threads are busy
+async def health() -> schemas.HealthResponse:  # async: it answers while all threads are busy
     """That the process answers."""
-    return schemas.Health(status="ok", merit=__version__)
+    return schemas.HealthResponse(status="ok", merit=__version__)
 
 
-def ready(served: TheModel) -> schemas.Ready:
+def ready(served: TheModel) -> schemas.ReadyResponse:
     """That a model is open, and which."""
-    return schemas.Ready(
-        status="ready", name=served.name, version=served.version, label_version=served.model.labels.version
-    )
+    version = served.model.labels.version
+    return schemas.ReadyResponse(status="ready", name=served.name, version=served.version, label_version=version)
 
 
 def metrics(service: TheService) -> Response:
-    """Figures for Prometheus."""
+    """Metrics for Prometheus."""
     return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-def model(served: TheModel) -> schemas.ModelFacts:
+def model(served: TheModel) -> schemas.ModelResponse:
     """What is being served."""
     manifest, space = served.model.artifact.manifest, served.model.labels
     counts = dict(space.table["status"].cast(pl.String).value_counts().iter_rows())
-    names = json.loads(served.model.artifact.file("verticals.json").read_text(encoding="utf-8"))
-    return schemas.ModelFacts(
+    return schemas.ModelResponse(
         name=served.name,
         version=served.version,
         hash=manifest.hash,
@@ -47,28 +44,28 @@ def model(served: TheModel) -> schemas.ModelFacts:
         opened=served.opened,
         merit=manifest.version,
         users=len(served.model.users),
-        labels={status: counts.get(status, 0) for status in STATUSES},
+        labels={status: counts.get(status, 0) for status in get_args(Status)},
         label_version=space.version,
-        verticals=names,
+        verticals=json.loads(served.model.artifact.file("verticals.json").read_text(encoding="utf-8")),
     )
 
 
-def key(caller: Caller) -> schemas.KeyFacts:
-    """The key that asks, and what it may do."""
-    return schemas.KeyFacts(id=caller.id, name=caller.name, scopes=list(caller.scopes))
+def key(caller: Caller) -> schemas.KeyResponse:
+    """The key of the request, and its scopes."""
+    return schemas.KeyResponse(id=caller.id, name=caller.name, scopes=caller.scopes)
 
 
-def card(served: TheModel) -> schemas.Card:
+def card(served: TheModel) -> schemas.CardResponse:
     """The model card: what the model was made from, how good it is, and what not to use it for."""
-    return schemas.Card(markdown=served.model.card())
+    return schemas.CardResponse(markdown=served.model.card())
 
 
-def reload(service: TheService) -> schemas.Reloaded:
+def reload(service: TheService) -> schemas.ReloadResponse:
     """Serve what the model's folder now holds. Requests under way keep the model they began with."""
-    return reloaded(service)
+    return reload_model(service)
 
 
-def reloaded(service: Service) -> schemas.Reloaded:
+def reload_model(service: Service) -> schemas.ReloadResponse:
     """The same for the route and for SIGHUP, counted as done or failed; after a failure the old model stays."""
     before = service.store.current.version
     try:
@@ -77,4 +74,4 @@ def reloaded(service: Service) -> schemas.Reloaded:
         service.metrics.reloads.labels("failed").inc()
         raise
     service.metrics.reloads.labels("done").inc()
-    return schemas.Reloaded(changed=now != before, before=before, now=now)
+    return schemas.ReloadResponse(changed=now != before, before=before, now=now)

@@ -12,8 +12,9 @@ import pytest
 from merit.campaigns.experiments import power, steps
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.core import config
-from merit.service.examples import DESIGN
+from merit.service.openapi import EXAMPLES
 
+DESIGN = EXAMPLES["design"]["request"]
 PATH = "/v1/experiments/design"
 
 
@@ -79,7 +80,7 @@ def test_a_file_goes_straight_into_an_analysis(ask: Any) -> None:
 )
 def test_figures_beyond_all_numbers_are_refused_with_a_remedy(ask: Any, changes: dict[str, Any]) -> None:
     answer = ask("read").post(PATH, json=DESIGN | changes)
-    assert answer.status_code == 422 and "slips of units" in answer.json()["remedy"]
+    assert answer.status_code == 422 and "wrong units" in answer.json()["remedy"]
 
 
 def test_a_design_that_contradicts_itself_is_refused(ask: Any) -> None:

@@ -1,0 +1,115 @@
+"""Erasures: users are hidden before the answer is sent, and purged as a job.
+
+What is stored of an erasure is its state and never its users: only the journal has them, until the purge is done. After
+a crash the next start finds the journal and goes on.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack
+from hashlib import sha256
+from pathlib import Path
+
+from merit.core import artifacts
+from merit.core.artifacts import Artifact
+from merit.privacy.erasure import erase as stage
+from merit.privacy.erasure import journal
+from merit.privacy.erasure.certificate import Certificate
+from merit.service.jobs import INTERRUPTED, UNFINISHED, JobQueue, JobRecord, Redact, now
+from merit.service.problems import Refusal
+
+DOWNLOADS = 60.0  # seconds that downloads under way get to end
+
+
+class ErasureJob(JobRecord):
+    """An erasure as it is stored: `users` is the number of users in the request, and nothing names them."""
+
+    users: int
+
+
+class Erasures:
+    """The erasures of a state folder, one at a time: until it is done, the next is refused with 409."""
+
+    def __init__(self, state: Path, folders: Callable[[], Sequence[Path]], worker: Executor, redact: Redact) -> None:
+        """`folders` are those to purge, the state's first; `worker` also builds audiences, so no job meets another."""
+        self.folder, self._state, self._folders, self._worker = state / stage.FOLDER, state, folders, worker
+        self._secret = secrets.token_bytes(32)
+        self._digests: dict[str, bytes] = {}  # of requests; the same users can be told as long as the process lives
+        self._held = ExitStack()  # the lock of the erasure that runs
+        path = self.folder.joinpath
+        self._queue = JobQueue(ErasureJob, self.folder.glob("*.json"), lambda number: path(f"{number}.json"), redact)
+        self._recover()
+        self._finish_interrupted()
+
+    def submit(self, owner: str, users: Sequence[str], reason: str, idempotency: str | None = None) -> ErasureJob:
+        """Hide these users: from now on no process answers about them. Their files are purged by the worker."""
+        request = hmac.digest(self._secret, json.dumps([*users, reason]).encode(), sha256)
+        with self._queue.lock:
+            same = lambda job: self._digests.get(job.id, request) == request  # noqa: E731
+            if job := self._queue.repeated(owner, idempotency, same):
+                return job
+            running = any(job.state in UNFINISHED for job in self._queue.records.values())
+            if running or self._finish_interrupted():
+                raise Refusal(409, "An erasure is running", "One at a time.", "Ask again soon.", {"Retry-After": "10"})
+            home = self._held.enter_context(stage.begun(self._folders(), users, reason))
+            begun = journal.read(home)
+            assert begun is not None
+            self._digests[begun.number] = request
+            job = self._queue.keep(
+                ErasureJob(id=begun.number, owner=owner, created=now(), users=len(begun.users), idempotency=idempotency)
+            )
+
+        def purge() -> Artifact:
+            with self._held:
+                return stage.purged(home)
+
+        self._worker.submit(self._run, job.id, purge)
+        return job
+
+    def get(self, number: str, owner: str | None) -> ErasureJob:
+        """An erasure of this owner; with None, of any owner."""
+        return self._queue.get(number, owner)
+
+    def certificate(self, number: str) -> Certificate | None:
+        """What was erased and what is left; None until the purge is done."""
+        folder = self.folder / number
+        return stage.certificate_of(artifacts.load(folder)) if (folder / artifacts.MANIFEST).exists() else None
+
+    def close(self) -> None:
+        """Release the lock; a purge that has not begun is finished after the next start."""
+        self._held.close()
+
+    def _run(self, number: str, purge: Callable[[], Artifact]) -> None:
+        def work() -> dict[str, object]:
+            self._wait_for_downloads()
+            purge()
+            return {}
+
+        self._queue.run(number, work)
+
+    def _wait_for_downloads(self) -> None:
+        """They began before the users were hidden, and their files are purged as well."""
+        end = time.monotonic() + DOWNLOADS
+        while any((self._state / "exports").glob("*")) and time.monotonic() < end:
+            time.sleep(0.05)
+
+    def _finish_interrupted(self) -> bool:
+        """Whether there is an erasure that was killed or failed, of which a journal is left; it is run again."""
+        if left := journal.read(self._state):
+            self._worker.submit(self._run, left.number, lambda: stage.finish(self._folders()))
+        return left is not None
+
+    def _recover(self) -> None:
+        """An unfinished erasure without a journal has ended: done if it has a certificate, and failed if not."""
+        left = journal.read(self._state)
+        for job in list(self._queue.records.values()):
+            if job.state in UNFINISHED and (left is None or left.number != job.id):
+                done = (self.folder / job.id / artifacts.MANIFEST).exists()
+                ending = {"state": "DONE"} if done else {"state": "FAILED", "reason": INTERRUPTED}
+                self._queue.keep(job.model_copy(update={**ending, "ended": now()}))

@@ -1,0 +1,175 @@
+"""Routes about users and interests: the answers of `merit.Model` as JSON, and the history that the model has read."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated
+
+import numpy as np
+import polars as pl
+from fastapi import Path, Query
+
+from merit.core.errors import DataError
+from merit.labels import space
+from merit.service import schemas
+from merit.service.dependencies import Cursor, Limit, TheModel, cursor_at, offset_of, require_user
+from merit.service.limits import LONGEST_ID, MOST_INTERESTS, MOST_K, MOST_PAIRS, MOST_REGIONS_OF
+from merit.service.store import Served
+
+User = Annotated[str, Path(min_length=1, max_length=LONGEST_ID, description="as in the interactions")]
+TIMES = pl.Schema({"item": pl.UInt32(), "at": pl.String(), "event": pl.String()})
+
+
+def interests(
+    served: TheModel,
+    user_id: User,
+    k: Annotated[int, Query(ge=1, le=MOST_K, description="interests of a page")] = 10,
+    cursor: Cursor = None,
+    diverse_regions: Annotated[bool, Query(description="from as many regions as possible; one page")] = False,
+) -> schemas.InterestPage:
+    """The most likely interests of a user, best first."""
+    require_user(served, user_id)
+    if diverse_regions and cursor:
+        raise DataError("A diverse list is chosen as a whole and has one page. Ask for a larger k.")
+    about = ("interests", served.version, user_id)
+    first = offset_of(cursor, MOST_K, *about)
+    most = min(MOST_K, served.model.live)
+    last = min(first + k, most)
+    return schemas.InterestPage(
+        user_id=user_id,
+        model=served.version,
+        items=served.model.interests(user_id, last, diverse_regions)[first:].to_dicts() if last > first else [],
+        next=cursor_at(last, *about) if last < most and not diverse_regions else None,
+    )
+
+
+def regions(
+    served: TheModel,
+    user_id: User,
+    k: Annotated[int, Query(ge=1, le=MOST_REGIONS_OF, description="the number of top interests used")] = 50,
+) -> schemas.RegionsResponse:
+    """How the most likely interests of a user spread over regions: clusters of similar labels."""
+    require_user(served, user_id)
+    top = served.model.interests(user_id, min(k, served.model.live)).drop("user_id")
+    clusters = served.model.labels.table.select(interest="text", cluster="cluster")
+    rows = top.join(clusters, on="interest", how="left", maintain_order="left")
+    items = [_region(part) for part in rows.partition_by("cluster", maintain_order=True)]
+    shares = np.array([region.expected for region in items])
+    shares = shares[shares > 0] / max(shares.sum(), 1e-12)
+    return schemas.RegionsResponse(
+        user_id=user_id,
+        model=served.version,
+        effective=float(np.exp(-(shares * np.log(shares)).sum())),
+        items=sorted(items, key=lambda region: -region.expected),
+    )
+
+
+def _region(rows: pl.DataFrame) -> schemas.Region:
+    cluster = rows["cluster"][0]
+    return schemas.Region(
+        cluster=None if cluster == -1 else cluster,
+        name=rows["interest"][0],
+        expected=float(rows["probability"].sum()),
+        interests=rows.drop("cluster").to_dicts(),
+    )
+
+
+def verticals(served: TheModel, user_id: User) -> schemas.VerticalsResponse:
+    """The expected number of interests of each vertical that a user has."""
+    require_user(served, user_id)
+    rows = served.model.verticals(user_id).to_dicts()
+    return schemas.VerticalsResponse(user_id=user_id, model=served.version, items=rows)
+
+
+def history(served: TheModel, user_id: User, limit: Limit = 50, cursor: Cursor = None) -> schemas.HistoryPage:
+    """The events of a user, the newest first, and the interests of each item."""
+    require_user(served, user_id)
+    items = served.items(user_id).reverse()
+    about = ("history", served.version, user_id)
+    first = offset_of(cursor, len(items), *about)
+    last = min(first + limit, len(items))
+    rows = _timed(served, user_id, items)[first:last]
+    named = rows.join(_titles(served, rows["item"]), on="item", how="left", maintain_order="left").drop("item")
+    return schemas.HistoryPage(
+        user_id=user_id,
+        model=served.version,
+        total=len(items),
+        items=named.to_dicts(),
+        next=cursor_at(last, *about) if last < len(items) else None,
+    )
+
+
+def _timed(served: Served, user: str, items: pl.Series) -> pl.DataFrame:
+    """The items with times and events, which the model does not keep: from the run's examples, where they agree."""
+    newest = _events(served, user).tail(len(items)).reverse()
+    if newest["item"].equals(items):
+        return newest
+    return pl.DataFrame({"item": items, "at": None, "event": None}, schema=TIMES)
+
+
+def _events(served: Served, user: str) -> pl.DataFrame:
+    """All events of a user in the run's examples, in the order of time."""
+    examples = served.beside("examples", "examples", served.model.artifact.manifest.parents["examples"].hash)
+    for number in range(examples.manifest.summary["shards"]) if examples else ():
+        assert examples
+        users = pl.scan_parquet(examples.file(f"users-{number:05}.parquet")).filter(pl.col("user_id") == user)
+        if len(row := users.select("user").collect()):
+            events = pl.scan_parquet(examples.file(f"events-{number:05}.parquet")).filter(pl.col("user") == row.item())
+            at = pl.col("timestamp").dt.to_string("iso:strict")
+            return events.select("item", at=at, event=pl.col("event").cast(pl.String)).collect()
+    return pl.DataFrame(schema=TIMES)
+
+
+def _titles(served: Served, items: pl.Series) -> pl.DataFrame:
+    """item, item_id, title, interests: live labels only."""
+    table = pl.scan_parquet(served.model.artifact.file("items.parquet"))
+    rows = table.filter(pl.col("item").is_in(items.unique().implode())).collect()
+    dense = rows.with_columns(item=pl.int_range(pl.len()))  # offsets have an entry for every number up to the largest
+    offsets, labels = space.item_labels(served.model.labels, dense)
+    texts = served.model.labels.table["text"]
+    interests = [texts.gather(labels[start:stop]).to_list() for start, stop in pairwise(offsets)]
+    return rows.select("item", "item_id", "title", interests=pl.Series(interests, dtype=pl.List(pl.String)))
+
+
+def score(served: TheModel, request: schemas.ScoreRequest) -> schemas.ScoresResponse:
+    """The probability of every pair of these users and interests."""
+    if len(request.users) * len(request.interests) > MOST_PAIRS:
+        raise DataError(f"At most {MOST_PAIRS:,} pairs are scored at once. Split the request.")
+    with served.reading(request.interests) as model:
+        rows = model.score(request.users, request.interests)
+    return schemas.ScoresResponse(model=served.version, items=rows.to_dicts())
+
+
+def score_pairs(served: TheModel, request: schemas.ScorePairsRequest) -> schemas.ScoresResponse:
+    """The probability of each pair, in the order given."""
+    texts = [pair.interest for pair in request.pairs]
+    if len(set(texts)) > MOST_INTERESTS:
+        raise DataError(f"At most {MOST_INTERESTS} different interests are scored at once. Split the request.")
+    with served.reading(set(texts)) as model:
+        rows = model.score_pairs([pair.user_id for pair in request.pairs], texts)
+    return schemas.ScoresResponse(model=served.version, items=rows.to_dicts())
+
+
+def interest(served: TheModel, request: schemas.InterestRequest) -> schemas.InterestResponse:
+    """How the model understands a phrase. Blocked interests are refused."""
+    query = served.interest(request.text)
+    far = f"This is far from every interest the model knows (nearest: '{query.nearest}'): take its scores as a guess."
+    return schemas.InterestResponse(
+        text=query.text,
+        label=query.label if query.label >= 0 else None,
+        nearest=query.nearest,
+        similarity=query.similarity,
+        products=query.products,
+        far=query.far,
+        warning=far if query.far else None,
+    )
+
+
+def explain(served: TheModel, request: schemas.ExplainRequest) -> schemas.ExplanationResponse:
+    """Which events of a user carry the probability of an interest: it is computed again without each of them."""
+    require_user(served, request.user_id)
+    served.interest(request.interest)  # a blocked interest is refused before a process is started
+    rows = served.explainer.explain(request.user_id, request.interest, request.k)
+    return schemas.ExplanationResponse(
+        user_id=request.user_id, interest=request.interest, model=served.version, items=rows
+    )
