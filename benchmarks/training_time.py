@@ -18,8 +18,7 @@ import polars as pl
 
 from benchmarks import harness
 from benchmarks.objectives import settings
-from merit.bench.cells import MERIT
-from merit.bench.config import BenchConfig
+from merit.bench.config import MERIT, BenchConfig
 from merit.bench.grid import bench
 from merit.bench.results import BenchResults
 from merit.core import config, console, provenance

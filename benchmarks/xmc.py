@@ -22,8 +22,7 @@ import polars as pl
 import torch
 
 from benchmarks import debtags, harness, propensity_scored, xmc_files, xmc_peers, xmc_tables
-from merit.bench.cells import PreparedDataset
-from merit.bench.chain import Chain
+from merit.bench.chain import Chain, PreparedDataset
 from merit.bench.config import BenchConfig
 from merit.core import console, provenance
 from merit.core.artifacts import Artifact

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from merit.bench.cells import PreparedDataset
+from merit.bench.chain import PreparedDataset
 from merit.bench.config import BenchConfig
 from merit.bench.grid import BenchOutcome, bench
 from merit.core import artifacts

@@ -12,8 +12,8 @@ import pytest
 
 from merit.baselines.methods import METHODS
 from merit.baselines.world import Answer, World
-from merit.bench import chain, grid
-from merit.bench.cells import HITS, read_hits, write_hits
+from merit.bench import cells, chain, grid
+from merit.bench.cells import HITS, read_hits, score_metrics, write_hits
 from merit.bench.chain import LEDGER, Chain, step_seconds
 from merit.bench.config import slug
 from merit.bench.grid import BenchOutcome, bench
@@ -28,12 +28,13 @@ from tests.bench.conftest import VARIANTS, Small
 from tests.bench.small import settings
 
 MAKERS = [
-    *((grid, name) for name in ("write_answer", "write_generator", "write_merit", "write_results")),
+    *((cells, name) for name in ("write_baseline", "write_generator", "write_merit")),
+    (grid, "write_results"),
     *((chain, name) for name in ("train_generator", "mine", "predict", "write_states", "train_propensity")),
 ]
 
 
-def refused(*_: Any) -> Any:
+def refused(*_: Any, **named: Any) -> Any:
     raise AssertionError("made again")
 
 
@@ -90,7 +91,7 @@ def test_a_missing_cell_is_made_alone(grid: Small, tmp_path: Path, monkeypatch: 
     shutil.copytree(grid.config.out, tmp_path / "bench")
     shutil.rmtree(tmp_path / "bench/planted/seed-1/cell-linear")
     for place, name in MAKERS:
-        if name not in ("write_answer", "write_results"):
+        if name not in ("write_baseline", "write_results"):
             monkeypatch.setattr(place, name, refused)
     moved = grid.config.model_copy(update={"out": tmp_path / "bench", "results": tmp_path / "results"})
     assert bench(moved, ["planted"]).failures == {}
@@ -195,7 +196,7 @@ def test_hits_are_the_same_when_read_again(grid: Small, tmp_path: Path) -> None:
     ground = grid.ground()
     rng = np.random.default_rng(0)
     scores = rng.random((len(ground.truth), ground.truth.labels), dtype=np.float32)
-    found = ground.judged(lambda block: scores[:, block])
+    found = score_metrics(ground, lambda block: scores[:, block])
     write_hits(tmp_path / HITS, found)
     again = read_hits(tmp_path / HITS)
     assert set(again) == set(found)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.training_time import METHODS, apart, drawn, in_points, points
-from merit.bench.cells import MERIT
+from merit.bench.config import MERIT
 from merit.bench.results import BenchResults, read
 
 KEPT = Path(__file__).parents[2] / "results" / "amazon_beauty.json"

@@ -1,8 +1,8 @@
-"""cells of a benchmark: what one method with one seed says of the test users, and what that cost.
+"""Cells of a benchmark: the predictions of one method with one seed for the test users, and what they cost.
 
-    write_answer      a method of merit.baselines.methods, under the clock
+    write_baseline    a method of merit.baselines.methods, within its time
     write_generator   a generator of our own, with the lists that `predict` made of it
-    write_merit       the propensity model's order, on the states of a generator
+    write_merit       the ranking of the propensity model, on the states of a generator
 
 The artifact: predictions-N.parquet, one for every way of reading the method; hits.safetensors, where it has
 scores (what every user adds to Hit@k and to recall of new labels); costs in the manifest's summary.
@@ -12,47 +12,41 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from merit.baselines.fitting import TimeBudget
-from merit.baselines.methods import method
-from merit.baselines.world import World, make_world
+from merit.baselines.methods import METHODS, method
+from merit.bench.chain import Chain, PeakMemory, PreparedDataset
+from merit.bench.config import MERIT, BenchCell, slug
 from merit.core import artifacts, console
 from merit.core.artifacts import Artifact, Draft
 from merit.core.config import Frozen
-from merit.core.types import Floats
+from merit.core.stage import make_unless_current
 from merit.data.texts import TextConfig
 from merit.evaluation import predictions, ranking
 from merit.evaluation.classification import MetricKey, Metrics
-from merit.evaluation.evaluate import truth_of_test_users
-from merit.evaluation.predictions import BUDGET, Predictions, Truth
+from merit.evaluation.predictions import BUDGET, Predictions
 from merit.evaluation.ranking import MEAN, SHARES, Scores, hit_key
 from merit.evaluation.uncertainty import Metric
 from merit.generator.backbone import BackboneConfig
 from merit.generator.decoding import DecodeConfig
 from merit.generator.model import load_generator, read_examples
-from merit.labels import space
-from merit.labels.build import load_vectors
 from merit.propensity.states import read_states
 from merit.propensity.train import load_scorer
-from merit.retrieval.build import vertical_shares
 from merit.retrieval.ranking import LengthConfig, propensity_scores, top_labels
 
 KIND = "cell"
 HITS = "hits.safetensors"
 RELIABILITY = "reliability.parquet"
-MERIT = "MERIT"
 
 
 class BaselineCellConfig(Frozen):
-    """All that decides what a method of merit.baselines.methods says."""
+    """Everything that determines the predictions of a method of merit.baselines.methods."""
 
     method: str
     seconds: float
@@ -62,7 +56,7 @@ class BaselineCellConfig(Frozen):
 
 
 class GeneratorCellConfig(Frozen):
-    """A method of our own: all else is decided by the artifacts it reads."""
+    """A generator of our own: the rest is determined by the artifacts it reads."""
 
     method: str
     budget: int = BUDGET
@@ -76,195 +70,148 @@ class MeritCellConfig(GeneratorCellConfig):
 
 @dataclass(frozen=True)
 class Costs:
-    """What a cell took. Training includes every artifact it builds on, whoever made them first."""
+    """What a cell took. Training includes every artifact it builds on, whichever cell made it first."""
 
     train_seconds: float | None
-    """None where a part was made elsewhere, by nobody's clock."""
+    """None where a part was made elsewhere, without a clock."""
     predict_seconds: float
     """For all test users."""
     parameters: float
     peak_gib: float | None = None
-    """Of the whole process meanwhile; none where the system does not tell."""
+    """Of the whole process during that time; None where the system does not report it."""
 
 
-@dataclass(frozen=True)
-class PreparedDataset:
-    """One data set, as all of its cells see it. What takes long is read once, when it is first needed."""
-
-    examples: Artifact
-    labels: Artifact
-    backbone: BackboneConfig
-    text: TextConfig
-    seconds: float
-
-    @cached_property
-    def truth(self) -> Truth:
-        """Gold and history of the test examples, over the whole label space."""
-        return truth_of_test_users(self.examples, space.load(self.labels.path), load_vectors(self.labels))
-
-    @cached_property
-    def shares(self) -> Floats:
-        """P(vertical | label), by what training users bought."""
-        return vertical_shares(self.examples, space.load(self.labels.path))[0]
-
-    @cached_property
-    def world(self) -> World:
-        """What methods of merit.baselines.methods are given; its test examples have no gold."""
-        return make_world(self.examples, self.labels, self.backbone, self.text, self.seconds)
-
-    @property
-    def both(self) -> tuple[Artifact, Artifact]:
-        """Examples, then labels: the order in which stages take them."""
-        return self.examples, self.labels
-
-    @property
-    def shop(self) -> dict[str, Artifact]:
-        """The same two, by the names that manifests have for parents."""
-        return {"examples": self.examples, "labels": self.labels}
-
-    def judged(self, score: Scores) -> Metrics:
-        """Users for an interest, and what is new to a user."""
-        return ranking.measure_audiences(score, self.truth, self.shares) | ranking.measure_new_labels(score, self.truth)
-
-    def answer_config(self, method: str) -> BaselineCellConfig:
-        """The settings of a method's cell on this data set."""
-        return BaselineCellConfig(method=method, seconds=self.seconds, backbone=self.backbone, text=self.text)
+def make_cell(chain: Chain, cell: BenchCell) -> Artifact:
+    """The cell of one method, data set and seed; kept where nothing it depends on has changed."""
+    if cell.method in chain.config.variants:
+        return _merit(chain.varied(cell.method), cell)
+    if cell.method == MERIT:
+        return _merit(chain, cell)
+    return _baseline(chain, cell) if cell.method in METHODS else _generator(chain, cell)
 
 
-def write_answer(ground: PreparedDataset, out: Path, config: BaselineCellConfig, seed: int) -> Artifact:
-    """Train a method for the time it has and ask it about the test users."""
-    world = ground.world
-    with _writing(out, config, seed, ground.shop) as (draft, peak):
-        with console.spinner(f"{config.method}: training for at most {config.seconds:g} s"):
-            answer = method(config.method)(world, seed)
-        said = [answer.predictions(config.method, seed)]
-        if int(answer.ranked.lengths().max(initial=0)) > BUDGET:  # the paper shows dual encoders at top 100, too
-            longest = int(answer.ranked.lengths().max())
-            said.append(replace(said[0], method=f"{config.method}, top {longest}", free=answer.ranked))
-        _write_lists(draft, said)
-        if answer.scores:
-            write_hits(draft.path / HITS, ground.judged(answer.scores))
-        told = answer.summary
-        costs = Costs(told["train_seconds"], told["predict_seconds"], told["parameters"], peak.gib())
-        draft.summary |= {"told": told} | vars(costs)
-    return artifacts.load(out, KIND)
+def _baseline(chain: Chain, cell: BenchCell) -> Artifact:
+    data = chain.dataset
+    config = BaselineCellConfig(method=cell.method, seconds=data.seconds, backbone=data.backbone, text=data.text)
+    return _cell(chain, cell, config, {}, lambda draft: write_baseline(chain, draft, config))
+
+
+def _generator(chain: Chain, cell: BenchCell) -> Artifact:
+    config = GeneratorCellConfig(method=cell.method, budget=chain.config.predict.budget)
+    generator = chain.generator(cell.method)
+    parents = {"generator": generator, "predictions": chain.predictions(generator)}
+    return _cell(chain, cell, config, parents, lambda draft: write_generator(chain, draft, config, **parents))
+
+
+def _merit(chain: Chain, cell: BenchCell) -> Artifact:
+    config = MeritCellConfig(method=cell.method, budget=chain.config.predict.budget, length=chain.config.length)
+    generator, states, propensity = chain.corrected(), chain.states(), chain.propensity()
+    parents = {"propensity": propensity, "states": states, "generator": generator}
+    return _cell(chain, cell, config, parents, lambda draft: write_merit(chain, draft, config, **parents))
+
+
+def _cell(
+    chain: Chain, cell: BenchCell, config: Frozen, parents: Mapping[str, Artifact], write: Callable[[Draft], Costs]
+) -> Artifact:
+    every = dict(parents) | chain.dataset.parents
+
+    def make(out: Path) -> Artifact:
+        with artifacts.writing(out, KIND, config=config, seed=cell.seed, parents=every) as draft:
+            costs = write(draft)
+            draft.summary |= vars(costs)
+        return artifacts.load(out, KIND)
+
+    folder = chain.folder / f"cell-{slug(cell.method)}"
+    return make_unless_current(folder, cell.name, KIND, config, cell.seed, every, make)
+
+
+def write_baseline(chain: Chain, draft: Draft, config: BaselineCellConfig) -> Costs:
+    """Train a method for the time it has and write its lists for the test users."""
+    world, peak = chain.dataset.world, PeakMemory()
+    with console.spinner(f"{config.method}: training for at most {config.seconds:g} s"):
+        answer = method(config.method)(world, chain.seed)
+    lists = [answer.predictions(config.method, chain.seed)]
+    longest = int(answer.ranked.lengths().max(initial=0))
+    if longest > BUDGET:  # the paper shows dual encoders at top 100, too
+        lists.append(replace(lists[0], method=f"{config.method}, top {longest}", free=answer.ranked))
+    _write_lists(draft, lists)
+    if answer.scores:
+        write_hits(draft.path / HITS, score_metrics(chain.dataset, answer.scores))
+    summary = answer.summary
+    draft.summary["told"] = summary
+    return Costs(summary["train_seconds"], summary["predict_seconds"], summary["parameters"], peak.gib())
 
 
 def write_generator(
-    ground: PreparedDataset,
-    generator: Artifact,
-    said: Artifact,
-    out: Path,
-    config: GeneratorCellConfig,
-    seed: int,
-    spent: float | None,
-    peak_gib: float | None,
-) -> Artifact:
-    """`said` are the predictions of the generator; `spent` is the time of all its training, `peak_gib` its memory."""
-    trained, settings = load_generator(generator, *ground.both)
-    _, prompts = read_examples(ground.examples, "test", trained, settings)
-    parents = {"generator": generator, "predictions": said} | ground.shop
-    with _writing(out, config, seed, parents) as (draft, _):
-        with console.spinner(f"timing {config.method}"):
-            taken = TimeBudget(ground.seconds)
-            trained.decode(prompts, DecodeConfig(max_labels=config.budget), seed)
-            seconds = taken.used()
-        for name in said.manifest.files:
-            shutil.copyfile(said.file(name), draft.path / name)
-        steps = generator.manifest.summary["steps"]
-        costs = Costs(spent, seconds, float(generator.manifest.summary["parameters"]), peak_gib)
-        draft.summary |= {"steps": steps} | vars(costs)
-    return artifacts.load(out, KIND)
+    chain: Chain, draft: Draft, config: GeneratorCellConfig, generator: Artifact, predictions: Artifact
+) -> Costs:
+    """Copy the predictions of a generator, and time its decoding."""
+    built_on = chain.before(generator)
+    with console.spinner(f"timing {config.method}"):
+        seconds = _decoding_time(chain, generator, DecodeConfig(max_labels=config.budget))
+    for name in predictions.manifest.files:
+        shutil.copyfile(predictions.file(name), draft.path / name)
+    summary = generator.manifest.summary
+    draft.summary["steps"] = summary["steps"]
+    return Costs(chain.spent(*built_on), seconds, float(summary["parameters"]), chain.peak(*built_on))
 
 
 def write_merit(
-    ground: PreparedDataset,
-    propensity: Artifact,
-    states: Artifact,
-    generator: Artifact,
-    out: Path,
-    config: MeritCellConfig,
-    seed: int,
-    spent: float | None,
-    peak_gib: float | None,
-) -> Artifact:
-    """The propensity model ranks, and its probabilities tell how long a free list is."""
-    scorer = load_scorer(propensity, ground.labels)
-    _, known = read_states(states, "test")
-    trained, settings = load_generator(generator, *ground.both)
-    _, prompts = read_examples(ground.examples, "test", trained, settings)
-    parents = {"propensity": propensity, "states": states, "generator": generator} | ground.shop
-    with _writing(out, config, seed, parents) as (draft, _):
-        with console.spinner(f"ranking {len(known):,} users"):
-            taken = TimeBudget(ground.seconds)
-            trained.decode(prompts, DecodeConfig(max_labels=scorer.labels, fixed_budget=True), seed)
-            users = scorer.users(known)
-            free, ranked = top_labels(scorer, users, config.budget, config.length)
-            seconds = taken.used()
-            _write_lists(draft, [Predictions(config.method, seed, free, ranked)])
-            write_hits(draft.path / HITS, ground.judged(propensity_scores(scorer, users)))
-        shutil.copyfile(propensity.file(RELIABILITY), draft.path / RELIABILITY)
-        parameters = float(generator.manifest.summary["parameters"] + propensity.manifest.summary["parameters"])
-        draft.summary |= vars(Costs(spent, seconds, parameters, peak_gib))
-    return artifacts.load(out, KIND)
+    chain: Chain, draft: Draft, config: MeritCellConfig, propensity: Artifact, states: Artifact, generator: Artifact
+) -> Costs:
+    """The ranking of the propensity model; its probabilities decide how long a free list is."""
+    scorer = load_scorer(propensity, chain.dataset.labels)
+    _, features = read_states(states, "test")
+    with console.spinner(f"ranking {len(features):,} users"):
+        seconds = _decoding_time(chain, generator, DecodeConfig(max_labels=scorer.labels, fixed_budget=True))
+        clock = TimeBudget(chain.dataset.seconds)
+        users = scorer.users(features)
+        free, ranked = top_labels(scorer, users, config.budget, config.length)
+        seconds += clock.used()
+        _write_lists(draft, [Predictions(config.method, chain.seed, free, ranked)])
+        write_hits(draft.path / HITS, score_metrics(chain.dataset, propensity_scores(scorer, users)))
+    shutil.copyfile(propensity.file(RELIABILITY), draft.path / RELIABILITY)
+    parameters = float(generator.manifest.summary["parameters"] + propensity.manifest.summary["parameters"])
+    built_on = [*chain.before(generator), chain.mined(generator), states, propensity]
+    return Costs(chain.spent(*built_on), seconds, parameters, chain.peak(*built_on))
 
 
-def costs_of(cell: Artifact) -> Costs:
-    """As the cell's manifest has them in its summary."""
-    told = cell.manifest.summary
-    return Costs(told["train_seconds"], told["predict_seconds"], told["parameters"], told["peak_gib"])
+def _decoding_time(chain: Chain, generator: Artifact, config: DecodeConfig) -> float:
+    """Seconds to decode all test users, without loading."""
+    data = chain.dataset
+    trained, settings = load_generator(generator, data.examples, data.labels)
+    _, prompts = read_examples(data.examples, "test", trained, settings)
+    clock = TimeBudget(data.seconds)
+    trained.decode(prompts, config, chain.seed)
+    return clock.used()
 
 
-# --- figures of scores, as what every user adds to them ---------------------------------------------------------------
+def _write_lists(draft: Draft, lists: list[Predictions]) -> None:
+    for number, one in enumerate(lists):
+        predictions.write(draft.path / f"predictions-{number}.parquet", one)
 
 
-def write_hits(file: Path, found: Metrics) -> None:
-    """Counts by user, under the name of their figure. The mean over verticals is put together again when read."""
-    kept = {key: metric for key, metric in found.items() if key.vertical != MEAN}
+# --- metrics of scores, as what every user adds to them ---------------------------------------------------------------
+
+
+def score_metrics(data: PreparedDataset, score: Scores) -> Metrics:
+    """Hit@k of users for an interest, and recall of labels new to a user."""
+    return ranking.measure_audiences(score, data.truth, data.shares) | ranking.measure_new_labels(score, data.truth)
+
+
+def write_hits(file: Path, metrics: Metrics) -> None:
+    """Write counts by user, under the key of their metric. The mean over verticals is computed again when read."""
+    kept = {key: metric for key, metric in metrics.items() if key.vertical != MEAN}
     save_file({json.dumps(key): metric.columns.astype(np.uint32) for key, metric in kept.items()}, file)
 
 
 def read_hits(file: Path) -> Metrics:
-    """What `write_hits` kept, with the mean over verticals beside it again."""
-    found: Metrics = {
+    """The metrics that `write_hits` kept, and the mean over verticals."""
+    metrics: Metrics = {
         MetricKey(*json.loads(name)): Metric(counts.astype(np.float64)) for name, counts in load_file(file).items()
     }
     for share in SHARES:
-        verticals = [found[key] for key in sorted(found) if key == hit_key(share, key.vertical) and key.vertical]
+        verticals = [metrics[key] for key in sorted(metrics) if key == hit_key(share, key.vertical) and key.vertical]
         if verticals:
-            found[hit_key(share, MEAN)] = ranking.mean_of(verticals)
-    return found
-
-
-# --- writing ---------------------------------------------------------------------------------------------------------
-
-
-class Peak:
-    """The largest memory of this process since it was made, where the system can be asked (Linux)."""
-
-    def __init__(self) -> None:
-        try:
-            Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-            self._known = True
-        except OSError:
-            self._known = False
-
-    def gib(self) -> float | None:
-        """In units of 2³⁰ bytes; none where the system cannot be asked."""
-        if not self._known:
-            return None
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return float(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) / 2**20
-
-
-@contextmanager
-def _writing(
-    out: Path, config: BaselineCellConfig | GeneratorCellConfig, seed: int, parents: Mapping[str, Artifact]
-) -> Iterator[tuple[Draft, Peak]]:
-    with artifacts.writing(out, KIND, config=config, seed=seed, parents=parents) as draft:
-        yield draft, Peak()
-
-
-def _write_lists(draft: Draft, said: list[Predictions]) -> None:
-    for number, each in enumerate(said):
-        predictions.write(draft.path / f"predictions-{number}.parquet", each)
+            metrics[hit_key(share, MEAN)] = ranking.mean_of(verticals)
+    return metrics

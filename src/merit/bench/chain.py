@@ -12,16 +12,16 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel
 
 from merit.baselines.fitting import TimeBudget
-from merit.bench.cells import Peak, PreparedDataset
+from merit.baselines.world import World, make_world
 from merit.bench.config import BenchConfig, objective_of, slug
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
@@ -29,17 +29,55 @@ from merit.core.config import digest
 from merit.core.errors import ConfigError, TrainingError
 from merit.core.stage import checkpoints_of, make_unless_current
 from merit.core.types import Floats
+from merit.data.texts import TextConfig
+from merit.evaluation.evaluate import truth_of_test_users
+from merit.evaluation.predictions import Truth
+from merit.generator.backbone import BackboneConfig
 from merit.generator.mine import mine
 from merit.generator.mining import MiningConfig
 from merit.generator.model import GeneratorConfig, ObjectiveConfig, train_generator
 from merit.generator.predict import predict
+from merit.labels import space
+from merit.labels.build import load_vectors
 from merit.propensity.states import write_states
 from merit.propensity.train import train_propensity
+from merit.retrieval.build import vertical_shares
 
-C = TypeVar("C", bound=BaseModel)
+StageFunction = Callable[..., Artifact]  # of its parents by name, out, config and seed
 WARM = 5  # steps of a probe that pay for caches and are not counted
 LEDGER = "costs.jsonl"
 STEP = "train/loss"  # what a training logs at every step
+
+
+@dataclass(frozen=True)
+class PreparedDataset:
+    """One data set, as all of its cells see it. What takes long is read once, when it is first needed."""
+
+    examples: Artifact
+    labels: Artifact
+    backbone: BackboneConfig
+    text: TextConfig
+    seconds: float
+
+    @cached_property
+    def truth(self) -> Truth:
+        """Gold and history of the test examples, over the whole label space."""
+        return truth_of_test_users(self.examples, space.load(self.labels.path), load_vectors(self.labels))
+
+    @cached_property
+    def shares(self) -> Floats:
+        """P(vertical | label), by what training users bought."""
+        return vertical_shares(self.examples, space.load(self.labels.path))[0]
+
+    @cached_property
+    def world(self) -> World:
+        """What methods of merit.baselines.methods are given; its test examples have no gold."""
+        return make_world(self.examples, self.labels, self.backbone, self.text, self.seconds)
+
+    @property
+    def parents(self) -> dict[str, Artifact]:
+        """Examples and labels, by the names that manifests have for parents."""
+        return {"examples": self.examples, "labels": self.labels}
 
 
 @dataclass(frozen=True)
@@ -47,17 +85,17 @@ class Chain:
     """One data set and seed in a folder of its own; nothing is made before a cell asks for it."""
 
     config: BenchConfig
-    ground: PreparedDataset
+    dataset: PreparedDataset
     folder: Path
     seed: int
     variant: bool = False
-    """Whether these are not the settings of the grid: what is the same is taken from it, all else has its own place."""
-    _known: dict[str, Artifact | Exception] = field(default_factory=dict, repr=False)
-    """What this process made or found already, and what failed: the next cell that needs it fails at once."""
+    """Whether settings differ from those of the grid: artifacts that are made alike are shared, others kept apart."""
+    _results: dict[str, Artifact | Exception] = field(default_factory=dict, repr=False)
+    """Artifacts by name, and failures: the next cell that needs a failed one fails at once."""
 
     def varied(self, name: str) -> Chain:
         """The chain of a variant of MERIT."""
-        return Chain(self.config.variant(name), self.ground, self.folder, self.seed, variant=True)
+        return Chain(self.config.variant(name), self.dataset, self.folder, self.seed, variant=True)
 
     def generator(self, method: str) -> Artifact:
         """The generator that is a method of the grid, trained for the whole budget."""
@@ -70,7 +108,7 @@ class Chain:
 
     def mined(self, generator: Artifact) -> Artifact:
         """The mistakes of a generator on the training examples."""
-        return self._asked(generator, f"mined-{generator.path.name}", "mined", self._mining(), mine)
+        return self._of(generator, f"mined-{generator.path.name}", "mined", self._mining(), mine)
 
     def _mining(self) -> MiningConfig:
         """Of as many examples as self-correction will read: its steps are no faster than those of the first one."""
@@ -79,55 +117,48 @@ class Chain:
         return self.config.mining.of(self.config.stage_2.model_copy(update={"steps": steps}).reads)
 
     def predictions(self, generator: Artifact) -> Artifact:
-        """What a generator says of the test users."""
-        name = f"predictions-{generator.path.name}"
-        return self._asked(generator, name, "predictions", self.config.predict, predict)
+        """The lists of a generator for the test users."""
+        return self._of(generator, f"predictions-{generator.path.name}", "predictions", self.config.predict, predict)
 
     def states(self) -> Artifact:
-        """What the propensity model reads of all users, from MERIT's generator."""
-        return self._asked(self.corrected(), "states", "states", self.config.states, write_states)
+        """The states of all users, from MERIT's generator."""
+        return self._of(self.corrected(), "states", "states", self.config.states, write_states)
 
     def propensity(self) -> Artifact:
         """Trained on those states; its negatives are the mistakes of the same generator."""
-        states, mined, labels = self.states(), self.mined(self.corrected()), self.ground.labels
-        return self._made(
-            "propensity",
-            "propensity",
-            self.config.propensity,
-            {"states": states, "mined": mined, "labels": labels},
-            lambda out: train_propensity(states, mined, labels, out, self.config.propensity, self.seed),
-        )
+        parents = {"states": self.states(), "mined": self.mined(self.corrected()), "labels": self.dataset.labels}
+        return self._made("propensity", "propensity", self.config.propensity, parents, train_propensity)
 
     def training(self, method: str) -> ObjectiveConfig:
         """How the generator of a method is trained, but for the number of steps."""
-        found = objective_of(method)
-        if found is None:
+        parsed = objective_of(method)
+        if parsed is None:
             raise ConfigError(f"'{method}' is no generator of ours.")
-        objective, beta = found
+        objective, beta = parsed
         how = self.config.stage_2 if objective == self.config.stage_2.objective else self.config.stage_1
         return how.model_copy(update={"objective": objective, "beta": beta})
 
     def spent(self, *made: Artifact) -> float | None:
-        """Seconds of work that these artifacts took; none where one was brought here, and nobody knows.
+        """Seconds that these artifacts took; None where one was made elsewhere and its time is unknown.
 
-        The log of a generator tells about one that was trained elsewhere, or in several goes.
+        The log of a generator gives the time of one that was trained elsewhere, or in several sessions.
         """
-        told, total = self._ledger(), 0.0
-        for each in made:
-            entry = told.get(each.manifest.hash)
+        ledger, total = self._ledger(), 0.0
+        for artifact in made:
+            entry = ledger.get(artifact.manifest.hash)
             if entry and not entry.get("went_on"):
                 total += float(entry["seconds"])
-            elif each.manifest.kind == "generator":
-                total += step_seconds(each) * int(each.manifest.summary["steps"])
+            elif artifact.manifest.kind == "generator":
+                total += step_seconds(artifact) * int(artifact.manifest.summary["steps"])
             else:
                 return None
         return total
 
     def peak(self, *made: Artifact) -> float | None:
-        """The most memory that the making of one of these took, where it is known."""
-        told = self._ledger()
-        found = [told.get(each.manifest.hash, {}).get("peak_gib") for each in made]
-        return max((one for one in found if one is not None), default=None)
+        """The highest memory that making one of these took, where it is known."""
+        ledger = self._ledger()
+        peaks = [ledger.get(artifact.manifest.hash, {}).get("peak_gib") for artifact in made]
+        return max((peak for peak in peaks if peak is not None), default=None)
 
     def before(self, generator: Artifact) -> list[Artifact]:
         """A generator and what it was made from, without data and labels."""
@@ -146,90 +177,79 @@ class Chain:
         return self._generator(f"{train.name}-{steps}", train.model_copy(update={"steps": steps}), mined)
 
     def _steps(self, train: ObjectiveConfig, mined: Artifact | None, share: float) -> int:
-        """As many as fit into the time; two at least, between which the time can be told."""
+        """As many as fit into the time; at least two, so that the time of a step can be measured."""
         short = train.model_copy(update={"steps": self.config.probe})
         probe = self._generator(f"probe-{train.name}", short, mined)
         return max(2, int(share * self.config.seconds / step_seconds(probe)))
 
     def _generator(self, name: str, train: ObjectiveConfig, mined: Artifact | None) -> Artifact:
-        ground = self.ground
-        settings = GeneratorConfig(backbone=ground.backbone, text=ground.text, train=train)
-        return self._made(
-            name,
-            "generator",
-            settings,
-            ground.shop | ({"mined": mined} if mined else {}),
-            lambda out: train_generator(*ground.both, out, settings, self.seed, mined=mined),
-        )
+        settings = GeneratorConfig(backbone=self.dataset.backbone, text=self.dataset.text, train=train)
+        parents = self.dataset.parents | ({"mined": mined} if mined else {})
+        return self._made(name, "generator", settings, parents, train_generator)
 
-    def _asked(
-        self,
-        generator: Artifact,
-        name: str,
-        kind: str,
-        settings: C,
-        stage: Callable[[Artifact, Artifact, Artifact, Path, C, int], Artifact],
-    ) -> Artifact:
-        """What a stage makes of a trained generator."""
-        parents = {"generator": generator} | self.ground.shop
-        make = partial(stage, generator, *self.ground.both)
-        return self._made(name, kind, settings, parents, lambda out: make(out, settings, self.seed))
+    def _of(self, generator: Artifact, name: str, kind: str, settings: BaseModel, stage: StageFunction) -> Artifact:
+        return self._made(name, kind, settings, {"generator": generator} | self.dataset.parents, stage)
 
     def _made(
-        self,
-        name: str,
-        kind: str,
-        settings: BaseModel,
-        parents: Mapping[str, Artifact],
-        make: Callable[[Path], Artifact],
+        self, name: str, kind: str, settings: BaseModel, parents: Mapping[str, Artifact], stage: StageFunction
     ) -> Artifact:
-        if name not in self._known:
-            try:
-                self._known[name] = self._kept_or_made(name, kind, settings, parents, make)
-            except Exception as error:
-                self._known[name] = error
-        found = self._known[name]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        """What a stage makes of its parents, kept or made; a failure is remembered and raised again."""
 
-    def _kept_or_made(
-        self,
-        name: str,
-        kind: str,
-        settings: BaseModel,
-        parents: Mapping[str, Artifact],
-        make: Callable[[Path], Artifact],
-    ) -> Artifact:
         def timed(out: Path) -> Artifact:
-            taken, peak, went_on = TimeBudget(self.config.seconds), Peak(), checkpoints_of(out).exists()
-            made = make(out)
-            self._enter(made, taken.used(), peak.gib(), went_on)
+            clock, peak, went_on = TimeBudget(self.config.seconds), PeakMemory(), checkpoints_of(out).exists()
+            made = stage(**parents, out=out, config=settings, seed=self.seed)
+            self._enter(made, clock.used(), peak.gib(), went_on)
             return made
 
-        title = f"{self.folder.parent.name}, seed {self.seed}, {name}"
-        place = self._place(slug(name), kind, settings, parents)
-        return make_unless_current(place, title, kind, settings, self.seed, parents, timed)
+        if name not in self._results:
+            title = f"{self.folder.parent.name}, seed {self.seed}, {name}"
+            try:
+                folder = self._folder(slug(name), kind, settings, parents)
+                self._results[name] = make_unless_current(folder, title, kind, settings, self.seed, parents, timed)
+            except Exception as error:
+                self._results[name] = error
+        result = self._results[name]
+        if isinstance(result, Exception):
+            raise result
+        return result
 
-    def _place(self, name: str, kind: str, settings: BaseModel, parents: Mapping[str, Artifact]) -> Path:
-        """Variants that agree on how something is made share it."""
-        usual = self.folder / name
-        if not self.variant or artifacts.current(usual, kind, settings, self.seed, parents, {}):
-            return usual
-        told = [digest(settings), *(parents[key].manifest.hash for key in sorted(parents))]
-        return self.folder / "variants" / f"{name}-{sha256(' '.join(told).encode()).hexdigest()[:12]}"
+    def _folder(self, name: str, kind: str, settings: BaseModel, parents: Mapping[str, Artifact]) -> Path:
+        """The folder of an artifact; variants that make it in the same way share it."""
+        shared = self.folder / name
+        if not self.variant or artifacts.current(shared, kind, settings, self.seed, parents, {}):
+            return shared
+        parts = [digest(settings), *(parents[key].manifest.hash for key in sorted(parents))]
+        return self.folder / "variants" / f"{name}-{sha256(' '.join(parts).encode()).hexdigest()[:12]}"
 
     def _enter(self, made: Artifact, seconds: float, peak_gib: float | None, went_on: bool) -> None:
-        """One line for each artifact; of one that was stopped and went on, the time since then."""
-        told = {"hash": made.manifest.hash, "name": made.path.name, "seconds": round(seconds, 2), "peak_gib": peak_gib}
-        told |= {"went_on": True} if went_on else {}
+        """One line for each artifact; for one that was resumed, the time since then."""
+        entry = {"hash": made.manifest.hash, "name": made.path.name, "seconds": round(seconds, 2), "peak_gib": peak_gib}
+        entry |= {"went_on": True} if went_on else {}
         with (self.folder / LEDGER).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(told, ensure_ascii=False) + "\n")
+            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
 
     def _ledger(self) -> dict[str, dict[str, Any]]:
         file = self.folder / LEDGER
         lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-        return {told["hash"]: told for told in map(json.loads, lines)}
+        return {entry["hash"]: entry for entry in map(json.loads, lines)}
+
+
+class PeakMemory:
+    """The peak memory of this process since the object was made, where the system reports it (Linux)."""
+
+    def __init__(self) -> None:
+        try:
+            Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+            self._reported = True
+        except OSError:
+            self._reported = False
+
+    def gib(self) -> float | None:
+        """In units of 2³⁰ bytes; None where the system does not report it."""
+        if not self._reported:
+            return None
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return float(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) / 2**20
 
 
 def step_seconds(generator: Artifact) -> float:

@@ -11,7 +11,6 @@ from typing import NamedTuple, Self
 from pydantic import Field, model_validator
 
 from merit.baselines.methods import METHODS
-from merit.bench.cells import MERIT
 from merit.core.config import Frozen, build
 from merit.core.errors import ConfigError
 from merit.core.settings import FirstStage, RunConfig, SecondStage
@@ -28,6 +27,7 @@ from merit.propensity.states import StatesConfig
 from merit.propensity.train import PropensityRun
 from merit.retrieval.ranking import LengthConfig
 
+MERIT = "MERIT"
 TEMPERED = re.compile(r"(?P<objective>.+) \(β = (?P<beta>[0-9.]+)\)")
 
 

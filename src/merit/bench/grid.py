@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from pydantic import BaseModel
-
-from merit.baselines.methods import METHODS
 from merit.bench import results as results_file
-from merit.bench.cells import (
-    KIND,
-    MERIT,
-    GeneratorCellConfig,
-    MeritCellConfig,
-    PreparedDataset,
-    write_answer,
-    write_generator,
-    write_merit,
-)
-from merit.bench.chain import Chain
-from merit.bench.config import BenchCell, BenchConfig, cells, slug
+from merit.bench.cells import make_cell
+from merit.bench.chain import Chain, PreparedDataset
+from merit.bench.config import MERIT, BenchConfig, cells
 from merit.bench.judge import FILE, BenchOrigin, ResultsConfig, write_results
 from merit.bench.judge import KIND as RESULTS
 from merit.bench.results import BenchResults
@@ -64,97 +51,24 @@ def _dataset(
 ) -> BenchResults:
     made = run(config.run_config(name), until="labels")
     text = config.datasets[name].text
-    ground = PreparedDataset(made["examples"], made["labels"], config.backbone, text, config.seconds)
+    data = PreparedDataset(made["examples"], made["labels"], config.backbone, text, config.seconds)
     found: dict[str, Artifact] = {}
     chains: dict[int, Chain] = {}
     for cell in cells(config, name, only):
-        chain = chains.setdefault(cell.seed, Chain(config, ground, config.out / name / f"seed-{cell.seed}", cell.seed))
+        chain = chains.setdefault(cell.seed, Chain(config, data, config.out / name / f"seed-{cell.seed}", cell.seed))
         with _failing(cell.name, failures):
             found[f"{cell.method}, seed {cell.seed}"] = make_cell(chain, cell)
         done(cell.name)
-    results = results_file.read(_judged(config, name, ground, found, failures, bool(only)).file(FILE))
+    results = results_file.read(_judged(config, name, data, found, failures, bool(only)).file(FILE))
     if not only:
         results_file.write(results, config.results / f"{name}.json")
     return results
 
 
-def make_cell(chain: Chain, cell: BenchCell) -> Artifact:
-    """One method with one seed on one data set; kept where nothing it depends on has changed."""
-    if cell.method in chain.config.variants:
-        return _merit(chain.varied(cell.method), cell)
-    if cell.method == MERIT:
-        return _merit(chain, cell)
-    return _answer(chain, cell) if cell.method in METHODS else _generator(chain, cell)
-
-
-def _answer(chain: Chain, cell: BenchCell) -> Artifact:
-    asked = chain.ground.answer_config(cell.method)
-    return _unless_current(
-        chain, cell, asked, chain.ground.shop, lambda out: write_answer(chain.ground, out, asked, cell.seed)
-    )
-
-
-def _generator(chain: Chain, cell: BenchCell) -> Artifact:
-    settings = GeneratorCellConfig(method=cell.method, budget=chain.config.predict.budget)
-    generator = chain.generator(cell.method)
-    said = chain.predictions(generator)
-    built_on = chain.before(generator)
-    return _unless_current(
-        chain,
-        cell,
-        settings,
-        {"generator": generator, "predictions": said} | chain.ground.shop,
-        lambda out: write_generator(
-            chain.ground,
-            generator,
-            said,
-            out,
-            settings,
-            cell.seed,
-            chain.spent(*built_on),
-            chain.peak(*built_on),
-        ),
-    )
-
-
-def _merit(chain: Chain, cell: BenchCell) -> Artifact:
-    settings = MeritCellConfig(method=cell.method, budget=chain.config.predict.budget, length=chain.config.length)
-    generator, states, propensity = chain.corrected(), chain.states(), chain.propensity()
-    built_on = [*chain.before(generator), chain.mined(generator), states, propensity]
-    return _unless_current(
-        chain,
-        cell,
-        settings,
-        {"propensity": propensity, "states": states, "generator": generator} | chain.ground.shop,
-        lambda out: write_merit(
-            chain.ground,
-            propensity,
-            states,
-            generator,
-            out,
-            settings,
-            cell.seed,
-            chain.spent(*built_on),
-            chain.peak(*built_on),
-        ),
-    )
-
-
-def _unless_current(
-    chain: Chain,
-    cell: BenchCell,
-    settings: BaseModel,
-    parents: Mapping[str, Artifact],
-    make: Callable[[Path], Artifact],
-) -> Artifact:
-    folder = chain.folder / f"cell-{slug(cell.method)}"
-    return make_unless_current(folder, cell.name, KIND, settings, cell.seed, parents, make)
-
-
 def _judged(
     config: BenchConfig,
     name: str,
-    ground: PreparedDataset,
+    data: PreparedDataset,
     made: dict[str, Artifact],
     failures: dict[str, str],
     part: bool,
@@ -175,8 +89,8 @@ def _judged(
         RESULTS,
         settings,
         config.seed,
-        made | ground.shop,
-        lambda out: write_results(made, ground, out, settings, config.seed, origin(config)),
+        made | data.parents,
+        lambda out: write_results(made, data, out, settings, config.seed, origin(config)),
     )
 
 

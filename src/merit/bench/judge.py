@@ -15,7 +15,8 @@ import polars as pl
 
 from merit import __version__
 from merit.bench import results as results_file
-from merit.bench.cells import HITS, RELIABILITY, PreparedDataset, costs_of, read_hits
+from merit.bench.cells import HITS, RELIABILITY, Costs, read_hits
+from merit.bench.chain import PreparedDataset
 from merit.bench.results import BINS, LEAD, BenchResults, Cost
 from merit.core import artifacts, console
 from merit.core.artifacts import Artifact
@@ -60,15 +61,15 @@ class BenchOrigin(NamedTuple):
 
 def write_results(
     cells: Mapping[str, Artifact],
-    ground: PreparedDataset,
+    data: PreparedDataset,
     out: Path,
     config: ResultsConfig,
     seed: int,
     origin: BenchOrigin,
 ) -> Artifact:
     """Judge all cells on the same users."""
-    truth = ground.truth
-    with artifacts.writing(out, KIND, config=config, seed=seed, parents=dict(cells) | ground.shop) as draft:
+    truth = data.truth
+    with artifacts.writing(out, KIND, config=config, seed=seed, parents=dict(cells) | data.parents) as draft:
         lists, ranked = _judged(cells.values(), truth, config.evaluation)
         with console.spinner(f"comparing {len(lists)} lists and {len(ranked)} rankings of {truth.users:,} users"):
             figures = _compared(lists, ranked, truth.users, config, seed)
@@ -93,7 +94,7 @@ def write_results(
             figures=results_file.figure_rows(figures.filter(pl.col("average") == "pooled").filter(_kept())),
             costs=costs(cells.values(), len(truth)),
             reliability=_bins(cells.values(), config.ours),
-            pictures=_pictures(lists, ground, seed) if truth.users >= SMALLEST_CELL else [],
+            pictures=_pictures(lists, data, seed) if truth.users >= SMALLEST_CELL else [],
         )
         results_file.write(results, draft.path / FILE)
         draft.summary |= {"users": truth.users, "methods": figures["method"].n_unique(), "missing": len(config.missing)}
@@ -164,7 +165,7 @@ def costs(cells: Iterable[Artifact], examples: int) -> list[Cost]:
         methods.setdefault(cell.manifest.config["method"], []).append(cell)
     found = []
     for name, of in methods.items():
-        told = [costs_of(cell) for cell in of]
+        told = [_costs_of(cell) for cell in of]
         found.append(
             Cost(
                 method=name,
@@ -176,6 +177,11 @@ def costs(cells: Iterable[Artifact], examples: int) -> list[Cost]:
             )
         )
     return found
+
+
+def _costs_of(cell: Artifact) -> Costs:
+    summary = cell.manifest.summary
+    return Costs(summary["train_seconds"], summary["predict_seconds"], summary["parameters"], summary["peak_gib"])
 
 
 def _mean(values: Iterable[float | None], digits: int) -> float | None:
@@ -201,7 +207,7 @@ def _bins(cells: Iterable[Artifact], ours: str) -> list[list[float]]:
     return [list(row) for row in calibration.by_bin(pl.concat(found)).select(BINS).rows()] if found else []
 
 
-def _pictures(lists: Judged, ground: PreparedDataset, seed: int) -> list[list[dict[str, Any]]]:
+def _pictures(lists: Judged, data: PreparedDataset, seed: int) -> list[list[dict[str, Any]]]:
     """Lists of teacher forcing and of self-correction for the same examples."""
-    runs, known = [run for run, _ in lists], space.load(ground.labels.path)
-    return [picture.rows.to_dicts() for picture in evaluate.pictures(runs, ground.truth, known, seed)]
+    runs, known = [run for run, _ in lists], space.load(data.labels.path)
+    return [picture.rows.to_dicts() for picture in evaluate.pictures(runs, data.truth, known, seed)]
