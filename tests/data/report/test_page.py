@@ -7,16 +7,16 @@ import time
 from dataclasses import fields
 from datetime import timedelta
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 import pytest
 
+from merit.core.ragged import Ragged
 from merit.data.planted import EVENTS, PlantedConfig, shop
-from merit.data.report.counts import ItemLabels
-from merit.data.report.page import DataFacts, count_shard, data_page, gather, merge, summarise
-from merit.data.report.summary import binned
+from merit.data.report.page import data_page
+from merit.data.report.summary import DataSummary, binned, count_shard, merge, summarise
 from merit.report.page import render
 
 
@@ -26,7 +26,7 @@ class Prepared(NamedTuple):
     events: pl.DataFrame
     examples: pl.DataFrame
     items: pl.DataFrame
-    item_labels: ItemLabels
+    item_labels: Ragged
     labels: pl.DataFrame
 
 
@@ -44,7 +44,13 @@ def prepared(config: PlantedConfig, seed: int = 7) -> Prepared:
     tags = items["tags"].to_list()
     offsets = np.cumsum([0, *map(len, tags)])
     ids = np.array([number[tag] for row in tags for tag in row], dtype=np.int32)
-    return Prepared(events, examples_of(events), items, (offsets, ids), labels)
+    return Prepared(events, examples_of(events), items, Ragged(offsets, ids), labels)
+
+
+def gather(*data: Any) -> DataSummary:
+    """All users as one shard."""
+    events, examples, items, item_labels, labels = data
+    return summarise(count_shard(events, examples, items, item_labels, len(labels)), items, item_labels, labels)
 
 
 def examples_of(events: pl.DataFrame) -> pl.DataFrame:
@@ -71,13 +77,13 @@ def data() -> Prepared:
 
 
 @pytest.fixture(scope="module")
-def facts(data: Prepared) -> DataFacts:
+def facts(data: Prepared) -> DataSummary:
     return gather(*data)
 
 
 def _slow_repeats(data: Prepared) -> tuple[int, int]:
     """(repeated, all) gold labels, by sets and loops."""
-    offsets, ids = data.item_labels
+    offsets, ids = data.item_labels.offsets, data.item_labels.values
     own = [set(ids[a:b].tolist()) for a, b in pairwise(offsets)]
     seen, repeated, total = data.events["item"].to_list(), 0, 0
     for start, stop, targets in data.examples.select("history_start", "history_stop", "target_items").iter_rows():
@@ -87,7 +93,7 @@ def _slow_repeats(data: Prepared) -> tuple[int, int]:
     return repeated, total
 
 
-def test_repeat_share_equals_the_slow_count(data: Prepared, facts: DataFacts) -> None:
+def test_repeat_share_equals_the_slow_count(data: Prepared, facts: DataSummary) -> None:
     repeated, total = _slow_repeats(data)
     assert 0 < repeated < total
     assert facts.history_length["repeated"].sum() == repeated
@@ -123,10 +129,10 @@ def _shard(data: Prepared, number: int, of: int) -> Prepared:
     return data._replace(events=rows.drop("row", "new"), examples=examples)
 
 
-def test_shards_add_up_to_the_whole(data: Prepared, facts: DataFacts) -> None:
+def test_shards_add_up_to_the_whole(data: Prepared, facts: DataSummary) -> None:
     parts = [count_shard(*_shard(data, number, 3)[:4], n_labels=len(data.labels)) for number in range(3)]
     merged = summarise(merge(parts), data.items, data.item_labels, data.labels)
-    for name in (field.name for field in fields(DataFacts) if field.name != "prompts"):
+    for name in (field.name for field in fields(DataSummary) if field.name != "prompts"):
         one, whole = getattr(merged, name), getattr(facts, name)
         same = one.equals(whole) if isinstance(one, pl.DataFrame) else one == whole
         assert same, f"{name}:\n{one}\n{whole}"
@@ -158,7 +164,7 @@ def test_gaps_are_days_between_purchases_of_one_user() -> None:
         | {"target_items": pl.List(pl.UInt32)}
     )
     items = pl.DataFrame({"item": pl.Series([0], dtype=pl.UInt32), "vertical": ["x"], "title": ["x"]})
-    total = count_shard(events, no_examples, items, (np.array([0, 1]), np.array([0], dtype=np.int32)), 1)
+    total = count_shard(events, no_examples, items, Ragged.of([[0]]), 1)
     assert total.gaps.to_dict(as_series=False) == {"user": [0, 0, 1], "days": [3, 7, 5]}
 
 
@@ -179,7 +185,7 @@ def test_the_page_shows_no_small_cell() -> None:
         assert (frame["users"] >= 50).all() or len(frame) == 1
 
 
-def test_no_rare_item_or_label_is_named(data: Prepared, facts: DataFacts) -> None:
+def test_no_rare_item_or_label_is_named(data: Prepared, facts: DataSummary) -> None:
     per_item = data.events.group_by("item").agg(pl.col("user").n_unique()).join(data.items, on="item")
     rare = set(per_item.group_by("title").agg(pl.col("user").max()).filter(pl.col("user") < 50)["title"])
     assert rare and len(facts.prompts) == 3
@@ -187,7 +193,7 @@ def test_no_rare_item_or_label_is_named(data: Prepared, facts: DataFacts) -> Non
         assert not rare & set(prompt.history)
 
 
-def test_no_user_is_named(facts: DataFacts) -> None:
+def test_no_user_is_named(facts: DataSummary) -> None:
     assert not re.search(r"u0\d{5}", render(data_page(facts)))
 
 

@@ -1,28 +1,49 @@
-"""data-report: what the data is: an HTML page to look at, a JSON file to compute with, a data sheet to hand on."""
+"""data-report: an HTML page to look at, a JSON file to compute with, and a data sheet to hand on.
+
+The questions of the data sheet are those of Gebru et al., Datasheets for Datasets (2021), as far as they matter for the
+log of a shop. What the tables can answer is answered; the rest stays a question, for no program knows who consented to
+what.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
+from merit import __version__
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
+from merit.core.ragged import Ragged
 from merit.data.prepare import shards
-from merit.data.report import datasheet
-from merit.data.report.counts import ItemLabels, ShardCounts, count_shard, merge
 from merit.data.report.page import data_page
-from merit.data.report.summary import DataFacts, summarise
+from merit.data.report.summary import DataSummary, ShardCounts, count_shard, merge, summarise
 from merit.labels import space
 from merit.report import page
+from merit.report.page import SMALLEST_CELL, large_enough
 
-ADD_UP = ("types", "splits", "verticals")  # to totals that are told: one row that is left out could be worked out
+PARTITIONS = ("types", "splits", "verticals")  # their totals are shown, so a single hidden row could be worked out
+QUESTIONS = {
+    "Why and by whom": (
+        "For what purpose was the log written, and who paid for it?",
+        "Who answers questions about it?",
+    ),
+    "People in it": (
+        "How were users told that their purchases are recorded, and did they consent to being addressed?",
+        "Are there minors, patients or others among them who need protection?",
+        "For how long may the rows be kept, and who erases them at the source (`merit erase` does so here)?",
+    ),
+    "Before it came here": (
+        "Which shops, channels or months are missing?",
+        "Were bots, employees, tests and returns taken out?",
+        "Who wrote the tags: people, suppliers, or a model?",
+    ),
+}
 
 
 class DataReportConfig(Frozen):
@@ -30,29 +51,31 @@ class DataReportConfig(Frozen):
 
 
 def write_data_report(examples: Artifact, labels: Artifact, out: Path, config: DataReportConfig, seed: int) -> Artifact:
-    """Count shard by shard, then write the page and its figures."""
+    """The report: the page, its figures, and the data sheet. Counted shard by shard."""
     items = pl.read_parquet(examples.file("items.parquet"))
-    known = space.load(labels.path)
-    offsets, ids = space.item_labels(known, items)
-    item_labels = offsets, ids.astype(np.int32)
+    label_space = space.load(labels.path)
+    item_labels = Ragged(*space.item_labels(label_space, items))
     parents = {"examples": examples, "labels": labels}
     with artifacts.writing(out, "data-report", config=config, seed=seed, parents=parents) as draft:
-        facts = summarise(merge(_tallies(examples, items, item_labels, len(known))), items, item_labels, known.table)
-        html = page.render(data_page(facts, page.provenance(examples.manifest)))
+        counts = merge(_counts(examples, items, item_labels, len(label_space)))
+        summary = summarise(counts, items, item_labels, label_space.table)
+        html = page.render(data_page(summary, page.provenance(examples.manifest)))
         (draft.path / "index.html").write_text(html, encoding="utf-8")
-        (draft.path / "facts.json").write_text(json.dumps(_plain(facts), default=str, indent=1), encoding="utf-8")
-        source, counted = examples.manifest.config["source"], (examples.manifest.summary, labels.manifest.summary)
-        (draft.path / "README.md").write_text(datasheet.write(facts, source, *counted), encoding="utf-8")
+        (draft.path / "facts.json").write_text(json.dumps(_figures(summary), default=str, indent=1), encoding="utf-8")
+        sheet = data_sheet(
+            summary, examples.manifest.config["source"], examples.manifest.summary, labels.manifest.summary
+        )
+        (draft.path / "README.md").write_text(sheet, encoding="utf-8")
         draft.summary |= {
-            "gold already in the history": round(facts.repeat_share, 4),
-            "gold never in the history": round(1 - facts.repeat_share, 4),
-            "labels seen fewer than 5 times": round(facts.rare_share, 4),
-            "gold held by the top 1 % of labels": round(facts.top_gold_share, 4),
+            "gold already in the history": round(summary.repeat_share, 4),
+            "gold never in the history": round(1 - summary.repeat_share, 4),
+            "labels seen fewer than 5 times": round(summary.rare_share, 4),
+            "gold held by the top 1 % of labels": round(summary.top_gold_share, 4),
         }
     return artifacts.load(out, "data-report")
 
 
-def _tallies(examples: Artifact, items: pl.DataFrame, item_labels: ItemLabels, labels: int) -> Iterator[ShardCounts]:
+def _counts(examples: Artifact, items: pl.DataFrame, item_labels: Ragged, labels: int) -> Iterator[ShardCounts]:
     """Counts of each shard, with users numbered through."""
     before = 0
     for part in shards(examples):
@@ -61,12 +84,94 @@ def _tallies(examples: Artifact, items: pl.DataFrame, item_labels: ItemLabels, l
         before += len(part.users)
 
 
-def _plain(facts: DataFacts) -> dict[str, Any]:
+def _figures(summary: DataSummary) -> dict[str, Any]:
     """The figures behind the charts, without the examples in words and without cells of fewer than 50 users."""
-    values = {field.name: getattr(facts, field.name) for field in fields(facts) if field.name != "prompts"}
+    values = {field.name: getattr(summary, field.name) for field in fields(summary) if field.name != "prompts"}
     return {name: _rows(name, value) if isinstance(value, pl.DataFrame) else value for name, value in values.items()}
 
 
 def _rows(name: str, frame: pl.DataFrame) -> list[dict[str, Any]]:
-    told = page.large_enough(frame, partition=name in ADD_UP) if "users" in frame.columns else frame
-    return told.to_dicts()
+    shown = large_enough(frame, partition=name in PARTITIONS) if "users" in frame.columns else frame
+    return shown.to_dicts()
+
+
+# --- the data sheet --------------------------------------------------------------------------------------------------
+
+
+def data_sheet(
+    summary: DataSummary, source: Mapping[str, Any], prepared: Mapping[str, Any], labels: Mapping[str, Any]
+) -> str:
+    """The data sheet in Markdown. `source`: its settings; `prepared`, `labels`: the summaries of the two artifacts."""
+    parts = [
+        "# Data sheet",
+        f"Written by merit {__version__} from the prepared tables. Lines with a box are for the owner of the data to "
+        "answer.",
+        "## What it holds",
+        _list(_composition(summary, labels)),
+        _verticals(summary),
+        "## How it was read",
+        _list(_reading(source, prepared)),
+        "## What is to be predicted",
+        _list(_targets(summary, prepared)),
+        *(f"## {title}\n\n{_list(f'[ ] {line}' for line in questions)}" for title, questions in QUESTIONS.items()),
+        "## Not for",
+        "Decisions about single people in credit, housing, employment, health or insurance. Tags are what products are "
+        "called, not what people are; a purchase may be a gift.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _composition(summary: DataSummary, labels: Mapping[str, Any]) -> list[str]:
+    first, last = summary.span or (None, None)
+    kinds = ", ".join(f"{count:,} × {event}" for event, count in summary.types.select("event", "events").iter_rows())
+    return [
+        f"{summary.events:,} interactions of {_users(summary.users)} with {summary.items:,} items"
+        + (f", {first:%Y-%m-%d} to {last:%Y-%m-%d} (UTC)" if first and last else ""),
+        f"By kind: {kinds}",
+        f"{labels['labels']:,} labels, {labels['live']:,} of them live; {labels['blocked']:,} are blocked, "
+        f"{labels['merged']:,} further texts became no label of their own (merged.parquet says why)",
+        f"{summary.rare_share:.1%} of the labels occur in fewer than five events; the most frequent hundredth of them "
+        f"is {summary.top_gold_share:.1%} of all targets",
+        f"{labels['items_without_labels']:,} items carry no label: they are history and never a target",
+    ]
+
+
+def _verticals(summary: DataSummary) -> str:
+    shown = large_enough(summary.verticals).head(20)
+    if not len(shown):
+        return f"No vertical has {SMALLEST_CELL} users; none is shown."
+    rows = [
+        f"| {str(name).replace('|', '/')} | {events:,} | {share:.1%} |"
+        for name, events, share in shown.select("vertical", "events", "share").iter_rows()
+    ]
+    return "\n".join(["| vertical | events | share |", "|---|---|---|", *rows])
+
+
+def _reading(source: Mapping[str, Any], prepared: Mapping[str, Any]) -> list[str]:
+    aside = f"{prepared['set_aside']:,} rows set aside (quarantine.parquet says why)"
+    lines = [f"Source: {source.get('kind', 'tables')}, {aside}"]
+    if zone := source.get("time_zone"):
+        lines.append(f"Times without a zone were read in {zone}")
+    if event := source.get("default_event"):
+        lines.append(f"The table names no events: every row was taken as a {event}")
+    if extra := source.get("extra_tags"):
+        lines.append(f"Further columns that became tags: {', '.join(extra)}")
+    return lines
+
+
+def _targets(summary: DataSummary, prepared: Mapping[str, Any]) -> list[str]:
+    splits = ", ".join(f"{prepared[name]:,} for {name}" for name in ("train", "validation", "test"))
+    return [
+        f"{summary.examples:,} examples of {_users(summary.example_users)}: {splits}; a user is in one split for ever",
+        "An example is what a user did before a purchase, without the last days before it, and the labels of what was "
+        "bought",
+        f"{summary.repeat_share:.1%} of the labels to be found were in the user's history already",
+    ]
+
+
+def _users(count: int) -> str:
+    return f"{count:,} users" if count >= SMALLEST_CELL else f"fewer than {SMALLEST_CELL} users"
+
+
+def _list(sentences: Iterable[str]) -> str:
+    return "\n".join(f"- {sentence}" + "." * (not sentence.startswith("[ ]")) for sentence in sentences)

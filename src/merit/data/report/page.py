@@ -1,9 +1,4 @@
-"""The data report: what the model learns from, and how hard it is.
-
-facts = gather(events, examples, items, item_labels, labels)                # or, shard by shard of users:
-facts = summarise(merge(count_shard(...) for each shard), items, item_labels, labels)
-html = page.render(data_page(facts, page.provenance(manifest)))
-"""
+"""The page of the data report: what the model learns from, and how hard it is."""
 
 from __future__ import annotations
 
@@ -11,8 +6,7 @@ from collections.abc import Callable
 
 import polars as pl
 
-from merit.data.report.counts import count_shard, merge
-from merit.data.report.summary import DataFacts, ExampleText, gather, summarise
+from merit.data.report.summary import DataSummary
 from merit.report import charts
 from merit.report.page import (
     SMALLEST_CELL,
@@ -30,42 +24,40 @@ from merit.report.page import (
     suppress,
 )
 
-__all__ = ["DataFacts", "ExampleText", "count_shard", "data_page", "gather", "merge", "summarise"]
 
-
-def data_page(facts: DataFacts, provenance: Provenance | None = None) -> Page:
+def data_page(summary: DataSummary, provenance: Provenance | None = None) -> Page:
     """Six sections below the key figures; of fewer than 50 users, a page that shows no figure."""
     title, subtitle = "Data report", "What the model learns from: events, examples, labels, and how hard they are."
-    if facts.users < SMALLEST_CELL:
-        told = f"This data is about fewer than {SMALLEST_CELL} users. No figure is shown."
-        return Page(title, subtitle, (Section("Too few users", (told,)),), (), provenance)
+    if summary.users < SMALLEST_CELL:
+        few = f"This data is about fewer than {SMALLEST_CELL} users. No figure is shown."
+        return Page(title, subtitle, (Section("Too few users", (few,)),), (), provenance)
     sections = (
-        _events_section(facts),
-        _examples_section(facts),
-        _labels_section(facts),
-        _repeat_section(facts),
-        _verticals_section(facts),
-        _prompts_section(facts),
+        _events_section(summary),
+        _examples_section(summary),
+        _labels_section(summary),
+        _repeat_section(summary),
+        _verticals_section(summary),
+        _prompts_section(summary),
     )
-    return Page(title, subtitle, sections, _tiles(facts), provenance)
+    return Page(title, subtitle, sections, _tiles(summary), provenance)
 
 
-def _tiles(facts: DataFacts) -> tuple[Tile, ...]:
-    days = (facts.span[1] - facts.span[0]).days + 1 if facts.span else 0
-    between = f"{facts.span[0]:%d %b %Y} – {facts.span[1]:%d %b %Y}" if facts.span else ""
+def _tiles(summary: DataSummary) -> tuple[Tile, ...]:
+    days = (summary.span[1] - summary.span[0]).days + 1 if summary.span else 0
+    between = f"{summary.span[0]:%d %b %Y} – {summary.span[1]:%d %b %Y}" if summary.span else ""
     return (
-        Tile("Users", count(facts.users)),
-        Tile("Items", count(facts.items)),
-        Tile("Labels", count(facts.labels)),
-        Tile("Events", count(facts.events), f"{number(facts.events / facts.users)} per user"),
-        Tile("Examples", _unless_few(facts, count(facts.examples))),
+        Tile("Users", count(summary.users)),
+        Tile("Items", count(summary.items)),
+        Tile("Labels", count(summary.labels)),
+        Tile("Events", count(summary.events), f"{number(summary.events / summary.users)} per user"),
+        Tile("Examples", _unless_few(summary, count(summary.examples))),
         Tile("Days", count(days), between),
     )
 
 
-def _events_section(facts: DataFacts) -> Section:
-    shown = large_enough(facts.weeks)
-    hidden = len(facts.weeks) - len(shown)
+def _events_section(summary: DataSummary) -> Section:
+    shown = large_enough(summary.weeks)
+    hidden = len(summary.weeks) - len(shown)
     weeks = charts.curve(
         shown,
         "week",
@@ -75,25 +67,29 @@ def _events_section(facts: DataFacts) -> Section:
         x_form="date",
         area=True,
     )
-    shares = facts.types.with_columns(share=pl.col("events") / facts.events)
+    shares = summary.types.with_columns(share=pl.col("events") / summary.events)
     types = suppress(shares, keep=("event",), partition=True)
-    note = f"{_some(hidden, 'week')} with fewer than {SMALLEST_CELL} users not drawn." if hidden else ""
+    note = (
+        f"{count(hidden)} week{'s' * (hidden != 1)} with fewer than {SMALLEST_CELL} users not drawn." if hidden else ""
+    )
     return Section(
         "Events",
-        ("What people did. An event is a view, a click, a cart or a purchase of one item.",),
+        ("What users did. An event is a view, a click, a cart or a purchase of one item.",),
         charts=(
-            Chart("Events per week", weeks, note),
-            _histogram("Events per user", facts.events_per_user, "users", "events of a user", "users"),
-            _histogram("Days between purchases", facts.gaps, "rows", "days to the next purchase", "pairs of purchases"),
+            Chart("Events per week", weeks, note if hidden else ""),
+            _histogram("Events per user", summary.events_per_user, "users", "events of a user", "users"),
+            _histogram(
+                "Days between purchases", summary.gaps, "rows", "days to the next purchase", "pairs of purchases"
+            ),
         ),
         tables=(
             Table("By type", types, {"share": "percent"}),
-            Table("Typical", suppress(facts.typical, keep=("measure",))),
+            Table("Typical", suppress(summary.typical, keep=("measure",))),
         ),
     )
 
 
-def _examples_section(facts: DataFacts) -> Section:
+def _examples_section(summary: DataSummary) -> Section:
     return Section(
         "Examples",
         (
@@ -101,44 +97,44 @@ def _examples_section(facts: DataFacts) -> Section:
             "Its gold labels are the tags of what was bought. A user is in one split only.",
         ),
         charts=(
-            _histogram("History length", facts.history_length, "rows", "events in the history", "examples"),
-            _histogram("Gold labels per example", facts.gold_labels, "rows", "gold labels", "examples"),
+            _histogram("History length", summary.history_length, "rows", "events in the history", "examples"),
+            _histogram("Gold labels per example", summary.gold_labels, "rows", "gold labels", "examples"),
         ),
-        tables=(Table("By split", suppress(facts.splits, keep=("split",), partition=True)),),
+        tables=(Table("By split", suppress(summary.splits, keep=("split",), partition=True)),),
     )
 
 
-def _labels_section(facts: DataFacts) -> Section:
+def _labels_section(summary: DataSummary) -> Section:
     ranks = charts.curve(
-        facts.rank_frequency,
+        summary.rank_frequency,
         "rank",
         "events",
-        says=f"Events of a label against its rank, both logarithmic, {_range(facts.rank_frequency, 'events')}.",
+        says=f"Events of a label against its rank, both logarithmic, {_range(summary.rank_frequency, 'events')}.",
         x_title="rank of the label",
         y_title="events",
         x_log=True,
         y_log=True,
     )
-    top = large_enough(facts.top_labels)
+    top = large_enough(summary.top_labels)
     leader = f"; most frequent: {top['label'][0]}" if len(top) else ""
     bars = charts.bars(top, "label", "events", says=f"Events of the {len(top)} most frequent labels{leader}.")
     return Section(
         "Labels",
         ("A long tail is normal: few labels are everywhere, most are rare, and the rare ones decide who is reached.",),
         tiles=(
-            Tile("Labels seen fewer than 5 times", percent(facts.rare_share), "including those never seen"),
-            Tile("Gold held by the top 1 % of labels", _unless_few(facts, percent(facts.top_gold_share))),
+            Tile("Labels seen fewer than 5 times", percent(summary.rare_share), "including those never seen"),
+            Tile("Gold held by the top 1 % of labels", _unless_few(summary, percent(summary.top_gold_share))),
         ),
         charts=(
             Chart("Rank and frequency", ranks, "Each point is the mean of the labels around that rank."),
             Chart("Most frequent labels (events)", bars),
         ),
-        tables=(Table("Top 20 labels", suppress(facts.top_labels, keep=("label", "vertical"))),),
+        tables=(Table("Top 20 labels", suppress(summary.top_labels, keep=("label", "vertical"))),),
     )
 
 
-def _repeat_section(facts: DataFacts) -> Section:
-    shown = large_enough(facts.history_length).filter(pl.col("gold") > 0)
+def _repeat_section(summary: DataSummary) -> Section:
+    shown = large_enough(summary.history_length).filter(pl.col("gold") > 0)
     shares = shown.with_columns(share=pl.col("repeated") / pl.col("gold"))
     chart = charts.columns(
         shares,
@@ -149,7 +145,7 @@ def _repeat_section(facts: DataFacts) -> Section:
         y="repeat share",
         form="percent",
     )
-    old, new = (_unless_few(facts, percent(share)) for share in (facts.repeat_share, 1 - facts.repeat_share))
+    old, new = (_unless_few(summary, percent(share)) for share in (summary.repeat_share, 1 - summary.repeat_share))
     return Section(
         "Old and new interests",
         (
@@ -164,15 +160,15 @@ def _repeat_section(facts: DataFacts) -> Section:
     )
 
 
-def _verticals_section(facts: DataFacts) -> Section:
-    table = suppress(facts.verticals, keep=("vertical",), partition=True)
+def _verticals_section(summary: DataSummary) -> Section:
+    table = suppress(summary.verticals, keep=("vertical",), partition=True)
     return Section("Verticals", tables=(Table("Users and events by vertical", table, {"share": "percent"}),))
 
 
-def _prompts_section(facts: DataFacts) -> Section:
-    rows = [(" · ".join(prompt.history), ", ".join(prompt.gold)) for prompt in facts.prompts]
+def _prompts_section(summary: DataSummary) -> Section:
+    rows = [(" · ".join(prompt.history), ", ".join(prompt.gold)) for prompt in summary.prompts]
     heads = {"last items of the history, newest last": pl.String, "gold labels of what was bought later": pl.String}
-    few = f"Items of fewer than {SMALLEST_CELL} users are told by their common labels in brackets, or not at all."
+    few = f"Items of fewer than {SMALLEST_CELL} users are shown by their common labels in brackets, or not at all."
     table = Table("History → gold", pl.DataFrame(rows, schema=heads, orient="row"), note=few, wide=True)
     return Section("Examples in words", ("Three of the examples, without who they are about.",), tables=(table,))
 
@@ -193,10 +189,6 @@ def _peak(frame: pl.DataFrame, value: str) -> str:
     return str(frame.sort(value, descending=True)["bin"][0]) if len(frame) else "no bin"
 
 
-def _unless_few(facts: DataFacts, told: str) -> str:
+def _unless_few(summary: DataSummary, figure: str) -> str:
     """A figure about examples, unless they are of too few users."""
-    return told if facts.example_users >= SMALLEST_CELL else TOO_FEW
-
-
-def _some(amount: int, thing: str) -> str:
-    return f"{count(amount)} {thing}{'' if amount == 1 else 's'}"
+    return figure if summary.example_users >= SMALLEST_CELL else TOO_FEW

@@ -11,30 +11,30 @@ import pytest
 
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
+from merit.core.ragged import Ragged
 from merit.data.prepare import shards
-from merit.data.report import datasheet
-from merit.data.report.summary import DataFacts, gather
+from merit.data.report.build import QUESTIONS, data_sheet
+from merit.data.report.summary import DataSummary, count_shard, summarise
 from merit.labels import space
 
 
-def facts_of(examples: Artifact, labels: Artifact) -> DataFacts:
+def facts_of(examples: Artifact, labels: Artifact) -> DataSummary:
     items = pl.read_parquet(examples.file("items.parquet"))
     (part,) = shards(examples)
-    known = space.load(labels.path)
-    return gather(part.events, part.examples, items, space.item_labels(known, items), known.table)
+    table = space.load(labels.path).table
+    item_labels = Ragged(*space.item_labels(space.load(labels.path), items))
+    return summarise(count_shard(part.events, part.examples, items, item_labels, len(table)), items, item_labels, table)
 
 
 @pytest.fixture(scope="module")
-def sheet(made: Path) -> tuple[str, DataFacts, dict[str, Any]]:
+def sheet(made: Path) -> tuple[str, DataSummary, dict[str, Any]]:
     examples, labels = artifacts.load(made / "examples"), artifacts.load(made / "labels")
     facts = facts_of(examples, labels)
-    told = datasheet.write(
-        facts, examples.manifest.config["source"], examples.manifest.summary, labels.manifest.summary
-    )
+    told = data_sheet(facts, examples.manifest.config["source"], examples.manifest.summary, labels.manifest.summary)
     return told, facts, examples.manifest.summary
 
 
-def test_its_figures_are_those_of_the_tables(sheet: tuple[str, DataFacts, dict[str, Any]]) -> None:
+def test_its_figures_are_those_of_the_tables(sheet: tuple[str, DataSummary, dict[str, Any]]) -> None:
     told, facts, summary = sheet
     for figure in (facts.events, facts.users, summary["train"], summary["test"]):
         assert f"{figure:,}" in told
@@ -43,7 +43,7 @@ def test_its_figures_are_those_of_the_tables(sheet: tuple[str, DataFacts, dict[s
     assert f"{first['events']:,} × {first['event']}" in told
 
 
-def test_the_page_and_the_sheet_agree(sheet: tuple[str, DataFacts, dict[str, Any]], made: Path) -> None:
+def test_the_page_and_the_sheet_agree(sheet: tuple[str, DataSummary, dict[str, Any]], made: Path) -> None:
     told, _, _ = sheet
     page = json.loads((made / "data-report/facts.json").read_text(encoding="utf-8"))
     assert f"{page['events']:,} interactions" in told and f"{page['examples']:,} examples" in told
@@ -53,8 +53,8 @@ def test_small_groups_are_not_told_of(made: Path) -> None:
     examples, labels = artifacts.load(made / "examples"), artifacts.load(made / "labels")
     facts = facts_of(examples, labels)
     few = facts.verticals.with_columns(users=pl.lit(7))
-    told = datasheet.write(
-        DataFacts(**{**vars(facts), "verticals": few, "users": 7}),
+    told = data_sheet(
+        DataSummary(**{**vars(facts), "verticals": few, "users": 7}),
         {},
         examples.manifest.summary,
         labels.manifest.summary,
@@ -62,11 +62,11 @@ def test_small_groups_are_not_told_of(made: Path) -> None:
     assert "fewer than 50 users" in told and "| vertical |" not in told
 
 
-def test_what_nobody_knows_stays_a_question(sheet: tuple[str, DataFacts, dict[str, Any]]) -> None:
+def test_what_nobody_knows_stays_a_question(sheet: tuple[str, DataSummary, dict[str, Any]]) -> None:
     told, _, _ = sheet
     asked = [line for line in told.splitlines() if line.startswith("- [ ] ")]
-    assert len(asked) == sum(map(len, datasheet.OPEN.values())) and all(line.endswith("?") for line in asked)
+    assert len(asked) == sum(map(len, QUESTIONS.values())) and all(line.endswith("?") for line in asked)
 
 
-def test_no_user_is_named(sheet: tuple[str, DataFacts, dict[str, Any]]) -> None:
+def test_no_user_is_named(sheet: tuple[str, DataSummary, dict[str, Any]]) -> None:
     assert "u000" not in sheet[0]
