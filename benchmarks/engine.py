@@ -14,15 +14,16 @@ audiences and memory have these words before their names.
 from __future__ import annotations
 
 import os
-import signal
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -35,10 +36,9 @@ from merit.core.pipeline import run
 from merit.core.settings import RunConfig
 from merit.data import planted
 from merit.data.prepare import PrepareRun, prepare
-from merit.engine import schedule
-from merit.engine.inline import Here
-from merit.engine.job import EngineConfig, Event, Pool, Ready, ShardJob, Task, shard_plan
-from merit.engine.local import Local
+from merit.engine.job import EngineConfig, ShardJob, ShardTask, WorkerPool, shard_plan
+from merit.engine.local import InlinePool, LocalPool
+from merit.engine.run import schedule
 from merit.generator.mine import mine
 from merit.generator.mining import MiningConfig
 from merit.generator.model import TOGETHER, read_labelled
@@ -54,33 +54,40 @@ Found = tuple[dict[str, Any], dict[str, str]]  # figures, and remarks on some of
 class Gathered:
     """A pool that begins when all of its workers are ready; it can lose one on the way."""
 
-    def __init__(self, pool: Local, loses: bool = False) -> None:
+    def __init__(self, pool: LocalPool, loses: bool = False) -> None:
         self._pool, self.workers, self._loses = pool, pool.workers, loses
-        self._ready: list[Event] = []
-        self.begun, self.gathered, self.told = time.perf_counter(), 0.0, 0
+        self._gates: list[Future[Any]] = []
+        self._lock, self._ready, self._submitted, self.gathered = Lock(), 0, 0, 0.0
 
-    def start(self) -> int:
-        return self._pool.start()
-
-    def give(self, worker: int, task: Task) -> None:
-        self._pool.give(worker, task)
-        if self._loses and self.told >= 2:
-            self._loses = False
-            os.kill(self._pool._processes[worker].pid, signal.SIGKILL)
-
-    def end(self, worker: int) -> None:
-        self._pool.end(worker)
-
-    def wait(self, seconds: float) -> list[Event]:
-        found = self._pool.wait(seconds)
-        self.told += len(found)
+    def start(self) -> tuple[int, Future[Any]]:
+        worker, ready = self._pool.start()
         if self.gathered:
-            return found
-        self._ready += [event for event in found if isinstance(event, Ready)]
-        if len(self._ready) < self.workers:
-            return [event for event in found if not isinstance(event, Ready)]
-        self.gathered = time.perf_counter()
-        return self._ready
+            return worker, ready
+        self._gates.append(Future())
+        ready.add_done_callback(self._arrived)
+        return worker, self._gates[-1]
+
+    def _arrived(self, ready: Future[Any]) -> None:
+        with self._lock:
+            self._ready += 1
+            if self._ready == self.workers:
+                self.gathered = time.perf_counter()
+                for gate in self._gates:
+                    gate.set_result(ready.result())
+
+    def submit(self, worker: int, task: ShardTask) -> Future[Any]:
+        submitted = self._pool.submit(worker, task)
+        self._submitted += 1
+        if self._loses and self._submitted > self.workers:
+            self._loses = False
+            self._pool.processes[worker].kill()
+        return submitted
+
+    def check(self) -> None:
+        self._pool.check()
+
+    def end(self, worker: int, error: BaseException | None = None) -> str:
+        return self._pool.end(worker, error)
 
     def close(self) -> None:
         self._pool.close()
@@ -94,13 +101,13 @@ class Outcome(NamedTuple):
     work: float
 
 
-def done(job: ShardJob, rows: pl.DataFrame, folder: Path, pool: Pool) -> Outcome:
+def done(job: ShardJob, rows: pl.DataFrame, folder: Path, pool: WorkerPool) -> Outcome:
     """All shards by this pool; the hash of all parts, and the rows that are in them."""
     folder.mkdir(parents=True)
     plan = shard_plan(rows["user_id"].to_list(), SHARDS)
-    tasks = {at: Task(at, rows[own], str(folder / f"{at:05}.parquet")) for at, own in plan.items()}
+    tasks = {at: ShardTask(rows[own], str(folder / f"{at:05}.parquet")) for at, own in plan.items()}
     begin = time.perf_counter()
-    poisoned = schedule.run(pool, tasks, job.name, 3, len(tasks))
+    poisoned = schedule(pool, tasks, job.name, 3, len(tasks))
     end = time.perf_counter()
     ready = getattr(pool, "gathered", begin)
     if poisoned:
@@ -115,13 +122,13 @@ def measured(made: dict[str, Artifact], place: Path, rounds: int) -> Found:
     asked = Asked(made["stage-1"], made["examples"], made["labels"], StatesConfig(), 7, TOGETHER)
     job, speaker = job_of("states", asked, look), Speaker(asked)
     rows = rows_of(read_labelled(made["examples"], "train", speaker.shop)).with_columns(split=pl.lit("train"))
-    here = done(job, rows, place / "here", Here(job, speaker))
+    here = done(job, rows, place / "here", InlinePool(job, speaker))
     one, two = (EngineConfig(runner="local", workers=count, threads=1) for count in (1, 2))
     pairs = [
-        tuple(done(job, rows, place / f"{at}-{each.workers}", Gathered(Local(job, each))) for each in (one, two))
+        tuple(done(job, rows, place / f"{at}-{each.workers}", Gathered(LocalPool(job, each))) for each in (one, two))
         for at in range(rounds)
     ]
-    killed = done(job, rows, place / "killed", Gathered(Local(job, two), loses=True))
+    killed = done(job, rows, place / "killed", Gathered(LocalPool(job, two), loses=True))
     all_of = [here, killed, *(each for pair in pairs for each in pair)]
     figures = {
         "same_hash": len({each.hash for each in all_of}) == 1,

@@ -12,7 +12,7 @@ from benchmarks.faults_run import Place, Right, finished, hashes
 from merit.core import artifacts
 from merit.core.artifacts import MANIFEST
 from merit.core.errors import MeritError
-from merit.engine import commit
+from merit.engine import storage
 
 
 def corruption(out: Path, stages: Sequence[str], flips: int, rng: np.random.Generator) -> dict[str, list[int]]:
@@ -46,13 +46,13 @@ def _kind(file: Path) -> str:
 def parts_corruption(place: Path, content: bytes, flips: int, rng: np.random.Generator) -> list[int]:
     """The same of a part, with its record, of a job that is not finished."""
     place.mkdir()
-    names, found = ("00000.parquet", f"00000.parquet{commit.RECORD}"), [0, 0, 0, 0]
+    names, found = ("00000.parquet", f"00000.parquet{storage.RECORD}"), [0, 0, 0, 0]
     for number in range(flips):
-        commit.commit(str(place / names[0]), content)
+        storage.commit(str(place / names[0]), content)
         file, cut = place / names[number % 8 == 0], number % 5 == 0
         file.write_bytes(damaged(file.read_bytes(), cut, rng))
         found[2 if cut else 0] += 1
-        found[3 if cut else 1] += not commit.committed(str(place), names[:1])
+        found[3 if cut else 1] += not storage.committed(str(place), names[:1])
     return found
 
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,7 @@ from merit.core.errors import MeritError
 from merit.core.pipeline import STAGES, run
 from merit.core.settings import RunConfig
 from merit.data import planted
-from merit.engine import inline
-from merit.engine.job import EngineConfig
+from merit.engine.job import EngineConfig, ShardWorker
 from merit.retrieval.all_interests import write_all_interests
 from merit.retrieval.model import load
 
@@ -125,7 +124,7 @@ def go(place: Place, out: Path, limit: int | None = None, meek: bool = False) ->
     if limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     console.set_up_logging(quiet=True)
-    inline.do = partial(_counted, out.with_suffix(".work"), inline.do)  # type: ignore[attr-defined]
+    ShardWorker.work = partialmethod(_counted, out.with_suffix(".work"), ShardWorker.work)  # type: ignore[assignment]
     try:
         settings = place.settings(out)
         run(settings, place.until)
@@ -156,11 +155,11 @@ def _obey_permissions() -> None:
         raise OSError("capset")
 
 
-def _counted(file: Path, do: Callable[..., Any], *task: Any) -> Any:
+def _counted(worker: ShardWorker, file: Path, work: Callable[..., Any], task: Any) -> Any:
     """A shard, noted where no kill wipes it out."""
     with suppress(OSError), file.open("a") as notes:
         notes.write("x")
-    return do(*task)
+    return work(worker, task)
 
 
 @contextmanager

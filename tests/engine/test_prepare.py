@@ -43,10 +43,10 @@ def test_a_run_that_was_stopped_takes_up_the_shards_that_were_built(
 
     out = tmp_path / "examples"
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(engine_run, "_sealed", stopped)  # all parts are there, and no manifest
+        patched.setattr(engine_run, "_seal", stopped)  # all parts are there, and no manifest
         prepared(shop, out, TWO)
     assert not out.exists() and (tmp_path / ".examples.parts-job").exists()
-    monkeypatch.setattr(engine_run, "_worked", stopped)  # nobody may be asked to build a shard again
+    monkeypatch.setattr(engine_run, "_work", stopped)  # nobody may be asked to build a shard again
     made = prepared(shop, out, TWO)
     assert [each.name for each in tmp_path.iterdir()] == ["examples"]
     monkeypatch.undo()

@@ -20,9 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from merit.core.errors import ConfigError, EngineError, StorageError
-from merit.engine import commit, lock, schedule, storage
+from merit.engine import lock, run, storage
 from merit.engine.job import EngineConfig
-from merit.engine.local import Local
+from merit.engine.local import LocalPool
 from merit.engine.run import Parts, make_parts, workplace, write_parts
 from tests.engine import jobs
 
@@ -35,7 +35,7 @@ RUNNERS = {
 
 @pytest.fixture(autouse=True)
 def _no_long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "BACK_OFF", 0.01)
+    monkeypatch.setattr(run, "BACK_OFF", 0.01)
 
 
 def whole(parts: Parts) -> bool:
@@ -100,7 +100,7 @@ def test_a_poisoned_shard_is_told_with_its_rows_and_all_others_are_kept(tmp_path
 
 
 def test_every_attempt_waits_twice_as_long_as_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "BACK_OFF", 0.1)
+    monkeypatch.setattr(run, "BACK_OFF", 0.1)
     one = EngineConfig(shards=1, attempts=4)
     with pytest.raises(EngineError, match="no answer"):
         write_parts(jobs.job(tmp_path, jobs.always_stumbles), jobs.rows(), str(tmp_path / "out"), one)
@@ -139,7 +139,7 @@ def test_a_killed_run_goes_on_and_its_workers_end_with_it(tmp_path: Path) -> Non
     os.kill(begun.pid or 0, signal.SIGKILL)
     begun.join()
     until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
-    before = set(out.glob(f"*{commit.RECORD}"))  # a part without its record does not count
+    before = set(out.glob(f"*{storage.RECORD}"))  # a part without its record does not count
     assert len(before) < SHARDS
     for mark in tmp_path.glob("done-*"):
         mark.unlink()
@@ -183,7 +183,7 @@ def test_a_part_that_lost_its_end_or_has_a_flipped_bit_is_made_again(
     whole_part = bytearray(part.read_bytes())
     if not finished:  # killed before the manifest
         for each in out.glob("*.parquet"):
-            commit.commit(str(each), each.read_bytes())
+            storage.commit(str(each), each.read_bytes())
         (out / "manifest.json").unlink()
     at = data.draw(st.integers(0, len(whole_part) - 1))
     bit = data.draw(st.none() | st.integers(0, 7))
@@ -232,7 +232,7 @@ def test_in_memory_too_and_a_second_holder_is_refused_there_until_the_first_is_d
     with pytest.raises(StorageError, match="Another run, on another, holds"):
         write_parts(jobs.job(tmp_path), jobs.rows(), folder, RUNNERS["here"])
     storage.put(f"{folder}/.lock", json.dumps(held | {"at": time.time() - 1_000}).encode())
-    monkeypatch.setattr(lock, "SETTLED", 0.0)
+    monkeypatch.setattr(lock, "SETTLING", 0.0)
     there = write_parts(jobs.job(tmp_path), jobs.rows(), folder, RUNNERS["here"])
     assert there.manifest.hash == right.manifest.hash
     assert storage.get(f"{folder}/.lock") is None
@@ -244,7 +244,7 @@ def test_of_two_that_take_over_from_a_dead_one_the_last_has_it(tmp_path: Path, m
     storage.put(file, json.dumps(dead).encode())
     theirs = json.dumps({"token": "theirs", "host": "another", "at": time.time()}).encode()
     monkeypatch.setattr(time, "sleep", lambda _: storage.put(file, theirs))  # they come while ours settles
-    with pytest.raises(StorageError, match="Another run, on another, holds"), lock.held(file.removesuffix("/.lock")):
+    with pytest.raises(StorageError, match="Another run, on another, holds"), lock.locked(file.removesuffix("/.lock")):
         raise AssertionError("both hold it")
     assert storage.get(file) == theirs
 
@@ -252,10 +252,10 @@ def test_of_two_that_take_over_from_a_dead_one_the_last_has_it(tmp_path: Path, m
 def test_who_was_silent_for_too_long_does_not_take_back_what_another_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lock, "RENEWED", 0.02)
+    monkeypatch.setattr(lock, "RENEWAL", 0.02)
     folder = f"memory://{tmp_path.name}/out"
     theirs = json.dumps({"token": "theirs", "host": "another", "at": time.time()}).encode()
-    with lock.held(folder):
+    with lock.locked(folder):
         first = storage.get(f"{folder}/.lock")
         until(lambda: storage.get(f"{folder}/.lock") != first)  # it gives signs of life
         until(lambda: storage.put(f"{folder}/.lock", theirs) or steady(f"{folder}/.lock", theirs))
@@ -289,14 +289,13 @@ def test_each_of_two_workers_sees_a_gpu_of_its_own(tmp_path: Path, monkeypatch: 
 
 def test_the_place_of_a_lost_worker_is_taken_on_its_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    pool = Local(replace(jobs.job(tmp_path), device="cuda"), RUNNERS["local-2"])
+    pool = LocalPool(replace(jobs.job(tmp_path), device="cuda"), RUNNERS["local-2"])
     try:
-        first, second = pool.start(), pool.start()
-        sees = dict(pool._sees)
-        pool.end(first)
-        while first in pool._sees:
-            pool.wait(1)
-        assert {pool._sees[second], pool._sees[pool.start()]} == {sees[first], sees[second]} == {"0", "1"}
+        (first, _), (second, _) = pool.start(), pool.start()
+        before = dict(pool.gpu_of)
+        assert "ended with code -9" in pool.end(first)
+        third, _ = pool.start()
+        assert {pool.gpu_of[second], pool.gpu_of[third]} == {before[first], before[second]} == {"0", "1"}
     finally:
         pool.close()
 

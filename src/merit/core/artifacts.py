@@ -269,11 +269,12 @@ def _describe(
         summary=draft.summary,
         files=records,
     )
-    return made.model_copy(update={"hash": identity(made, {name: each.sha256 for name, each in records.items()})})
+    return made.model_copy(update={"hash": identity(made)})
 
 
-def identity(manifest: Manifest, digests: Mapping[str, str]) -> str:
-    """The hash of what is made with these files, by name the sha256 of each."""
+def identity(manifest: Manifest, digests: Mapping[str, str] | None = None) -> str:
+    """The hash of an artifact with these files, given as the sha256 of each; by default, with those of the manifest."""
+    digests = digests or {name: record.sha256 for name, record in manifest.files.items()}
     essence = {
         "kind": manifest.kind,
         "format": manifest.format,

@@ -35,15 +35,19 @@ def examine() -> list[DoctorFinding]:
     return [*_machine(), *_packages(), *_extras(), *_weights(), _arithmetic()]
 
 
+def cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _machine() -> list[DoctorFinding]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     free = shutil.disk_usage(Path.cwd()).free / 2**30
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return [
         DoctorFinding(what="merit", value=__version__),
         DoctorFinding(what="python", value=platform.python_version(), ok=sys.version_info >= (3, 11)),
         DoctorFinding(what="system", value=f"{platform.system()} {platform.machine()}"),
-        DoctorFinding(what="cores", value=str(cores)),
+        DoctorFinding(what="cores", value=str(cores())),
         DoctorFinding(what="memory", value=f"{memory:.1f} GiB", ok=memory >= 4, remedy="the demo needs about 4 GiB"),
         DoctorFinding(what="free disk", value=f"{free:.1f} GiB", ok=free >= 2, remedy="free 2 GiB, or work elsewhere"),
     ]

@@ -1,25 +1,31 @@
 """Bytes under an address: a folder on disk, or whatever fsspec understands (s3://bucket/folder, gs://, memory://).
 
-A file is complete or not there: it is written under a name of its own and then given its real one. On disk, it is
-flushed before that. Keys and endpoints of object stores are fsspec's own settings, in its files or in the environment.
+A file is complete or not there: it is written under another name first, and flushed where it is on disk. A part counts
+once its record is beside it; one that lost or changed a byte since then is done again. Keys and endpoints of object
+stores are settings of fsspec, in its files or in the environment.
 """
 
 from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import fsspec
+from pydantic import ValidationError
 
 from merit.core import files
+from merit.core.artifacts import MANIFEST, FileRecord, Manifest
+from merit.core.config import Model
 from merit.core.errors import MissingDependency, StorageError
 from merit.core.files import storage_errors
 
 MODE = 0o644
+RECORD = ".record"
 
 
 def local(address: str) -> Path | None:
@@ -27,114 +33,129 @@ def local(address: str) -> Path | None:
     return None if "://" in address else Path(address)
 
 
+def within(address: str, name: str) -> str:
+    """The address of a file in a folder."""
+    return f"{address.rstrip('/')}/{name}"
+
+
 def put(address: str, data: bytes) -> None:
     """Write a file in one step."""
     if path := local(address):
         files.write(path, data, MODE)
         return
-    system, path_there = _open(address)
-    draft = f"{path_there}.tmp-{uuid.uuid4().hex}"
-    with _told(address):
-        system.makedirs(system._parent(path_there), exist_ok=True)
+    with _store(address) as (system, place):
+        draft = f"{place}.tmp-{uuid.uuid4().hex}"
+        system.makedirs(system._parent(place), exist_ok=True)
         try:
             system.pipe_file(draft, data)
-            system.mv(draft, path_there)
+            system.mv(draft, place)
         finally:
             if system.exists(draft):
                 system.rm_file(draft)
 
 
 def create(address: str, data: bytes) -> bool:
-    """Write a file only if there is none of that name; whether there was none. Not for the disk, which has locks."""
-    system, path_there = _open(address)
-    with _told(address):
-        system.makedirs(system._parent(path_there), exist_ok=True)
+    """Write a file unless there is one; whether there was none. Not for the disk, which has locks."""
+    with _store(address) as (system, place):
+        system.makedirs(system._parent(place), exist_ok=True)
         try:
-            system.pipe_file(path_there, data, mode="create")
+            system.pipe_file(place, data, mode="create")
         except FileExistsError:
             return False
     return True
 
 
 def get(address: str) -> bytes | None:
-    """What a file holds; nothing where there is none."""
+    """The content of a file, or None where there is none."""
     if path := local(address):
-        with storage_errors(path):
-            try:
-                return path.read_bytes()
-            except (FileNotFoundError, NotADirectoryError):
-                return None
-    system, path_there = _open(address)
-    system.invalidate_cache()  # other processes write there too
-    with _told(address):
-        try:
-            found: bytes = system.cat_file(path_there)
-        except FileNotFoundError:
-            return None
-    return found
+        with storage_errors(path), suppress(FileNotFoundError, NotADirectoryError):
+            return path.read_bytes()
+        return None
+    with _store(address) as (system, place), suppress(FileNotFoundError):
+        return bytes(system.cat_file(place))
+    return None
 
 
 def names(address: str) -> list[str]:
-    """The names of the files in a folder, in order, drafts left out."""
+    """The names of the files in a folder, sorted, without drafts."""
+    entries: list[str] = []
     if path := local(address):
-        found = [each.name for each in path.iterdir()] if path.is_dir() else []
+        entries = [entry.name for entry in path.iterdir()] if path.is_dir() else []
     else:
-        system, path_there = _open(address)
-        system.invalidate_cache()
-        with _told(address):
-            try:
-                found = [str(each).rpartition("/")[2] for each in system.ls(path_there, detail=False)]
-            except FileNotFoundError:
-                return []
-    return sorted(name for name in found if not name.startswith(".") and ".tmp-" not in name)
+        with _store(address) as (system, place), suppress(FileNotFoundError):
+            entries = [str(entry).rpartition("/")[2] for entry in system.ls(place, detail=False)]
+    return sorted(name for name in entries if not name.startswith(".") and ".tmp-" not in name)
 
 
 def remove(address: str) -> None:
-    """A file or a whole folder; nothing happens where there is none."""
+    """Remove a file or a folder, if it is there."""
     if path := local(address):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
         return
-    system, path_there = _open(address)
-    system.invalidate_cache()
-    with _told(address), suppress(FileNotFoundError):
-        system.rm(path_there, recursive=True)
+    with _store(address) as (system, place), suppress(FileNotFoundError):
+        system.rm(place, recursive=True)
 
 
 def sweep(address: str) -> None:
-    """Remove what a killed worker was just writing into a folder. Nobody may be at work there."""
+    """Remove drafts that killed workers left in a folder. Nobody may be at work there."""
     if path := local(address):
         for draft in path.glob(".*.parquet*"):
             draft.unlink(missing_ok=True)
         return
-    system, path_there = _open(address)
-    with _told(address):
-        for draft in system.glob(f"{path_there}/*.tmp-*"):
+    with _store(address) as (system, place):
+        for draft in system.glob(f"{place}/*.tmp-*"):
             system.rm_file(draft)
 
 
-def within(address: str, name: str) -> str:
-    """The address of a file in a folder, on disk or in a store; a slash at its end does not matter."""
-    return f"{address.rstrip('/')}/{name}"
-
-
-def _open(address: str) -> tuple[Any, str]:
+@contextmanager
+def _store(address: str) -> Iterator[tuple[Any, str]]:
+    """A file system that is no disk, and the path in it. What it refuses becomes one sentence."""
     try:
-        system, path_there = fsspec.core.url_to_fs(address)
+        system, place = fsspec.core.url_to_fs(address)
     except ImportError as error:
         raise MissingDependency(f"{address} needs another package. {error}.") from None
     except ValueError as error:
         raise StorageError(f"{address} is no address of a file system ({error}). Write s3://bucket/folder.") from None
-    return system, str(path_there)
-
-
-@contextmanager
-def _told(address: str) -> Iterator[None]:
-    """What a store refuses, in one sentence."""
+    system.invalidate_cache()  # other processes write there too
     try:
-        yield
+        yield system, str(place)
     except OSError as error:
-        told = str(error) or type(error).__name__
-        raise StorageError(f"{address} cannot be used: {told}. Nothing was left half-written.") from error
+        reason = str(error) or type(error).__name__
+        raise StorageError(f"{address} cannot be used: {reason}. Nothing was left half-written.") from error
+
+
+# --- parts and their records ------------------------------------------------------------------------------------------
+
+
+def commit(address: str, data: bytes) -> None:
+    """Write a part, then its record."""
+    put(address, data)
+    put(address + RECORD, record_of(data).model_dump_json().encode())
+
+
+def record_of(data: bytes) -> FileRecord:
+    """Length and SHA-256 of a part."""
+    return FileRecord(sha256=sha256(data).hexdigest(), bytes=len(data))
+
+
+def committed(folder: str, wanted: Iterable[str]) -> dict[str, FileRecord]:
+    """The parts that are there and whole. Those of a finished job have their records in the manifest."""
+    sealed = _parse(Manifest, within(folder, MANIFEST))
+    records = {}
+    for name in wanted:
+        address = within(folder, name)
+        record = _parse(FileRecord, address + RECORD) or (sealed.files.get(name) if sealed else None)
+        data = get(address) if record else None
+        if record and data is not None and record_of(data) == record:
+            records[name] = record
+    return records
+
+
+def _parse(model: type[Model], address: str) -> Model | None:
+    try:
+        return model.model_validate_json(get(address) or b"")
+    except ValidationError:
+        return None

@@ -63,7 +63,7 @@ def write_all_interests(
     if path and single and path.is_dir():
         raise DataError(f"{out} is a folder. Name a file in it, such as {path / 'interests.parquet'}.")
     model = load(folder, labels)
-    asked = Asked(Path(folder), labels, k, regions, engine.of_threads())
+    asked = Asked(Path(folder), labels, k, regions, engine.worker_threads())
     worker = Worker(asked, model)
     job = ShardJob("interests of all users", set_up, asked, tell, {"parents": model.hashes, "k": k, "regions": regions})
     users = model.stored_users()

@@ -63,7 +63,7 @@ def write_audiences(
     topk.require_count(n, "users")
     if n > len(users):
         raise DataError(f"There are {len(users):,} users; ask for no more than that (n = {n:,}).")
-    asked = Asked(Path(folder), labels, tuple(numbers.tolist()), n, engine.of_threads())
+    asked = Asked(Path(folder), labels, tuple(numbers.tolist()), n, engine.worker_threads())
     essence = {"parents": model.hashes, "n": n, "interests": asked.numbers}
     sharded = engine.model_copy(update={"shards": engine.shards or max(1, round(len(users) / USERS))})
     job = ShardJob("audiences", set_up, asked, rank, essence)
