@@ -159,7 +159,7 @@ def test_a_design_that_cannot_be_is_refused_with_the_reason(page: Any, studio: S
     page.locator("[name=holdout_share]").fill("10")
     page.locator("[name=minimum_effect]").fill("1e-200")
     page.get_by_role("button", name="Freeze the design").click()
-    page.get_by_role("alert").get_by_text("slips of units").wait_for()
+    page.get_by_role("alert").get_by_text("wrong units").wait_for()
     assert page.locator("#fingerprint").count() == 0
 
 
