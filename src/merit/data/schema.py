@@ -17,7 +17,7 @@ from merit.core.types import Event
 
 EVENTS = pl.Enum(get_args(Event))
 MAX_ID_BYTES = 512  # no shop has longer ids; a longer one is a whole file read as one field
-ROW, FILE = "merit row", "merit file"  # what readers add; names nobody's own columns have
+ROW, FILE = "merit row", "merit file"  # added by the readers; no table has columns of these names
 
 # Ours → what others call it, best first. Compared without case, spaces, dashes and underscores.
 INTERACTION_NAMES: dict[str, tuple[str, ...]] = {
@@ -73,7 +73,7 @@ class SourceTables:
 
 @dataclass(frozen=True)
 class ParseOptions:
-    """How values are to be understood."""
+    """How values are read."""
 
     time_zone: str = "UTC"
     time_formats: tuple[str, ...] = ()
@@ -86,27 +86,41 @@ class ParseOptions:
 
 
 def resolve(
-    found: Sequence[str], names: Mapping[str, tuple[str, ...]], given: Mapping[str, str], where: str, setting: str
+    columns: Sequence[str], names: Mapping[str, tuple[str, ...]], given: Mapping[str, str], where: str, setting: str
 ) -> dict[str, str]:
-    """Ours → theirs for one file. What `given` names must exist; the rest is recognised by name."""
+    """Our names → theirs, for one file. What `given` names must exist; the rest is recognised by name."""
     if unknown := set(given) - set(names):
         raise ConfigError(f"{setting}.{min(unknown)}: no such column of ours. Known: {', '.join(names)}.")
-    theirs = {_plain(name): name for name in reversed(found)}
     mapping: dict[str, str] = {}
     for ours, aliases in names.items():
         wanted = (given[ours],) if ours in given else (ours, *aliases)
-        hit = next((name for name in wanted if name in found), None)
-        hit = hit or next((theirs[_plain(name)] for name in wanted if _plain(name) in theirs), None)
-        if hit is not None:
-            mapping[ours] = hit
+        if theirs := _match(columns, wanted):
+            mapping[ours] = theirs
         elif ours in given:
-            raise DataError(_missing({ours: wanted}, mapping, found, where, setting))
-    absent = {
-        ours: (ours, *aliases) for ours, aliases in names.items() if ours not in mapping | dict.fromkeys(OPTIONAL)
-    }
+            raise DataError(_missing({ours: wanted}, mapping, columns, where, setting))
+    absent = {ours: (ours, *names[ours]) for ours in names if ours not in mapping.keys() | OPTIONAL}
     if absent:
-        raise DataError(_missing(absent, mapping, found, where, setting))
+        raise DataError(_missing(absent, mapping, columns, where, setting))
     return mapping
+
+
+def resolve_extra(columns: Sequence[str], extra: Sequence[str], where: str) -> list[str]:
+    """Their names of the further item columns."""
+    matches = {name: _match(columns, (name,)) for name in extra}
+    if absent := next((name for name, theirs in matches.items() if theirs is None), None):
+        near = difflib.get_close_matches(absent, columns, n=1, cutoff=0.3)
+        raise DataError(
+            f"{where} has no column '{absent}' (source.extra_tags). Columns found: {', '.join(columns[:30])}."
+            f"{f' Nearest: {near[0]}.' if near else ''} Mend it with --set 'source.extra_tags=[…]'."
+        )
+    return [theirs for theirs in matches.values() if theirs]
+
+
+def _match(columns: Sequence[str], wanted: Sequence[str]) -> str | None:
+    """The first wanted name that is a column; without one, the first that is a column but for case and punctuation."""
+    plain = {_plain(name): name for name in reversed(columns)}
+    exact = next((name for name in wanted if name in columns), None)
+    return exact or next((plain[_plain(name)] for name in wanted if _plain(name) in plain), None)
 
 
 def _plain(name: str) -> str:
@@ -114,32 +128,19 @@ def _plain(name: str) -> str:
 
 
 def _missing(
-    absent: Mapping[str, tuple[str, ...]], taken: Mapping[str, str], found: Sequence[str], where: str, setting: str
+    absent: Mapping[str, tuple[str, ...]], taken: Mapping[str, str], columns: Sequence[str], where: str, setting: str
 ) -> str:
-    """All that is not there at once, with a guess for each among the columns that mean nothing yet."""
-    free = [name for name in map(str, found) if name not in taken.values()]
-    what, say, hints = [], [], []
+    """All columns that are missing at once, with a guess for each among those without a meaning."""
+    free = [name for name in map(str, columns) if name not in taken.values()]
+    missing, remedies, hints = [], [], []
     for ours, wanted in absent.items():
         near = difflib.get_close_matches(ours, free, n=1, cutoff=0.3)
-        what.append(f"for '{ours}'" if wanted[0] == ours else f"'{wanted[0]}' (asked for as '{ours}')")
-        say.append(shlex.join(["--set", f"{setting}.{ours}={near[0] if near else 'THEIRS'}"]))
+        missing.append(f"for '{ours}'" if wanted[0] == ours else f"'{wanted[0]}' (asked for as '{ours}')")
+        remedies.append(shlex.join(["--set", f"{setting}.{ours}={near[0] if near else 'THEIRS'}"]))
         hints += near
-    shown = ", ".join(found[:30]) + (", …" if len(found) > 30 else "")
+    shown = ", ".join(columns[:30]) + (", …" if len(columns) > 30 else "")
     nearest = f" Nearest: {', '.join(hints)}." if hints else ""
     return (
-        f"{where} has no column {' nor '.join(what)}. Columns found: {shown or 'none'}.{nearest} "
-        f"Say which one it is with {' '.join(say)}."
+        f"{where} has no column {' nor '.join(missing)}. Columns found: {shown or 'none'}.{nearest} "
+        f"Say which one it is with {' '.join(remedies)}."
     )
-
-
-def resolve_extra(found: Sequence[str], extra: Sequence[str], where: str) -> list[str]:
-    """Their names of the further item columns asked for."""
-    theirs = {_plain(name): name for name in reversed(found)}
-    for name in extra:
-        if _plain(name) not in theirs:
-            near = difflib.get_close_matches(name, found, n=1, cutoff=0.3)
-            raise DataError(
-                f"{where} has no column '{name}' (source.extra_tags). Columns found: {', '.join(found[:30])}."
-                f"{f' Nearest: {near[0]}.' if near else ''} Mend it with --set 'source.extra_tags=[…]'."
-            )
-    return [name if name in found else theirs[_plain(name)] for name in extra]

@@ -23,7 +23,7 @@ from merit.core.errors import DataError
 from merit.data import normalise
 from merit.data.schema import FILE, ROW, ParseOptions, SourceTables
 from merit.data.sources import files
-from merit.data.sources.tables import columns_of, open_table
+from merit.data.sources.tables import open_table
 from merit.privacy.pseudonyms import WithPseudonyms
 
 REVIEWS = {
@@ -54,63 +54,61 @@ class AmazonReviewsSource(WithPseudonyms):
 
 def open_amazon_reviews(source: AmazonReviewsSource) -> SourceTables:
     """Both tables, lazily; only the Python literals of 2014 are read at once, line by line."""
-    reading = ParseOptions(default_event="purchase", max_title_chars=source.max_title_chars)
+    options = ParseOptions(default_event="purchase", max_title_chars=source.max_title_chars)
 
     def reviews(frame: pl.LazyFrame, file: Path) -> pl.LazyFrame:
-        mapping = _recognise(frame, file)
-        return normalise.interactions(frame, mapping, str(file), reading, text=True)
+        return normalise.interactions(frame, _recognise(frame, file), str(file), options, text=True)
 
-    events, event_files, event_marks = open_table(source.reviews, "source.reviews", reviews)
-    found = files.find(source.metadata, "source.metadata")
-    goods = pl.concat([_items(file, source, reading) for file in found])
+    events, event_files = open_table(source.reviews, "source.reviews", reviews)
+    item_files = files.find(source.metadata, "source.metadata")
     return SourceTables(
         interactions=events,
-        items=goods,
-        inputs={"interactions": event_marks, "items": files.fingerprint(found, source.metadata)},
+        items=pl.concat([_items(file, source, options) for file in item_files]),
+        inputs={
+            "interactions": files.fingerprint(event_files, source.reviews),
+            "items": files.fingerprint(item_files, source.metadata),
+        },
         names={"interactions": str(source.reviews), "items": str(source.metadata)},
         max_bad_share=source.max_bad_share,
-        files=(*event_files, *found),
+        files=(*event_files, *item_files),
     )
 
 
 def _recognise(frame: pl.LazyFrame, file: Path) -> dict[str, str]:
-    found = columns_of(frame)
+    columns = files.columns_of(frame)
     for mapping in REVIEWS.values():
-        if set(mapping.values()) <= set(found):
+        if set(mapping.values()) <= set(columns):
             return mapping
-    known = "; ".join(f"{year}: {', '.join(mapping.values())}" for year, mapping in REVIEWS.items())
+    years = "; ".join(f"{year}: {', '.join(mapping.values())}" for year, mapping in REVIEWS.items())
     raise DataError(
-        f"{file} is no Amazon review file. Columns found: {', '.join(found[:30])}; known are {known}. "
+        f"{file} is no Amazon review file. Columns found: {', '.join(columns[:30])}; known are {years}. "
         "Name the file with --set source.reviews=PATH, or use source.kind=tables for other formats."
     )
 
 
-def _items(file: Path, source: AmazonReviewsSource, reading: ParseOptions) -> pl.LazyFrame:
+def _items(file: Path, source: AmazonReviewsSource, options: ParseOptions) -> pl.LazyFrame:
     frame = (
         _python_literals(file) if _is_python(file) else files.scan(file, file.parent, typed=("categories", "category"))
     )
-    found = columns_of(frame)
-    names = next((names for names in METADATA.values() if {*names[:2], "title"} <= set(found)), None)
+    columns = files.columns_of(frame)
+    names = next((names for names in METADATA.values() if {*names[:2], "title"} <= set(columns)), None)
     if names is None:
-        known = "; ".join(f"{year}: {names[0]}, title, {names[1]}" for year, names in METADATA.items())
+        years = "; ".join(f"{year}: {names[0]}, title, {names[1]}" for year, names in METADATA.items())
         raise DataError(
-            f"{file} is no Amazon metadata file. Columns found: {', '.join(found[:30])}; known are {known}. "
+            f"{file} is no Amazon metadata file. Columns found: {', '.join(columns[:30])}; known are {years}. "
             "Name the file with --set source.metadata=PATH."
         )
     item, categories, brand = names
     first, steps = _first_path_and_tags(frame, categories)
     level = pl.min_horizontal(pl.lit(source.vertical_level), first.list.len().cast(pl.Int64) - 1)
-    brands = [pl.col(brand)] if source.extra_tags and brand in found else []
+    brands = [pl.col(brand)] if source.extra_tags and brand in columns else []
     shaped = frame.select(
-        pl.col(ROW),
-        pl.col(FILE),
-        pl.col(item).alias("item_id"),
-        pl.col("title"),
+        *(ROW, FILE, pl.col(item).alias("item_id"), "title"),
         pl.concat_list(steps.fill_null(pl.lit([], pl.List(pl.String))), *brands).alias("tags"),
         first.list.get(level, null_on_oob=True).alias("vertical"),
     )
     mapping = {name: name for name in ("item_id", "title", "tags", "vertical")}
-    return normalise.items(shaped, mapping, (), str(file), reading, text=True)
+    return normalise.items(shaped, mapping, (), str(file), options, text=True)
 
 
 def _first_path_and_tags(frame: pl.LazyFrame, column: str) -> tuple[pl.Expr, pl.Expr]:

@@ -48,14 +48,14 @@ def open_complete_journey(source: CompleteJourneySource) -> SourceTables:
     """Transactions as purchases (order = basket), products as items with readable tags."""
     folder = _folder()
     transactions, products = folder / "transactions.parquet", folder / "products.parquet"
-    reading = ParseOptions(default_event="purchase")
-    events = normalise.interactions(files.scan(transactions, folder), _INTERACTIONS, transactions.name, reading)
+    options = ParseOptions(default_event="purchase")
+    events = normalise.interactions(files.scan(transactions, folder), _INTERACTIONS, transactions.name, options)
     mapping = {name: name for name in ("item_id", "title", "tags", "vertical")}
-    items = normalise.items(_shaped(files.scan(products, folder)), mapping, (), products.name, reading)
+    items = normalise.items(_shaped(files.scan(products, folder)), mapping, (), products.name, options)
     return SourceTables(
         interactions=events,
         items=items,
-        inputs={each.stem: files.fingerprint([each], folder) for each in (transactions, products)},
+        inputs={file.stem: files.fingerprint([file], folder) for file in (transactions, products)},
         names={"interactions": f"{PACKAGE}/{transactions.name}", "items": f"{PACKAGE}/{products.name}"},
         max_bad_share=source.max_bad_share,
         files=(transactions, products),
@@ -86,9 +86,7 @@ def _shaped(products: pl.LazyFrame) -> pl.LazyFrame:
     brand = pl.when(pl.col("brand") == "Private").then(pl.lit("store brand"))
     measured = pl.when(size.str.contains(r"^[\d./]+ ?[A-Z]+$")).then(pl.concat_str(amount, unit, separator=" "))
     return products.select(
-        pl.col(ROW),
-        pl.col(FILE),
-        pl.col("product_id").alias("item_id"),
+        *(ROW, FILE, pl.col("product_id").alias("item_id")),
         pl.concat_str(finest, measured, brand, separator=", ", ignore_nulls=True).alias("title"),
         pl.concat_list(list(levels.values())).alias("tags"),
         levels["department"].alias("vertical"),
@@ -96,12 +94,9 @@ def _shaped(products: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _translated(products: pl.LazyFrame, column: str) -> pl.Expr:
-    distinct = (
-        products.select(pl.col(column).unique()).collect(engine="streaming")[column].drop_nulls().sort().to_list()
-    )
-    return pl.col(column).replace_strict(
-        {text: readable(text) for text in distinct}, default=None, return_dtype=pl.String
-    )
+    distinct = products.select(pl.col(column).unique()).collect(engine="streaming")[column].drop_nulls().sort()
+    texts = {text: readable(text) for text in distinct}
+    return pl.col(column).replace_strict(texts, default=None, return_dtype=pl.String)
 
 
 def readable(label: str | None) -> str | None:

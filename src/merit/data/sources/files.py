@@ -1,4 +1,4 @@
-"""Raw files: which ones there are, how to scan them lazily, and what is wrong with one that cannot be read."""
+"""Raw files: finding them, scanning them lazily, and saying what is wrong with one that cannot be read."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,16 +20,9 @@ import pyarrow.parquet as pq
 from merit.core.errors import DataError, StorageError
 from merit.data.schema import FILE, ROW
 
-FORMATS = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".json": "json",
-}
-KNOWN = ".parquet, .csv, .tsv, .jsonl, .ndjson or .json (one object a line); the text ones also as .gz"
+FORMATS = dict.fromkeys((".parquet", ".pq"), "parquet") | {".csv": "csv", ".tsv": "tsv"}
+FORMATS |= dict.fromkeys((".jsonl", ".ndjson", ".json"), "json")
+SUFFIXES = ".parquet, .csv, .tsv, .jsonl, .ndjson or .json (one object a line); the text ones also as .gz"
 
 
 def find(place: Path, setting: str) -> list[Path]:
@@ -41,7 +35,9 @@ def find(place: Path, setting: str) -> list[Path]:
     inside = sorted(path for path in place.rglob("*") if path.is_file() and not _hidden(path.relative_to(place)))
     files = [path for path in inside if _suffix(path) in FORMATS]
     if not files:
-        raise DataError(f"{place} holds no data files. Needed: {KNOWN}. Name another folder with --set {setting}=PATH.")
+        raise DataError(
+            f"{place} holds no data files. Needed: {SUFFIXES}. Name another folder with --set {setting}=PATH."
+        )
     return files
 
 
@@ -56,31 +52,27 @@ def kind_of(file: Path) -> str:
     """parquet, csv, tsv or json, by the suffix alone; any other, and Parquet inside .gz, is refused."""
     kind = FORMATS.get(_suffix(file))
     if kind is None or (kind == "parquet" and file.name.endswith(".gz")):
-        raise DataError(f"{file}: its suffix does not tell the format. Rename it to end in {KNOWN}.")
+        raise DataError(f"{file}: its suffix does not tell the format. Rename it to end in {SUFFIXES}.")
     return kind
 
 
 def scan_all(files: Sequence[Path], root: Path) -> list[tuple[pl.LazyFrame, Path]]:
     """All files of a table in as few scans as possible, each with the first of its files.
 
-    Parquet files of one schema share a scan: a plan of a thousand scans takes longer to plan than to run.
+    Parquet files of one schema share a scan: a plan of a thousand scans takes longer to plan than to run. Text files do
+    not know how many rows they hold, so each needs a scan of its own.
     """
     groups: dict[str, list[Path]] = {}
     for file in files:
-        groups.setdefault(_alike(file), []).append(file)
+        kind = kind_of(file)
+        _check_start(file, kind)
+        with reading((file,)):
+            schema = str(pl.read_parquet_schema(file)) if kind == "parquet" else str(file)
+        groups.setdefault(schema, []).append(file)
     return [
         (scan(group[0], root) if len(group) == 1 else _scan_parquets(group, root), group[0])
         for group in groups.values()
     ]
-
-
-def _alike(file: Path) -> str:
-    kind = kind_of(file)
-    _look_at(file, kind)
-    if kind != "parquet":
-        return str(file)  # text files cannot tell how many rows they hold, so each needs a scan of its own
-    with reading((file,)):
-        return str(pl.read_parquet_schema(file))
 
 
 def _scan_parquets(files: Sequence[Path], root: Path) -> pl.LazyFrame:
@@ -95,8 +87,8 @@ def _scan_parquets(files: Sequence[Path], root: Path) -> pl.LazyFrame:
     row = pl.col(ROW).cast(pl.Int64) - pl.col(FILE).replace_strict(offsets, return_dtype=pl.Int64)
     inside = pl.col(FILE).str.strip_prefix(str(root))
     keys = {key: inside.str.extract(rf"(?:^|/){re.escape(key)}=([^/]*)/") for key in _hive(files[0], root)}
-    known = frame.collect_schema()
-    return frame.with_columns(row.alias(ROW), *[value.alias(key) for key, value in keys.items() if key not in known])
+    columns = frame.collect_schema()
+    return frame.with_columns(row.alias(ROW), *[value.alias(key) for key, value in keys.items() if key not in columns])
 
 
 def _hive(file: Path, root: Path) -> dict[str, str]:
@@ -111,19 +103,19 @@ def scan(file: Path, root: Path, typed: Sequence[str] = ()) -> pl.LazyFrame:
     `typed` names columns of JSON that keep their type where they are lists.
     """
     kind = kind_of(file)
-    _look_at(file, kind)
+    _check_start(file, kind)
     number: Any = {"row_index_name": ROW, "row_index_offset": 1}
     with reading((file,)):
         if kind == "parquet":
             frame = pl.scan_parquet(file, hive_partitioning=False, **number)
         elif kind == "json":
-            seen = pl.scan_ndjson(file, infer_schema_length=10_000).collect_schema()
-            kept = {name: seen[name] for name in typed if isinstance(seen.get(name), pl.List)}
-            frame = pl.scan_ndjson(file, schema={**dict.fromkeys(seen, pl.String()), **kept}, **number)
+            schema = pl.scan_ndjson(file, infer_schema_length=10_000).collect_schema()
+            lists = {name: schema[name] for name in typed if isinstance(schema.get(name), pl.List)}
+            frame = pl.scan_ndjson(file, schema={**dict.fromkeys(schema, pl.String()), **lists}, **number)
         else:
             frame = pl.scan_csv(file, separator=_separator(file, kind), infer_schema=False, glob=False, **number)
-        known = frame.collect_schema()
-    keys = [pl.lit(value).alias(key) for key, value in _hive(file, root).items() if key not in known]
+        columns = frame.collect_schema()
+    keys = [pl.lit(value).alias(key) for key, value in _hive(file, root).items() if key not in columns]
     return frame.with_columns(pl.lit(str(file)).alias(FILE), *keys)
 
 
@@ -132,19 +124,24 @@ def column(file: Path, name: str) -> list[str]:
     require_file(file)
     frame = scan(file, file.parent)
     with reading((file,)):
-        known = [each for each in frame.collect_schema() if each not in (ROW, FILE)]
-        if name not in known:
-            raise DataError(f"{file} has no column '{name}', only {', '.join(known) or 'none'}. Rename the one it is.")
-        found = frame.select(pl.col(name).cast(pl.String)).collect()[name]
-    if found.is_empty():
+        names = columns_of(frame)
+        if name not in names:
+            raise DataError(f"{file} has no column '{name}', only {', '.join(names) or 'none'}. Rename the one it is.")
+        values = frame.select(pl.col(name).cast(pl.String)).collect()[name]
+    if values.is_empty():
         raise DataError(f"{file} has no rows. Name a table with values in its column '{name}'.")
-    if len(empty := (found.fill_null("") == "").arg_true()):
+    if len(empty := (values.fill_null("") == "").arg_true()):
         raise DataError(f"{file}, row {empty[0] + 1}: {name} is empty. Fill it in, or remove the row.")
-    return found.to_list()
+    return values.to_list()
+
+
+def columns_of(frame: pl.LazyFrame) -> list[str]:
+    """The columns of a scan, without the row number and the file name that were added to them."""
+    return [name for name in frame.collect_schema() if name not in (ROW, FILE)]
 
 
 def require_file(file: Path) -> None:
-    """Told at the door: nothing is there, or a folder."""
+    """Refuse a folder, and a path where nothing is."""
     if file.is_dir():
         raise DataError(f"{file} is a folder. Name a file in it.")
     if not file.exists():
@@ -188,8 +185,8 @@ def _first_line(error: object) -> str:
     return str(error).strip().splitlines()[0][:200].rstrip(".") if str(error).strip() else type(error).__name__
 
 
-def _look_at(file: Path, kind: str) -> None:
-    """Tell at the door what readers tell badly or not at all."""
+def _check_start(file: Path, kind: str) -> None:
+    """Refuse what the readers report badly or not at all."""
     try:
         with file.open("rb") as raw:
             start = raw.read(8)
@@ -200,12 +197,9 @@ def _look_at(file: Path, kind: str) -> None:
     if not start:
         raise DataError(f"{file} is empty. Export the table again, or name another file.")
     if kind == "parquet" and not (start.startswith(b"PAR1") and end == b"PAR1"):
-        told = (
-            "truncated Parquet (its end is missing)"
-            if start.startswith(b"PAR1")
-            else "not Parquet in spite of its name"
-        )
-        raise DataError(f"{file} is {told}. Copy or export it again.")
+        cut = start.startswith(b"PAR1")
+        fault = "truncated Parquet (its end is missing)" if cut else "not Parquet in spite of its name"
+        raise DataError(f"{file} is {fault}. Copy or export it again.")
     if kind != "parquet" and start.startswith(b"PAR1"):
         raise DataError(f"{file} is Parquet in spite of its name. Rename it to end in .parquet.")
     if file.name.endswith(".gz") and not start.startswith(b"\x1f\x8b"):
@@ -245,31 +239,27 @@ def _diagnose(file: Path, complaint: str) -> None:
     if kind == "parquet":
         _diagnose_parquet(file)
         return
-    header = 0 if kind == "json" else 1
     with decompressed(file) as raw, _gzip_errors(file):
-        for number, line in enumerate(raw, 1 - header):
-            _decode(file, number, line)
-            if kind == "json":
-                _parse_json(file, number, line)
+        for number, line in enumerate(raw, 1 if kind == "json" else 0):  # the header of a CSV file is no row
+            _check_line(file, number, line, kind)
     if kind != "json":
         _count_fields(file, _separator(file, kind))
         if "malformed" in complaint or "could not parse" in complaint:
             raise DataError(f"{file}: a quoted field is damaged ({_first_line(complaint)}). Mend the quotes in it.")
 
 
-def _decode(file: Path, row: int, line: bytes) -> None:
+def _check_line(file: Path, row: int, line: bytes, kind: str) -> None:
     try:
-        line.decode("utf-8")
+        text = line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise DataError(
             f"{file}, row {row}: byte {line[error.start]:#04x} is not UTF-8. "
             f"Convert the file: `iconv -f WINDOWS-1252 -t UTF-8 {file} > converted{_suffix(file)}`."
         ) from None
-
-
-def _parse_json(file: Path, row: int, line: bytes) -> None:
+    if kind != "json" or not text.strip():
+        return
     try:
-        value = json.loads(line.decode("utf-8-sig")) if line.strip() else {}  # of bytes, json would guess the encoding
+        value = json.loads(text.removeprefix("\ufeff"))
     except (json.JSONDecodeError, RecursionError) as error:
         raise DataError(f"{file}, row {row} is not JSON: {_first_line(error)}. Mend or remove that line.") from None
     if not isinstance(value, dict):
@@ -277,7 +267,7 @@ def _parse_json(file: Path, row: int, line: bytes) -> None:
 
 
 def _count_fields(file: Path, separator: str) -> None:
-    with _opened_as_text(file) as lines:
+    with decompressed(file) as raw, TextIOWrapper(raw, encoding="utf-8", newline="") as lines:
         csv.field_size_limit(1 << 30)
         rows = csv.reader(lines, delimiter=separator)
         width = len(next(rows, []))
@@ -299,12 +289,6 @@ def _diagnose_parquet(file: Path) -> None:
 def decompressed(file: Path) -> IO[bytes]:
     """The bytes of a file, unpacked as they are read where its name ends in .gz."""
     return gzip.open(file, "rb") if file.name.endswith(".gz") else file.open("rb")  # type: ignore[return-value]
-
-
-def _opened_as_text(file: Path) -> IO[str]:
-    if file.name.endswith(".gz"):
-        return gzip.open(file, "rt", encoding="utf-8", newline="")
-    return file.open(encoding="utf-8", newline="")
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,10 +16,8 @@ from merit.core.errors import DataError
 from merit.core.types import Event
 from merit.data import normalise
 from merit.data.schema import (
-    FILE,
     INTERACTION_NAMES,
     ITEM_NAMES,
-    ROW,
     ParseOptions,
     SourceTables,
     resolve,
@@ -30,7 +29,7 @@ from merit.privacy.pseudonyms import WithPseudonyms
 Normalise = Callable[[pl.LazyFrame, Path], pl.LazyFrame]
 
 
-def _known_zone(name: str) -> str:
+def _time_zone(name: str) -> str:
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):
@@ -48,7 +47,7 @@ class TablesSource(WithPseudonyms):
     """Ours → theirs, for interactions. Usual names are recognised without."""
     item_columns: dict[str, str] = {}
     """Ours → theirs, for items."""
-    time_zone: Annotated[str, AfterValidator(_known_zone)] = "UTC"
+    time_zone: Annotated[str, AfterValidator(_time_zone)] = "UTC"
     """Of times that are written without one."""
     time_formats: tuple[str, ...] = Field((), exclude_if=lambda value: not value)
     """Further ways that times are written, such as "%d.%m.%Y %H:%M", tried where no other fits. Not guessed: 03.04. is
@@ -73,55 +72,41 @@ class TablesSource(WithPseudonyms):
 
 def open_tables(source: TablesSource) -> SourceTables:
     """Find the files, map their columns, normalise them lazily."""
-    reading = ParseOptions(
-        time_zone=source.time_zone,
-        time_formats=source.time_formats,
-        default_event=source.default_event,
-        events=source.events,
-        earliest=source.earliest,
-        latest=source.latest,
-        tag_separator=source.tag_separator,
-        max_title_chars=source.max_title_chars,
-    )
+    options = ParseOptions(**{field.name: getattr(source, field.name) for field in fields(ParseOptions)})
 
     def interactions(frame: pl.LazyFrame, file: Path) -> pl.LazyFrame:
-        mapping = resolve(columns_of(frame), INTERACTION_NAMES, source.columns, str(file), "source.columns")
-        return normalise.interactions(frame, mapping, str(file), reading, files.is_text(file))
+        mapping = resolve(files.columns_of(frame), INTERACTION_NAMES, source.columns, str(file), "source.columns")
+        return normalise.interactions(frame, mapping, str(file), options, files.is_text(file))
 
     def items(frame: pl.LazyFrame, file: Path) -> pl.LazyFrame:
-        found = columns_of(frame)
-        mapping = resolve(found, ITEM_NAMES, source.item_columns, str(file), "source.item_columns")
-        extra = resolve_extra(found, source.extra_tags, str(file))
+        columns = files.columns_of(frame)
+        mapping = resolve(columns, ITEM_NAMES, source.item_columns, str(file), "source.item_columns")
+        extra = resolve_extra(columns, source.extra_tags, str(file))
         if "tags" not in mapping and not extra:
             raise DataError(
                 f"{file} has no column for 'tags', and without tags there are no interests. "
-                f"Columns found: {', '.join(found[:30])}. Name it with --set source.item_columns.tags=THEIRS, "
+                f"Columns found: {', '.join(columns[:30])}. Name it with --set source.item_columns.tags=THEIRS, "
                 "or take other text with --set 'source.extra_tags=[\"brand\"]'."
             )
-        return normalise.items(frame, mapping, extra, str(file), reading, files.is_text(file))
+        return normalise.items(frame, mapping, extra, str(file), options, files.is_text(file))
 
-    events, event_files, event_marks = open_table(source.interactions, "source.interactions", interactions)
-    goods, good_files, good_marks = open_table(source.items, "source.items", items)
+    events, event_files = open_table(source.interactions, "source.interactions", interactions)
+    goods, item_files = open_table(source.items, "source.items", items)
     return SourceTables(
         interactions=events,
         items=goods,
-        inputs={"interactions": event_marks, "items": good_marks},
+        inputs={
+            "interactions": files.fingerprint(event_files, source.interactions),
+            "items": files.fingerprint(item_files, source.items),
+        },
         names={"interactions": str(source.interactions), "items": str(source.items)},
         max_bad_share=source.max_bad_share,
-        files=(*event_files, *good_files),
+        files=(*event_files, *item_files),
     )
 
 
-def open_table(
-    place: Path, setting: str, normalised: Normalise
-) -> tuple[pl.LazyFrame, list[Path], dict[str, list[int]]]:
+def open_table(place: Path, setting: str, normalised: Normalise) -> tuple[pl.LazyFrame, list[Path]]:
     """All files of one table. Files that differ in their columns or types are normalised by themselves."""
-    found = files.find(place, setting)
+    paths = files.find(place, setting)
     root = place if place.is_dir() else place.parent
-    frames = [normalised(frame, file) for frame, file in files.scan_all(found, root)]
-    return pl.concat(frames), found, files.fingerprint(found, place)
-
-
-def columns_of(frame: pl.LazyFrame) -> list[str]:
-    """The columns of a scan, without the row number and the file name that were added to them."""
-    return [name for name in frame.collect_schema() if name not in (ROW, FILE)]
+    return pl.concat([normalised(frame, file) for frame, file in files.scan_all(paths, root)]), paths
