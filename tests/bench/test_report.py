@@ -9,13 +9,24 @@ from typing import Any
 import polars as pl
 import pytest
 
-from merit.bench import markdown, words
 from merit.bench.config import BenchConfig
-from merit.bench.figure import SHOWN, overview
-from merit.bench.markdown import BEGIN, END, document, inserted
-from merit.bench.page import bench_page, foremost, scatter
-from merit.bench.results import COLUMNS, BenchResults, dumped, figure_rows, read, read_all, write
-from merit.bench.tables import TABLES, paper, parts
+from merit.bench.report import BEGIN, END, SHOWN, bench_page, document, foremost, inserted, overview, scatter
+from merit.bench.results import (
+    COLUMNS,
+    UNION,
+    BenchResults,
+    claims,
+    duels,
+    dumped,
+    figure_rows,
+    paper,
+    read,
+    read_all,
+    sentences,
+    verdicts,
+    write,
+)
+from merit.bench.tables import TABLES, parts
 from merit.core import artifacts, config
 from merit.core.errors import ConfigError, DamagedArtifact, MissingArtifact
 from merit.data.prepare import shards
@@ -123,18 +134,18 @@ def test_the_verdict_is_the_interval(results: BenchResults) -> None:
     rows += [row("self-correction (β = 0)", key, 0.9, (0, 0, 0)) for key in keys]  # ours: no rival
     rows += [row("popularity", key, 0.3, (0.2, 0.1, 0.3)) for key in keys]  # not the best
     own = made(results, rows)
-    assert [(duel.other, duel.verdict) for duel in words.duels(own)] == [
+    assert [(duel.other, duel.verdict) for duel in duels(own)] == [
         ("linear", "ahead"),
         ("linear", "level"),
         ("linear", "behind"),
     ]
-    told = " ".join(words.sentences([own]))
+    told = " ".join(sentences([own]))
     assert "ahead in 1, level (the interval includes zero) in 1, behind in 1" in told
     assert (
         "behind in recall at 20 labels, exact (linear, -2.0 [-3.0, -1.0] points); level with the best other in 1 of 3"
         in told
     )
-    assert words.verdicts([own]).rows() == [
+    assert verdicts([own]).rows() == [
         ("recall at 5 labels, exact", "ahead: +2.0 [+1.0, +3.0], linear"),
         ("recall at 10 labels, exact", "level: +1.0 [-1.0, +3.0], linear"),
         ("recall at 20 labels, exact", "behind: -2.0 [-3.0, -1.0], linear"),
@@ -144,9 +155,9 @@ def test_the_verdict_is_the_interval(results: BenchResults) -> None:
 def test_first_everywhere_and_nothing_to_say(results: BenchResults) -> None:
     key = MetricKey("recall", "exact", 5)
     rows = [row("MERIT", key, 0.5), row("linear", key, 0.4, (0.1, 0.05, 0.2))]
-    assert "MERIT is first by every figure." in words.sentences([made(results, rows)])[1]
+    assert "MERIT is first by every figure." in sentences([made(results, rows)])[1]
     alone = made(results, rows[1:], missing={"planted/MERIT/seed 1": "The disk is full."})
-    told = words.sentences([alone])
+    told = sentences([alone])
     assert "nothing can be said" in told[0] and "The disk is full." in told[-1]
 
 
@@ -156,7 +167,7 @@ def test_lists_of_a_hundred_are_no_rival_at_free_length(results: BenchResults) -
     rows += [row("DEXML-DS, top 100", key, 0.9, (-0.4, -0.5, -0.3)) for key in (free, ten)]
     rows += [row("trivial", key, 0.2, (0.3, 0.2, 0.4)) for key in (free, ten)]
     rows += [row(name, MetricKey("predictions"), size) for name, size in (("MERIT", 7.0), ("trivial", 3.9))]
-    first, second = words.duels(made(results, rows))
+    first, second = duels(made(results, rows))
     assert first.other == "trivial" and "7.0 against 3.9 labels" in first.what
     assert second.other == "DEXML-DS, top 100"
 
@@ -166,8 +177,8 @@ def test_claims_stand_beside_the_paper(results: BenchResults) -> None:
         row("MERIT", MetricKey("recall", "0.7"), 0.5),
         row("trivial", MetricKey("recall", "0.7"), 0.4, (0.1, 0.05, 0.15)),
     ]
-    rows += [row(words.UNION, MetricKey("recall", "0.7"), 0.3, (0.2, 0.1, 0.3))]
-    claimed = words.claims(made(results, rows))
+    rows += [row(UNION, MetricKey("recall", "0.7"), 0.3, (0.2, 0.1, 0.3))]
+    claimed = claims(made(results, rows))
     assert claimed.rows()[0][1:] == ("+11.9", "+10.0 [+5.0, +15.0]")
     assert claimed.rows()[1][1:] == ("+6.8", "+20.0 [+10.0, +30.0]")
 
@@ -185,9 +196,9 @@ def test_the_document_says_what_the_tables_say(results: BenchResults) -> None:
     for name in TABLES:
         for part in parts(name, results):
             assert part.markdown() in text
-    for sentence in words.sentences([results]):
+    for sentence in sentences([results]):
         assert sentence in text
-    assert tables.markdown(words.verdicts([results])) in text
+    assert tables.markdown(verdicts([results])) in text
     assert results.commit in text and "seeds" in text
 
 
@@ -202,7 +213,7 @@ def test_the_page_is_whole_and_names_nobody(grid: Small, results: BenchResults) 
         "paper claims",
     ):
         assert phrase in html, phrase
-    for sentence in words.sentences([results]):
+    for sentence in sentences([results]):
         assert sentence.split(" (")[0] in html
     assert html.index("Is MERIT first?") < html.index("planted: ")
     assert not re.search(r"(src|href)=\"(?!#)|<script|@import", html)
@@ -234,7 +245,7 @@ def test_the_picture_has_every_method_of_the_grid_once(results: BenchResults) ->
 
 def test_columns_are_those_of_the_evaluator(results: BenchResults) -> None:
     assert len(COLUMNS) == len(results.figures[0])
-    assert markdown.tables.SCHEMA.keys() - set(COLUMNS) == {"command", "commit"}
+    assert tables.SCHEMA.keys() - set(COLUMNS) == {"command", "commit"}
 
 
 @pytest.mark.parametrize(("page", "results"), [("results.md", "results"), ("results-several.md", "results/several")])

@@ -1,26 +1,46 @@
-"""The grid: every cell is made or kept, a cell that fails is told and the rest goes on, and all are judged together."""
+"""The grid: every cell is made or kept, a failure is reported and the rest goes on; all cells are compared together.
+
+The artifact of a data set: results.json (merit.bench.results) and figures.parquet, with every metric.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
+import polars as pl
+
+from merit import __version__
 from merit.bench import results as results_file
-from merit.bench.cells import make_cell
+from merit.bench.cells import HITS, RELIABILITY, Costs, make_cell, read_hits
 from merit.bench.chain import Chain, PreparedDataset
 from merit.bench.config import MERIT, BenchConfig, cells
-from merit.bench.judge import FILE, BenchOrigin, ResultsConfig, write_results
-from merit.bench.judge import KIND as RESULTS
-from merit.bench.results import BenchResults
-from merit.core import console, doctor, provenance
+from merit.bench.results import BINS, LEAD, BenchResults, Cost
+from merit.core import artifacts, console, doctor, provenance
 from merit.core.artifacts import Artifact
-from merit.core.config import digest
+from merit.core.config import Frozen, digest
 from merit.core.errors import MeritError
 from merit.core.pipeline import run
 from merit.core.stage import make_unless_current
+from merit.evaluation import calibration, evaluate, exposure_bias, tables
+from merit.evaluation.classification import EvaluationConfig, MetricKey, Metrics
+from merit.evaluation.evaluate import length_matched, read_predictions
+from merit.evaluation.predictions import Predictions, Truth
+from merit.evaluation.ranking import BUDGETS
+from merit.evaluation.uncertainty import Metric
+from merit.labels import space
+from merit.report.page import SMALLEST_CELL
 
 MACHINE = ("cores", "memory", "python", "torch", "system")
+RESULTS = "bench-results"
+FILE = "results.json"
+EXPOSURE = ("near_correlates", "clusters", "recall_lost")
+Judged = list[tuple[Predictions, Metrics]]
 
 
 @dataclass
@@ -113,3 +133,183 @@ def _failing(name: str, failures: dict[str, str], section: str = "") -> Iterator
         failures[name] = told = told.replace("--set source.", f"--set {section}source.")
         console.warn(f"{name} failed, the rest goes on. {told}", cell=name)
         console.log.debug("the failure in full", exc_info=error)
+
+
+# --- all cells on the same users -------------------------------------------------------------------------------------
+
+
+class ResultsConfig(Frozen):
+    """What decides the figures, besides the cells."""
+
+    dataset: str
+    reference: str
+    ranking_reference: str
+    ours: str
+    generator: str
+    """The method whose exposure-bias meter is compared with the others'."""
+    seconds: float
+    missing: dict[str, str] = {}
+    """Cells that failed, and what they said."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+
+class BenchOrigin(NamedTuple):
+    """Where figures come from."""
+
+    commit: str
+    config: str
+    machine: dict[str, str]
+
+
+def write_results(
+    cells: Mapping[str, Artifact],
+    data: PreparedDataset,
+    out: Path,
+    config: ResultsConfig,
+    seed: int,
+    origin: BenchOrigin,
+) -> Artifact:
+    """Judge all cells on the same users."""
+    truth = data.truth
+    with artifacts.writing(out, RESULTS, config=config, seed=seed, parents=dict(cells) | data.parents) as draft:
+        lists, ranked = _measured(cells.values(), truth, config.evaluation)
+        with console.spinner(f"comparing {len(lists)} lists and {len(ranked)} rankings of {truth.users:,} users"):
+            figures = _compared(lists, ranked, truth.users, config, seed)
+        figures.write_parquet(draft.path / "figures.parquet")
+        results = BenchResults(
+            dataset=config.dataset,
+            commit=origin.commit,
+            config=origin.config,
+            version=__version__,
+            date=f"{datetime.now(UTC):%Y-%m-%d}",
+            machine=origin.machine,
+            seconds=config.seconds,
+            users=truth.users,
+            labels=truth.labels,
+            reference=config.reference,
+            ranking_reference=_against(ranked, config),
+            ours=config.ours,
+            generator=config.generator,
+            seeds=_by_method(cells.values(), lambda cell: cell.manifest.seed or 0),
+            steps=_by_method(_generators(cells.values()), lambda cell: cell.manifest.summary["steps"]),
+            missing=config.missing,
+            figures=results_file.figure_rows(figures.filter(pl.col("average") == "pooled").filter(_kept())),
+            costs=costs(cells.values(), len(truth)),
+            reliability=_bins(cells.values(), config.ours),
+            pictures=_pictures(lists, data, seed) if truth.users >= SMALLEST_CELL else [],
+        )
+        results_file.write(results, draft.path / FILE)
+        draft.summary |= {"users": truth.users, "methods": figures["method"].n_unique(), "missing": len(config.missing)}
+    return artifacts.load(out, RESULTS)
+
+
+def _measured(cells: Iterable[Artifact], truth: Truth, config: EvaluationConfig) -> tuple[Judged, Judged]:
+    """Lists with their figures, and rankings of users with theirs."""
+    runs: list[Predictions] = []
+    ranked: Judged = []
+    lost: dict[tuple[str, int], Metric] = {}
+    for cell in cells:
+        said = read_predictions(cell)
+        runs += said
+        lost |= exposure_bias.read_recall_lost(cell.path, truth)
+        if HITS in cell.manifest.files:
+            ranked.append((said[0], read_hits(cell.file(HITS))))
+    runs += length_matched(runs)
+    judging = console.track(runs, "judging lists", total=len(runs))
+    return [(run, evaluate.measured(run, truth, lost, config)) for run in judging], ranked
+
+
+def _compared(lists: Judged, ranked: Judged, users: int, config: ResultsConfig, seed: int) -> pl.DataFrame:
+    """All figures with gains over the references and leads of our method."""
+    often = config.evaluation.resamples
+    meters = [(run, {key: each for key, each in found.items() if key.metric in EXPOSURE}) for run, found in lists]
+    others = [(run, {key: each for key, each in found.items() if key.metric not in EXPOSURE}) for run, found in lists]
+    found = [tables.compare(lists, users, seed, config.reference, often)]
+    leads = [_leads(others, users, seed, config.ours, often), _leads(meters, users, seed, config.generator, often)]
+    if ranked:
+        found.append(tables.compare(ranked, users, seed, _against(ranked, config), often))
+        leads.append(_leads(ranked, users, seed, config.ours, often))
+    names = ["method", *MetricKey._fields]
+    return pl.concat(found).join(
+        pl.concat(leads), on=names, how="left", nulls_equal=True, maintain_order="left", validate="1:1"
+    )
+
+
+def _against(ranked: Judged, config: ResultsConfig) -> str:
+    """What rankings are compared with: the method asked for, where it ranks users, or the first that does."""
+    known = [run.method for run, _ in ranked]
+    return config.ranking_reference if config.ranking_reference in known else next(iter(known), "")
+
+
+def _leads(judged: Judged, users: int, seed: int, ours: str, resamples: int) -> pl.DataFrame:
+    """How far `ours` is ahead of every other method: the gains of the others over it, turned round."""
+    names = ["method", *MetricKey._fields]
+    if ours not in {run.method for run, _ in judged}:
+        return pl.DataFrame(schema={name: tables.SCHEMA[name] for name in names} | LEAD)
+    found = tables.compare(judged, users, seed, ours, resamples).filter(pl.col("method") != ours)
+    return found.select(*names, lead=-pl.col("gain"), lead_low=-pl.col("gain_high"), lead_high=-pl.col("gain_low"))
+
+
+def _kept() -> pl.Expr:
+    """Figures that a table shows: not the whole curve over thresholds."""
+    curve = pl.col("metric").is_in(["recall", "precision", "f1"]) & ~pl.col("match").is_in(
+        ["0.7", "0.8", "0.9", "exact"]
+    )
+    other_rule = (pl.col("rule") == "any") & (pl.col("match") != "0.7")
+    other_budget = pl.col("budget").is_not_null() & ~pl.col("budget").is_in(BUDGETS)
+    return ~curve & ~other_rule & ~other_budget
+
+
+def costs(cells: Iterable[Artifact], examples: int) -> list[Cost]:
+    """Means over the seeds of every method."""
+    methods: dict[str, list[Artifact]] = {}
+    for cell in cells:
+        methods.setdefault(cell.manifest.config["method"], []).append(cell)
+    found = []
+    for name, of in methods.items():
+        told = [_costs_of(cell) for cell in of]
+        found.append(
+            Cost(
+                method=name,
+                seeds=len(of),
+                train_seconds=_mean([each.train_seconds for each in told], 2),
+                predict_seconds=round(float(np.mean([each.predict_seconds for each in told])) * 1000 / examples, 4),
+                parameters=float(np.mean([each.parameters for each in told])),
+                peak_gib=_mean([each.peak_gib for each in told], 3),
+            )
+        )
+    return found
+
+
+def _costs_of(cell: Artifact) -> Costs:
+    summary = cell.manifest.summary
+    return Costs(summary["train_seconds"], summary["predict_seconds"], summary["parameters"], summary["peak_gib"])
+
+
+def _mean(values: Iterable[float | None], digits: int) -> float | None:
+    """Of those that are known."""
+    known = [value for value in values if value is not None]
+    return round(float(np.mean(known)), digits) if known else None
+
+
+def _generators(cells: Iterable[Artifact]) -> list[Artifact]:
+    return [cell for cell in cells if "steps" in cell.manifest.summary]
+
+
+def _by_method(cells: Iterable[Artifact], told: Callable[[Artifact], int]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for cell in cells:
+        found.setdefault(cell.manifest.config["method"], []).append(told(cell))
+    return found
+
+
+def _bins(cells: Iterable[Artifact], ours: str) -> list[list[float]]:
+    """What was promised and what came true, over all seeds of ours."""
+    found = [pl.read_parquet(cell.file(RELIABILITY)) for cell in cells if cell.manifest.config["method"] == ours]
+    return [list(row) for row in calibration.by_bin(pl.concat(found)).select(BINS).rows()] if found else []
+
+
+def _pictures(lists: Judged, data: PreparedDataset, seed: int) -> list[list[dict[str, Any]]]:
+    """Lists of teacher forcing and of self-correction for the same examples."""
+    runs, known = [run for run, _ in lists], space.load(data.labels.path)
+    return [picture.rows.to_dicts() for picture in evaluate.pictures(runs, data.truth, known, seed)]

@@ -8,16 +8,12 @@ One name is one command: `merit bench CONFIG --table budgets`.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files
-from typing import Any
 
 import polars as pl
 
-from merit.bench.results import BenchResults
+from merit.bench.results import BenchResults, paper
 from merit.core.errors import ConfigError
 from merit.evaluation import tables
 from merit.evaluation.classification import MetricKey
@@ -198,12 +194,6 @@ def parts(name: str, results: BenchResults) -> list[Part]:
     if name == "variants":
         made.append(_won(results))
     return [part for part in made if len(part.frame)]
-
-
-@cache
-def paper() -> dict[str, Any]:
-    """The paper's own figures."""
-    return tomllib.loads(files("merit.bench").joinpath("paper.toml").read_text(encoding="utf-8"))
 
 
 def _part(sheet: _Sheet, results: BenchResults) -> Part:

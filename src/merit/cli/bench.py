@@ -25,7 +25,7 @@ def bench(
     """Compare methods on data sets, cell by cell; what is finished and unchanged is kept."""
 
     from merit.bench.config import BenchConfig
-    from merit.bench.show import compare, show
+    from merit.bench.report import compare, show
 
     settings = config.load(BenchConfig, file, override or [])
     outcome = compare(settings, only or [], dataset or [], table or [], markdown, figure, from_results)

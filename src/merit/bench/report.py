@@ -1,0 +1,315 @@
+"""What `merit bench` shows: tables on the terminal, one HTML page, one Markdown document and one figure.
+
+html = page.render(bench_page(read_all(Path("results"), ["complete-journey"])))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import altair as alt
+import polars as pl
+
+from merit.bench.config import BenchConfig, chosen, chosen_datasets
+from merit.bench.grid import BenchOutcome, bench
+from merit.bench.results import BenchResults, Verdict, claims, duels, read_all, sentences, verdicts
+from merit.bench.tables import NEEDED, TABLES, Part, parts, table_named
+from merit.core import console
+from merit.core.files import storage_errors
+from merit.evaluation import report, tables
+from merit.evaluation.audience_report import reliability_section
+from merit.evaluation.classification import MetricKey
+from merit.evaluation.report import DRAWN, Picture
+from merit.report import charts, page
+from merit.report.charts import Svg
+from merit.report.page import Chart, Format, Page, Provenance, Section, Table, Tile, count
+
+PAGE = "index.html"
+TITLE = "Benchmark"
+SUBTITLE = "Every method on the same users, labels, time and evaluator; in points of a hundred, with 95 % intervals."
+TITLES = {
+    "classification": "Lists of their own length",
+    "verticals": "Verticals",
+    "thresholds": "How strict a match",
+    "budgets": "Equal budgets",
+    "novel": "Labels new to the user",
+    "objectives": "Training objectives",
+    "exposure": "Exposure bias",
+    "hits": "Users for an interest",
+    "variants": "Variants of MERIT",
+    "cost": "Cost",
+}
+EXPLAINED = {
+    "classification": "A predicted label is right when its meaning is close to a gold label (cosine at least 0.7), "
+    "each at most once. A method that says more finds more: read recall beside precision and labels per user.",
+    "verticals": "The same by part of the shop, those with the most users.",
+    "thresholds": "Recall when a match must be closer, down to word for word. “any” is the paper's rule.",
+    "budgets": "Recall of the first 5, 10 and 20 labels: here nobody gains by saying more.",
+    "novel": "Gold labels that are not in the user's history, where repeating it finds nothing. A list that is best "
+    "over all labels is full of repeats, so the second table leaves those out (methods that score every label).",
+    "objectives": "The same generator, trained to say labels in four ways. Near-correlates and recall lost: lower is "
+    "better.",
+    "exposure": "Does one wrong label drag its relatives behind it? Near-correlates and recall lost: lower is better.",
+    "hits": "All test users are ranked for an interest. Hit@k is the share of those who then bought it among the "
+    "first k; by chance it is k.",
+    "variants": "MERIT with one thing changed: states of how many labels make a user (k_g, otherwise 5), and whose "
+    "states they are. Dual encoders stand beside it, as in the paper's own sweep.",
+    "cost": "What a method takes to train and to ask.",
+}
+SHOWN = MetricKey("recall", "exact", 10)
+OVERVIEW = "Recall of the first 10 labels, exact match, with 95 % intervals over users"
+WIDTH, ROW = 190, 15
+VERDICTS_TITLE = "MERIT and the best other method by every figure, the difference in points with its 95 % interval:"
+BEGIN, END = "<!-- merit bench: begin -->", "<!-- merit bench: end -->"
+
+
+def compare(
+    config: BenchConfig,
+    only: Sequence[str],
+    datasets: Sequence[str],
+    shown: Sequence[str],
+    markdown: Path | None,
+    figure: Path | None,
+    from_results: bool,
+) -> BenchOutcome:
+    """Make what is missing, or with `from_results` nothing; write the page, and what else is asked for."""
+    names, methods = chosen_datasets(config, datasets), _needed(config, only, shown)
+    outcome = BenchOutcome(read_all(config.results, names)) if from_results else bench(config, names, methods)
+    if outcome.results:
+        _write(config.out / PAGE, page.render(bench_page(outcome.results)))
+        if markdown:
+            old = markdown.read_text(encoding="utf-8") if markdown.exists() else ""
+            _write(markdown, inserted(document(outcome.results), old))
+        if figure:
+            _write(figure, charts.on_white(overview(outcome.results)))
+        console.tell(f"Open {(config.out / PAGE).resolve().as_uri()} in a browser.")
+    return outcome
+
+
+def show(outcome: BenchOutcome, shown: Sequence[str]) -> None:
+    """The verdict and the tables on the terminal."""
+    for sentence in sentences(outcome.results) if outcome.results else []:
+        console.stdout.print(sentence, markup=False)
+    for results in outcome.results:
+        for name in shown or TABLES:
+            _show(name, results)
+    for cell, told in outcome.failures.items():
+        console.stdout.print(f"Failed: {cell}. {told}", markup=False)
+
+
+def _show(name: str, results: BenchResults) -> None:
+    for part in parts(name, results):
+        tables.show(f"{results.dataset}: {part.title}", part.frame, part.bold)
+        console.stdout.print(part.note, markup=False)
+
+
+def _needed(config: BenchConfig, only: Sequence[str], shown: Sequence[str]) -> list[str]:
+    """The methods to run: those asked for, or those that the tables asked for need; empty for all."""
+    if only:
+        return chosen(config, only)
+    wanted = [NEEDED.get(table_named(name), ()) for name in shown]
+    if not wanted or not all(wanted):
+        return []
+    begins = {word for prefixes in wanted for word in prefixes}
+    return [name for name in config.seeds_of() if any(name.startswith(word) for word in begins)]
+
+
+def _write(file: Path, text: str) -> None:
+    with storage_errors(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+
+def bench_page(found: Sequence[BenchResults]) -> Page:
+    """The report of all data sets."""
+    sections = [_first_screen(found)]
+    for each in found:
+        sections += _sections(each)
+    last = found[-1]
+    source = Provenance(f"merit bench, commit {last.commit}", last.config, last.version, None, last.date)
+    return Page(TITLE, SUBTITLE, sections, _tiles(found), source)
+
+
+def _tiles(found: Sequence[BenchResults]) -> tuple[Tile, ...]:
+    outcomes = [duel.verdict for each in found for duel in duels(each)]
+    methods = {row[0] for each in found for row in each.figures}
+    return (
+        Tile("Data sets", count(len(found))),
+        Tile("Methods", count(len(methods)), "with every way of reading them"),
+        Tile("Training budget", f"{found[0].seconds:g} s", "of every network"),
+        *(Tile(f"MERIT {name}", f"{outcomes.count(name)} of {len(outcomes)}", "figures") for name in VERDICTS),
+    )
+
+
+VERDICTS: tuple[Verdict, ...] = ("ahead", "level", "behind")
+
+
+def _first_screen(found: Sequence[BenchResults]) -> Section:
+    rows = [
+        {
+            "data set": duel.dataset,
+            "figure": duel.what,
+            "MERIT": f"{100 * duel.ours:.1f}",
+            "best other": f"{duel.other} {100 * duel.theirs:.1f}",
+            "difference": duel.points(),
+            "verdict": duel.verdict,
+        }
+        for each in found
+        for duel in duels(each)
+    ]
+    claimed = [claims(each).insert_column(0, pl.lit(each.dataset).alias("data set")) for each in found]
+    shown = [Table("MERIT and the best other method, figure by figure", pl.DataFrame(rows), wide=True)] if rows else []
+    return Section(
+        "Is MERIT first?",
+        sentences(found),
+        charts=(Chart(OVERVIEW, overview(found)),),
+        tables=(*shown, Table("What the paper claims, and what was found here", pl.concat(claimed), wide=True)),
+    )
+
+
+def _sections(each: BenchResults) -> list[Section]:
+    made = [
+        Section(f"{each.dataset}: {TITLES[name]}", (EXPLAINED[name],), charts=_charts(name, each), tables=shown)
+        for name in TABLES
+        if (shown := [_table(part) for part in parts(name, each)])
+    ]
+    if each.reliability:
+        section = reliability_section(each.bins())
+        made.append(Section(f"{each.dataset}: {section.title}", section.text, section.tiles, section.charts))
+    if each.pictures:
+        section = report.picture_section([Picture(pl.DataFrame(rows)) for rows in each.pictures])
+        made.append(Section(f"{each.dataset}: {section.title}", section.text, charts=section.charts))
+    return made
+
+
+def _table(part: Part) -> Table:
+    figures: dict[str, Format] = {name: "count" for name in part.frame.columns if name not in ("method", "seeds")}
+    return Table(part.title, part.frame, figures, part.note, wide=True)
+
+
+def _charts(name: str, each: BenchResults) -> list[Chart]:
+    if name == "cost":
+        return [Chart("Training time and recall of the first 10 labels, exact match", scatter(each))]
+    if name != "budgets":
+        return []
+    few = foremost(each)
+    return [
+        Chart(f"{title} by budget", report.budget_chart(few, match, part, title))
+        for title, match, part in (
+            ("Recall, exact match", "exact", "all"),
+            ("Recall, soft match", "0.7", "all"),
+            ("Recall of new labels, exact match", "exact", "novel"),
+        )
+    ]
+
+
+def foremost(each: BenchResults) -> pl.DataFrame:
+    """The figures of our method and of the best others by recall at 10: as many lines as there are colours."""
+    frame = each.frame()
+    best = tables.pick(frame, MetricKey("recall", "exact", 10)).sort("value", "method", descending=[True, False])
+    others = best.filter((pl.col("method") != each.ours) & ~each.varied())["method"].head(DRAWN - 1).to_list()
+    return frame.filter(pl.col("method").is_in([each.ours, *others]))
+
+
+def scatter(each: BenchResults) -> Svg:
+    """A dot for each method: training seconds, to the right, and recall at 10."""
+    recall = tables.pick(each.frame(), MetricKey("recall", "exact", 10)).select("method", "value")
+    known = [(cost.method, cost.train_seconds) for cost in each.costs if cost.train_seconds is not None]
+    costs = pl.DataFrame(known, schema={"method": pl.String, "seconds": pl.Float64}, orient="row")
+    points = (
+        costs.with_columns(pl.col("seconds").clip(0.01)).join(recall, on="method").drop_nulls().remove(each.varied())
+    )
+    base = alt.Chart(points.sort("method")).encode(
+        x=alt.X(
+            "seconds:Q",
+            title="seconds of training",
+            scale=alt.Scale(type="log"),
+            axis=alt.Axis(values=[10.0**power for power in range(-2, 6)], labelExpr="format(datum.value, '~g')"),
+        ),
+        y=alt.Y("value:Q", title="recall", scale=alt.Scale(zero=False), axis=alt.Axis(format=".0%", tickCount=5)),
+    )
+    ours = alt.condition(f"datum.method == {each.ours!r}", alt.value(charts.PALETTE[1]), alt.value(charts.PALETTE[0]))
+    dots = base.mark_point(size=60).encode(color=ours)
+    names = base.mark_text(align="left", dx=6, fontSize=10).encode(text="method:N")
+    told = "; ".join(f"{name} {seconds:.0f} s, {100 * value:.1f}" for name, seconds, value in points.rows())
+    return charts.svg((dots + names).properties(height=320), f"Seconds of training and recall: {told or 'nothing'}.")
+
+
+def overview(found: Sequence[BenchResults]) -> Svg:
+    """A row for each method, the best on the mean over data sets first; a panel for each data set."""
+    rows = [_overview_rows(each) for each in found]
+    order = _order(rows)
+    panels = [
+        _panel(frame, each, order, names=number == 0)
+        for number, (frame, each) in enumerate(zip(rows, found, strict=True))
+    ]
+    told = "; ".join(f"{each.dataset}: {_ranked_text(frame)}" for frame, each in zip(rows, found, strict=True))
+    room = {"left": 40, "top": 5, "right": 5, "bottom": 5}  # names are wider in a browser than where they are measured
+    return charts.svg(alt.hconcat(*panels, spacing=14, padding=room), f"{OVERVIEW}. {told}.")
+
+
+def _overview_rows(each: BenchResults) -> pl.DataFrame:
+    """Methods of the grid, one way of reading each."""
+    rows = tables.pick(each.frame(), SHOWN).filter(pl.col("method").is_in(list(each.seeds)), ~each.varied())
+    return rows.select("method", "value", "low", "high").drop_nulls("value")
+
+
+def _order(rows: Sequence[pl.DataFrame]) -> list[str]:
+    means = pl.concat(rows).group_by("method").agg(pl.col("value").mean())
+    return means.sort("value", "method", descending=[True, False])["method"].to_list()
+
+
+def _panel(frame: pl.DataFrame, each: BenchResults, order: Sequence[str], names: bool) -> alt.LayerChart:
+    axis = alt.Axis(labels=names, ticks=False, domain=False, labelLimit=220)
+    y = alt.Y("method:N", sort=list(order), title=None, axis=axis, scale=alt.Scale(domain=list(order)))
+    scale, form = alt.Scale(zero=False, nice=True), alt.Axis(format=".0%", tickCount=5)
+    base = alt.Chart(frame)
+    ours = alt.condition(f"datum.method == {each.ours!r}", alt.value(charts.PALETTE[1]), alt.value(charts.PALETTE[0]))
+    spans = base.mark_rule(strokeWidth=1.6).encode(
+        x=alt.X("low:Q", title=f"{each.dataset}, {each.users:,} users", scale=scale, axis=form),
+        x2="high:Q",
+        y=y,
+        color=ours,
+    )
+    dots = base.mark_point(size=36, opacity=1).encode(x=alt.X("value:Q", scale=scale, axis=form), y=y, color=ours)
+    panel: alt.LayerChart = (spans + dots).properties(width=WIDTH, height=ROW * len(order))
+    return panel
+
+
+def _ranked_text(frame: pl.DataFrame) -> str:
+    best = frame.sort("value", "method", descending=[True, False])
+    return ", ".join(f"{method} {100 * value:.1f}" for method, value in best.select("method", "value").rows())
+
+
+def document(found: Sequence[BenchResults]) -> str:
+    """Everything: the verdict, the claims, and all tables of every data set."""
+    lines = ["# Results", "", "Written by `merit bench CONFIG --markdown FILE` from the JSON files of the results.", ""]
+    lines += [f"- {sentence}" for sentence in sentences(found)]
+    lines += ["", VERDICTS_TITLE, "", tables.markdown(verdicts(found))]
+    for each in found:
+        lines += ["", f"## {each.dataset}", "", _source(each), "", tables.markdown(claims(each))]
+        for name in TABLES:
+            shown = parts(name, each)
+            if shown:
+                lines += [f"### {TITLES[name]}: {each.dataset}", "", EXPLAINED[name], ""]
+                lines += [part.markdown() for part in shown]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def inserted(document: str, old: str) -> str:
+    """The document in place of what stands between the marks of an old one; alone where there are no marks."""
+    before, begin, rest = old.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        return document
+    return f"{before}{BEGIN}\n{document}{END}{after}"
+
+
+def _source(each: BenchResults) -> str:
+    seeds = max(map(len, each.seeds.values()), default=0)
+    machine = ", ".join(f"{name} {value}" for name, value in each.machine.items())
+    return (
+        f"Commit {each.commit}, settings {each.config}, merit {each.version}, {each.date}; up to {seeds} seeds; "
+        f"{each.seconds:g} s of training for every network; {machine}."
+    )
