@@ -33,8 +33,8 @@ from scipy.stats import binomtest  # type: ignore[import-untyped]
 import merit
 from benchmarks import harness
 from benchmarks.objectives import settings
-from merit.campaigns.audiences.combine import Reals, combined
-from merit.campaigns.audiences.sizing import ranking
+from merit.campaigns.audiences.audience import ranking
+from merit.campaigns.audiences.forecast import Reals, combined
 from merit.core import console
 from merit.core.errors import DataError
 from merit.core.pipeline import run

@@ -22,12 +22,12 @@ import polars as pl
 import statsmodels.api as sm
 
 from benchmarks import harness
+from benchmarks.planted_campaigns import PlantedCampaign, campaigns
 from merit.campaigns.experiments.analysis import Analysis, analyse
 from merit.campaigns.experiments.checks import AnalysisContext
 from merit.campaigns.experiments.design import ExperimentDesign, OutcomeSpec
 from merit.campaigns.experiments.lift import compare
 from merit.campaigns.experiments.outcomes import tabulate
-from merit.campaigns.experiments.planted import PlantedCampaign, campaigns
 from merit.campaigns.experiments.power import Outlook
 from merit.core.seeds import stream
 

@@ -12,7 +12,7 @@ import tomllib
 from pathlib import Path
 
 import merit
-from merit.campaigns.audiences import build, request
+from merit.campaigns.audiences import build, export, request
 from merit.core import artifacts, config
 from merit.core.pipeline import run
 from merit.core.settings import RunConfig
@@ -43,7 +43,7 @@ def main() -> Path:
     told = build.preview(model, asked).figures
     print(f"{told.members} of {told.eligible} users, {told.forecast.conversions:.0f} conversions expected")  # type: ignore[union-attr]
     made = build.build(model, asked, Path("runs/own-audience"))
-    sent = build.export(made, model, "csv", Path("runs/own-send"))
+    sent = export.export(made, model, "csv", Path("runs/own-send"))
     file = sent.file("audience.csv")
     print(f"{file}: {artifacts.load(sent.path).manifest.summary['rows']} users")
     return file

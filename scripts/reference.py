@@ -157,7 +157,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "merit.campaigns.audiences.request.read",
         "merit.campaigns.audiences.build.preview",
         "merit.campaigns.audiences.build.build",
-        "merit.campaigns.audiences.build.export",
+        "merit.campaigns.audiences.export.export",
         "merit.retrieval.audience_scores.write_audiences",
     ),
     "Experiments": (

@@ -11,7 +11,7 @@ import polars as pl
 from merit.campaigns.experiments.assign import arm_of
 from merit.campaigns.experiments.checks import AnalysisContext
 from merit.campaigns.experiments.design import ExperimentDesign
-from merit.campaigns.experiments.moments import Moments, Reals
+from merit.campaigns.experiments.statistics import Moments, Reals
 from merit.core.config import build
 
 ARMS = {"expert": 0.5, "merit": 0.5}

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from merit.campaigns.audiences import build, request
+from merit.campaigns.audiences import build, export, request
 from merit.campaigns.experiments import steps
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.core import artifacts, config
@@ -56,7 +56,7 @@ def written(made: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Artifa
     model = merit.load(made)
     asked = request.read(None, ["size.by=count", "size.users=120"], ["gaiters"])
     chosen = build.build(model, asked, place / "audience")
-    sent = build.export(chosen, model, "csv", place / "send")
+    sent = export.export(chosen, model, "csv", place / "send")
     return [artifacts.load(each.parent) for each in sorted(made.glob(f"*/{MANIFEST}"))] + [
         chosen,
         sent,

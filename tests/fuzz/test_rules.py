@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merit.campaigns.audiences.eligibility import waterfall
+from merit.campaigns.audiences.eligibility import title_of, waterfall
 from merit.campaigns.audiences.request import AudienceRequest, read
-from merit.campaigns.audiences.rules import title_of
 from merit.core import config
 from merit.core.errors import ConfigError, DataError, MeritError
 from tests.fuzz.words import PLAIN, TEXT, VALUES, cases, edited

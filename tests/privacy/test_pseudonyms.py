@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merit.campaigns.audiences import eligibility
-from merit.campaigns.audiences.rules import Listed
+from merit.campaigns.audiences.eligibility import Listed
 from merit.core import artifacts
 from merit.core.errors import ConfigError, DataError
 from merit.data import check, validate

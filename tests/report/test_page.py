@@ -33,16 +33,14 @@ from merit.report.page import (
 
 HOSTILE = '<script>alert("x")</script> & \'id="clip1" url(#clip1)'
 NAMES = pl.DataFrame({"name": [HOSTILE, "tea"], "value": [1500, 3]})
-GRID = pl.DataFrame({"x": ["a", "b"], "y": ["c", "c"], "share": [0.1, 0.9]})
-LINE = pl.DataFrame({"rank": [1, 10, 100], "n": [1000, 30, 2], "kind": ["a", "a", "a"]})
+LINE = pl.DataFrame({"rank": [1, 10, 100], "n": [1000, 30, 2]})
 DAYS = pl.DataFrame({"day": [date(2024, 1, 1), date(2024, 6, 1)], "n": [5, 7]})
 
 DRAWN = {
-    "bars": lambda says: charts.bars(NAMES, "name", "value", says=says),
-    "columns": lambda says: charts.columns(NAMES, "name", "value", says=says, x="name", y="value"),
-    "log curve": lambda says: charts.curve(LINE, "rank", "n", says=says, x_log=True, y_log=True, series="kind"),
-    "dates": lambda says: charts.curve(DAYS, "day", "n", says=says, x_form="date", area=True),
-    "heat map": lambda says: charts.heat_map(GRID, "x", "y", "share", says=says),
+    "bars": lambda description: charts.bars(NAMES, "name", "value", description=description),
+    "columns": lambda description: charts.columns(NAMES, "name", "value", description=description, x="name", y="value"),
+    "log curve": lambda description: charts.curve(LINE, "rank", "n", description=description, log=True),
+    "dates": lambda description: charts.curve(DAYS, "day", "n", description=description, x_form="date", area=True),
 }
 
 
@@ -124,11 +122,13 @@ def test_inner_names_of_two_charts_do_not_meet(html: str) -> None:
 
 def test_a_column_named_with_syntax_is_still_a_column() -> None:
     frame = pl.DataFrame({"a.b[0]:Q": ["tea", "jam"], "n": [5, 7]})
-    assert ">tea</text>" in charts.bars(frame, "a.b[0]:Q", "n", says="x")
+    assert ">tea</text>" in charts.bars(frame, "a.b[0]:Q", "n", description="x")
 
 
 def test_zero_is_zero() -> None:
-    svg = charts.columns(pl.DataFrame({"bin": ["a", "b"], "n": [20_000, 5_000]}), "bin", "n", says="x")
+    svg = charts.columns(
+        pl.DataFrame({"bin": ["a", "b"], "n": [20_000, 5_000]}), "bin", "n", description="x", x="", y=""
+    )
     assert ">20k</text>" in svg and ">0</text>" in svg and ">0k</text>" not in svg
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from merit.campaigns.audiences import build as stage
 from merit.campaigns.audiences import request as requests
+from merit.campaigns.audiences.export import export
 from merit.campaigns.audiences.report import public_summary
 from merit.campaigns.audiences.request import AudienceRequest
 from merit.core import config
@@ -211,7 +212,7 @@ def test_a_job_ends_in_the_file_the_stage_would_write(
         requests.read(None, ["size.by=count", "size.users=110", "name=Spring"], wanted["interests"]),
         tmp_path / "a",
     )
-    stage.export(built, model, form, tmp_path / "b")
+    export(built, model, form, tmp_path / "b")
     assert answer.content == (tmp_path / f"b/audience.{form}").read_bytes()
     assert job["hash"] == built.manifest.hash
 

@@ -17,8 +17,8 @@ from merit.campaigns.experiments.assign import with_arms
 from merit.campaigns.experiments.checks import AnalysisContext
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.campaigns.experiments.outcomes import tabulate
-from merit.campaigns.words import share, signed
 from merit.core import config
+from merit.report.page import share, signed
 from merit.service import keys
 from tests.studio.conftest import Studio
 

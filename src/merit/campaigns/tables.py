@@ -1,14 +1,17 @@
-"""Tables of users named on the command line: found, opened lazily, and asked for a column."""
+"""Tables of users named in a request or on the command line: scanned lazily, and their columns as types."""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from merit.core.errors import DataError
+from merit.data import times
 from merit.data.schema import FILE, ROW
 from merit.data.sources import files
 
@@ -21,29 +24,49 @@ def find(place: Path, option: str) -> list[Path]:
         raise DataError(str(error).replace("--set table=PATH", f"{option} PATH")) from None
 
 
-def scans(found: list[Path], place: Path) -> list[tuple[pl.LazyFrame, str]]:
-    """Files that share columns and types share a scan; each comes with the name of its first file."""
-    root = place if place.is_dir() else place.parent
-    return [(frame, str(file)) for frame, file in files.scan_all(found, root)]
+@contextmanager
+def scanning(place: Path, option: str) -> Iterator[list[tuple[pl.LazyFrame, str]]]:
+    """Scans of the files at a path, each with the name of its first file. Files of one schema share a scan."""
+    paths = find(place, option)
+    with files.reading(paths):
+        yield [(frame, str(file)) for frame, file in files.scan_all(paths, place if place.is_dir() else place.parent)]
 
 
-def column_in(frame: pl.LazyFrame, name: str, file: str) -> pl.DataType:
+def column_type(frame: pl.LazyFrame, name: str, file: str) -> pl.DataType:
     """The type of a column that must be there."""
     schema = frame.collect_schema()
     if name not in schema:
-        theirs = [each for each in schema if each not in (ROW, FILE)]
-        near = difflib.get_close_matches(name, theirs, n=1, cutoff=0.4)
-        told = f" Rename '{near[0]}' if that is the one." if near else " Add it."
-        raise DataError(f"{file} has no column '{name}'. Columns found: {', '.join(theirs[:30])}.{told}")
+        names = [other for other in schema if other not in (ROW, FILE)]
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+        remedy = f"Rename '{near[0]}' if that is the one." if near else "Add it."
+        raise DataError(f"{file} has no column '{name}'. Columns found: {', '.join(names[:30])}. {remedy}")
     return schema[name]
 
 
-def repeated(frame: pl.LazyFrame, column: str) -> pl.DataFrame:
+def numbers(frame: pl.LazyFrame, name: str, file: str) -> pl.Expr:
+    """A column as Float64: text is parsed, and null where it is no number."""
+    dtype = column_type(frame, name, file)
+    if isinstance(dtype, pl.String):
+        text = pl.col(name).str.strip_chars().str.to_lowercase()
+        return text.replace({"true": "1", "false": "0"}).cast(pl.Float64, strict=False)
+    if dtype.is_numeric() or isinstance(dtype, pl.Boolean | pl.Null):
+        return pl.col(name).cast(pl.Float64)
+    raise DataError(f"{file}: column '{name}' holds {dtype}, but numbers are needed. Convert it.")
+
+
+def instants(frame: pl.LazyFrame, name: str, file: str) -> pl.Expr:
+    """A column as times in UTC."""
+    dtype = column_type(frame, name, file)
+    if not times.readable(dtype):
+        raise DataError(f"{file}: column '{name}' holds {dtype}, but times are needed. Convert it.")
+    return times.instants(pl.col(name), dtype, "UTC")
+
+
+def duplicates(frame: pl.LazyFrame, column: str) -> pl.DataFrame:
     """Values of a text column that come more than once: value, rows. Holds eight bytes a row, not the texts."""
-    hashes = frame.select(pl.col(column).hash()).collect(engine="streaming")[column].to_numpy()
-    hashes = np.sort(hashes)
+    hashes = np.sort(frame.select(pl.col(column).hash()).collect(engine="streaming")[column].to_numpy())
     suspects = pl.Series(np.unique(hashes[1:][hashes[1:] == hashes[:-1]]))
     if suspects.is_empty():
         return pl.DataFrame(schema={column: pl.String, "rows": pl.UInt32})
-    found = frame.filter(pl.col(column).hash().is_in(suspects.implode())).group_by(column).agg(rows=pl.len())
-    return found.filter(pl.col("rows") > 1).collect(engine="streaming")  # two values may share a hash
+    counts = frame.filter(pl.col(column).hash().is_in(suspects.implode())).group_by(column).agg(rows=pl.len())
+    return counts.filter(pl.col("rows") > 1).collect(engine="streaming")  # two values may share a hash

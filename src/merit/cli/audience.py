@@ -9,9 +9,8 @@ import typer
 from rich.markup import escape
 
 import merit
-from merit.campaigns.audiences import build as audiences
-from merit.campaigns.audiences import overlap as overlaps
-from merit.campaigns.audiences import report, request
+from merit.campaigns.audiences import export, report, request
+from merit.campaigns.audiences.build import build, preview
 from merit.campaigns.audiences.export import Form
 from merit.cli.options import AsJson, Asked, ModelFolder, NewerLabels, Out, Overrides, RequestFile
 from merit.cli.output import described, show, show_frame
@@ -42,7 +41,7 @@ def preview_audience(
     Without a request, say how many: --set size.by=percentile --set size.percent=5.
     """
     asked = request.read(file, override or [], interests or [])
-    told = audiences.preview(merit.load(folder, labels), asked).figures
+    told = preview(merit.load(folder, labels), asked).figures
     if html:
         with storage_errors(html):
             html.write_text(page.render(report.audience_page(told)), encoding="utf-8")
@@ -61,11 +60,11 @@ def build_audience(
 ) -> None:
     """Choose the users, draw holdout and control, and write them down with a page."""
     asked = request.read(file, override or [], interests or [])
-    made = audiences.build(merit.load(folder, labels), asked, out)
+    made = build(merit.load(folder, labels), asked, out)
     if as_json:
         console.show_json(described(made))
         return
-    _show_audience(audiences.load_summary(made), as_json=False)
+    _show_audience(export.load_summary(made), as_json=False)
     console.stdout.print(f"hash {made.manifest.hash}")
     console.stdout.print(f"Open {made.file('index.html').resolve().as_uri()} in a browser.")
 
@@ -80,9 +79,9 @@ def export_audience(
     labels: NewerLabels = None,
 ) -> None:
     """Write the users to be contacted to a file, with a manifest of rows and hash."""
-    members = audiences.opened(audience_folder)
-    judge = merit.load(audiences.model_folder(members, model), labels)
-    show(audiences.export(members, judge, form, out, arm))
+    members = export.load(audience_folder)
+    judge = merit.load(export.model_folder(members, model), labels)
+    show(export.export(members, judge, form, out, arm))
 
 
 @audience_app.command(name="overlap")
@@ -91,7 +90,7 @@ def overlap_audiences(
     as_json: AsJson = False,
 ) -> None:
     """Tell whom audiences share, two by two."""
-    told = overlaps.lines(audiences.overlaps(folders))
+    told = export.overlap_table(export.load_overlaps(folders))
     if as_json:
         console.show_json(told.to_dicts())
     else:

@@ -44,7 +44,7 @@ def assign_arms(
     out: Out,
 ) -> None:
     """Give every user of a table an arm, by the design's salt. The same users always get the same arms."""
-    show(steps.assign_users(steps.opened(design, steps.DESIGN), users, out))
+    show(steps.assign_users(steps.load(design, steps.DESIGN), users, out))
 
 
 @experiment_app.command()
@@ -62,8 +62,8 @@ def analyze(
     as_json: AsJson = False,
 ) -> None:
     """Analyse a campaign by its design: lift, decision, and a page. Exit code 3 if its comparison is broken."""
-    agreed = steps.opened(design, steps.DESIGN)
-    assigned = steps.opened(assignment, steps.ASSIGNMENT) if assignment else None
+    agreed = steps.load(design, steps.DESIGN)
+    assigned = steps.load(assignment, steps.ASSIGNMENT) if assignment else None
     made = steps.analyse_campaign(agreed, out, table, statistics, assigned, until.date() if until else None)
     told = steps.analysis_of(made)
     if as_json:

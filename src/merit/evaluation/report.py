@@ -151,7 +151,9 @@ def _threshold_section(figures: pl.DataFrame) -> Section:
 def _length_section(figures: pl.DataFrame) -> Section:
     lengths = tables.pick(figures, MetricKey("predictions")).drop_nulls("value").sort("value", descending=True)
     spans = [f"{method}: {value:.1f}" for method, value in lengths.select("method", "value").rows()]
-    chart = charts.bars(lengths, "method", "value", says=f"Predictions per user: {'; '.join(spans)}.", form="number")
+    chart = charts.bars(
+        lengths, "method", "value", description=f"Predictions per user: {'; '.join(spans)}.", form="number"
+    )
     return Section(
         "Length is a confound",
         (

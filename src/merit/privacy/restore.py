@@ -26,7 +26,7 @@ def restore(exported: Path, listed: Path, out: Path, column: str = USER) -> int:
     pseudonyms.require_apart(out)
     files.require_file(exported)
     rows = files.scan(exported, exported.parent).drop(ROW, FILE)
-    tables.column_in(rows, USER, str(exported))
+    tables.column_type(rows, USER, str(exported))
     ids = _ids(listed, column)
     with files.reading((exported,)):
         found = pseudonyms.restored(rows.with_columns(pl.col(USER).cast(pl.String)), ids, key, USER)
@@ -37,11 +37,10 @@ def restore(exported: Path, listed: Path, out: Path, column: str = USER) -> int:
 
 def _ids(place: Path, column: str) -> pl.Series:
     """Different ids of a table, read as `prepare` reads them."""
-    found = tables.find(place, "--ids")
-    with files.reading(found):
+    with tables.scanning(place, "--ids") as scans:
         parts = [
             frame.select(normalise.identity(frame, column, files.is_text(Path(file))).alias(column))
-            for frame, file in tables.scans(found, place)
-            if tables.column_in(frame, column, file)
+            for frame, file in scans
+            if tables.column_type(frame, column, file)
         ]
         return pl.concat(parts).unique().collect(engine="streaming")[column]

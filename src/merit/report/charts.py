@@ -27,7 +27,7 @@ THEME: dict[str, Any] = {
     "background": None,
     "font": FONT,
     "view": {"stroke": None},
-    "range": {"category": list(PALETTE), "heatmap": ["#dcebf7", "#2a7ab9", "#123d5e"]},
+    "range": {"category": list(PALETTE)},
     "axis": {
         "labelColor": "currentColor",
         "titleColor": "currentColor",
@@ -58,30 +58,37 @@ THEME: dict[str, Any] = {
 }
 
 
-def bars(frame: pl.DataFrame, category: str, value: str, *, says: str, title: str = "", form: Format = "count") -> Svg:
+def bars(frame: pl.DataFrame, category: str, value: str, *, description: str, form: Format = "count") -> Svg:
     """Horizontal bars in the order of the frame, each with its value: for names."""
     base = alt.Chart(frame).encode(
         y=alt.Y(f"{_field(category)}:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False)),
-        x=alt.X(f"{_field(value)}:Q", title=title or None, axis=_value_axis(form, grid=False, labels=False)),
+        x=alt.X(f"{_field(value)}:Q", title=None, axis=_value_axis(form, grid=False, labels=False)),
     )
     text = base.mark_text(align="left", dx=5).encode(text=alt.Text(f"{_field(value)}:Q", format=_label_format(form)))
-    return svg((base.mark_bar() + text).properties(width=WIDTH - 130, height=alt.Step(22)), says)
+    return svg((base.mark_bar() + text).properties(width=WIDTH - 130, height=alt.Step(22)), description)
 
 
 def columns(
-    frame: pl.DataFrame, category: str, value: str, *, says: str, x: str = "", y: str = "", form: Format = "count"
+    frame: pl.DataFrame,
+    category: str,
+    value: str,
+    *,
+    description: str,
+    x: str,
+    y: str,
+    form: Format = "count",
 ) -> Svg:
     """Vertical bars in the order of the frame: for bins, so also a histogram of binned counts."""
     base = alt.Chart(frame).encode(
         x=alt.X(
             f"{_field(category)}:N",
             sort=None,
-            title=x or None,
+            title=x,
             axis=alt.Axis(labelAngle=_angle(frame[category]), ticks=False),
         ),
-        y=alt.Y(f"{_field(value)}:Q", title=y or None, axis=_value_axis(form)),
+        y=alt.Y(f"{_field(value)}:Q", title=y, axis=_value_axis(form)),
     )
-    return svg(base.mark_bar(width={"band": 0.86}), says)
+    return svg(base.mark_bar(width={"band": 0.86}), description)
 
 
 def curve(
@@ -89,60 +96,25 @@ def curve(
     x: str,
     y: str,
     *,
-    says: str,
+    description: str,
     x_title: str = "",
     y_title: str = "",
-    x_log: bool = False,
-    y_log: bool = False,
+    log: bool = False,
     x_form: Format = "count",
-    form: Format = "count",
-    series: str | None = None,
     area: bool = False,
 ) -> Svg:
-    """A line over numbers or dates, several with `series`; axes may be logarithmic."""
-    kind = "T" if x_form == "date" else "Q"
+    """A line over numbers or dates; both axes may be logarithmic."""
+    kind, scale = "T" if x_form == "date" else "Q", alt.Scale(type="log") if log else alt.Scale()
     chart = alt.Chart(frame).encode(
-        x=alt.X(f"{_field(x)}:{kind}", title=x_title or None, scale=_scale(x_log), axis=_number_axis(x_form, x_log)),
-        y=alt.Y(f"{_field(y)}:Q", title=y_title or None, scale=_scale(y_log), axis=_number_axis(form, y_log)),
+        x=alt.X(f"{_field(x)}:{kind}", title=x_title or None, scale=scale, axis=_number_axis(x_form, log)),
+        y=alt.Y(f"{_field(y)}:Q", title=y_title or None, scale=scale, axis=_number_axis("count", log)),
     )
-    if series:
-        chart = chart.encode(color=alt.Color(f"{_field(series)}:N", title=None, sort=None))
-    mark = chart.mark_area(line=True, opacity=0.25) if area else chart.mark_line()
-    return svg(mark, says)
-
-
-def heat_map(
-    frame: pl.DataFrame,
-    x: str,
-    y: str,
-    value: str,
-    *,
-    says: str,
-    x_title: str = "",
-    y_title: str = "",
-    form: Format = "percent",
-) -> Svg:
-    """Coloured cells with their values written in them, so that colour is never the only carrier."""
-    middle = float(frame[value].max() or 0) * 0.4  # type: ignore[arg-type]
-    base = alt.Chart(frame).encode(
-        x=alt.X(
-            f"{_field(x)}:N", sort=None, title=x_title or None, axis=alt.Axis(labelAngle=0, ticks=False, domain=False)
-        ),
-        y=alt.Y(f"{_field(y)}:N", sort=None, title=y_title or None, axis=alt.Axis(ticks=False, domain=False)),
-    )
-    cells = base.mark_rect().encode(color=alt.Color(f"{_field(value)}:Q", legend=None))
-    ink = alt.condition(f"datum[{value!r}] > {middle}", alt.value("#ffffff"), alt.value("#16202b"))
-    text = base.mark_text().encode(text=alt.Text(f"{_field(value)}:Q", format=_label_format(form)), color=ink)
-    return svg((cells + text).properties(width=WIDTH, height=alt.Step(30)), says)
+    return svg(chart.mark_area(line=True, opacity=0.25) if area else chart.mark_line(), description)
 
 
 def _field(name: str) -> str:
     """Altair's shorthand reads these characters as syntax."""
     return re.sub(r"([:.\[\]])", r"\\\1", name)
-
-
-def _scale(log: bool) -> alt.Scale:
-    return alt.Scale(type="log") if log else alt.Scale()
 
 
 def _number_axis(form: Format, log: bool) -> alt.Axis:
@@ -179,21 +151,21 @@ def on_white(svg: Svg) -> str:
     return f"{head}>{paper}{rest}".replace("currentColor", "#33373d")
 
 
-def svg(chart: alt.Chart | alt.LayerChart | alt.HConcatChart, says: str) -> Svg:
-    """The chart in our theme, with what it `says` for those who cannot see it."""
+def svg(chart: alt.Chart | alt.LayerChart | alt.HConcatChart, description: str) -> Svg:
+    """The chart in the common theme, with a description for those who cannot see it."""
     if isinstance(chart.data, pl.DataFrame) and chart.data.is_empty():
         return Svg("")  # empty axes say less than the sentence that the page has for this
     spec = chart.to_dict()
     spec["config"] = THEME
     if "hconcat" not in spec:  # its panels have sizes of their own
         spec = {"width": WIDTH, "height": HEIGHT} | spec
-    drawn = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])  # a chart never fetches anything
-    return _described(drawn, says)
+    text = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])  # a chart never fetches anything
+    return _described(text, description)
 
 
-def _described(svg: str, says: str) -> Svg:
-    """Say what the chart shows, and make its inner names its own: two charts share one page."""
-    own = blake2b((says + svg).encode(), digest_size=4).hexdigest()
-    svg = re.sub(r'(id="|url\(#)((?:clip|gradient_?)\d+)', rf"\g<1>{own}-\g<2>", svg)
+def _described(svg: str, description: str) -> Svg:
+    """With a text alternative, and with ids that are unique on a page of several charts."""
+    prefix = blake2b((description + svg).encode(), digest_size=4).hexdigest()
+    svg = re.sub(r'(id="|url\(#)((?:clip|gradient_?)\d+)', rf"\g<1>{prefix}-\g<2>", svg)
     head, rest = svg[svg.index("<svg") :].split(">", 1)
-    return Svg(f'{head} role="img" aria-label="{escape(says)}"><title>{escape(says)}</title>{rest}')
+    return Svg(f'{head} role="img" aria-label="{escape(description)}"><title>{escape(description)}</title>{rest}')

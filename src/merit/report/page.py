@@ -120,6 +120,26 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def signed(value: float) -> str:
+    """0.0023 → +0.23 %."""
+    return f"{100 * value:+.2f} %".replace("-", "−")
+
+
+def signed_interval(value: float, low: float, high: float) -> str:
+    """+0.23 % (−0.12 % to +0.57 %)."""
+    return f"{signed(value)} ({signed(low)} to {signed(high)})"
+
+
+def share(value: float, digits: int = 1) -> str:
+    """0.98123 → 98.1 %. With digits, never 100 % and never 0 %: no test makes certain."""
+    edge = 10.0**-digits
+    if digits and value > 1 - edge / 100:
+        return f"more than {100 - edge:.{digits}f} %"
+    if digits and value < edge / 100:
+        return f"less than {edge:.{digits}f} %"
+    return f"{100 * value:.{digits}f} %"
+
+
 def suppress(
     frame: pl.DataFrame, users: str = "users", keep: Sequence[str] = (), partition: bool = False
 ) -> pl.DataFrame:
@@ -129,10 +149,10 @@ def suppress(
     other row is withheld too.
     """
     small, second = _hidden(frame[users], partition)
-    told = pl.when(small).then(pl.lit(TOO_FEW)).when(second).then(pl.lit(WITHHELD))
     figures = [name for name in frame.columns if name not in (users, *keep)]
+    counts = pl.col(users).map_elements(count, return_dtype=pl.String)
     return frame.with_columns(
-        told.otherwise(pl.col(users).map_elements(count, return_dtype=pl.String)).alias(users),
+        pl.when(small).then(pl.lit(TOO_FEW)).when(second).then(pl.lit(WITHHELD)).otherwise(counts).alias(users),
         *(pl.when(small | second).then(None).otherwise(pl.col(name)).alias(name) for name in figures),
     )
 

@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
-from merit.campaigns.audiences import build as audiences
+from merit.campaigns.audiences import export
 from merit.campaigns.audiences.request import AudienceRequest
 from merit.core import console, files
 from merit.core.artifacts import Artifact
@@ -162,7 +162,7 @@ class AudienceJobs:
         job = self.get(number, owner)
         if job.state != "DONE":
             raise DataError(f"The job is {job.state}. Export it once it is DONE.")
-        return audiences.opened(self._out(job))
+        return export.load(self._out(job))
 
     def counts(self) -> dict[str, int]:
         """The number of jobs in each state, zeros included."""
@@ -192,7 +192,7 @@ class AudienceJobs:
         elif job.state == "RUNNING":
             ending: dict[str, object] = {"state": "FAILED", "reason": INTERRUPTED}
             try:
-                ending = {"state": "DONE"} | _summary(audiences.opened(self._out(job)))
+                ending = {"state": "DONE"} | _summary(export.load(self._out(job)))
             except MeritError:
                 shutil.rmtree(self._out(job), ignore_errors=True)
             self._queue.keep(job.model_copy(update=ending | {"ended": now()}))

@@ -10,13 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.campaigns.audiences import sizing
-from merit.campaigns.audiences.audience import ARMS, Audience, AudienceProvenance, ScoredUsers, arms_of, compose
-from merit.campaigns.audiences.combine import CombinedScores
-from merit.campaigns.audiences.forecast import ReliabilityBins
-from merit.campaigns.audiences.overlap import lines, overlaps
+from merit.campaigns.audiences import audience
+from merit.campaigns.audiences.audience import (
+    ARMS,
+    Audience,
+    AudienceProvenance,
+    ScoredUsers,
+    arms_of,
+    compose,
+    cut,
+    members,
+    ranking,
+)
+from merit.campaigns.audiences.export import overlap_table, overlaps
+from merit.campaigns.audiences.forecast import CombinedScores, ReliabilityBins
 from merit.campaigns.audiences.request import ArmShare, AudienceRequest, Economics
-from merit.campaigns.audiences.sizing import cut, members, ranking
 from merit.campaigns.experiments.assign import arm_of
 from merit.core.config import build
 from merit.core.errors import DataError, PolicyError
@@ -32,7 +40,7 @@ def request(**changes: Any) -> AudienceRequest:
 def made(scores: np.ndarray, eligible: np.ndarray | None = None, **changes: Any) -> Audience:
     users = pl.Series([f"u{number}" for number in range(len(scores))])
     everyone = np.ones(len(scores), dtype=bool)
-    scored = ScoredUsers(CombinedScores(scores, scores, scores), kept=KEPT)
+    scored = ScoredUsers(CombinedScores(scores, scores, scores), reliability=KEPT)
     origin = AudienceProvenance(model="0", label_version=1, users=len(scores))
     return compose(request(**changes), users, scored, everyone if eligible is None else eligible, (), origin)
 
@@ -51,7 +59,7 @@ def test_sizes_are_what_a_person_counts(rows: list[tuple[float, bool]], money: i
     def size(**values: Any) -> int:
         asked = request(size=values, economics=MONEY).size
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sizing, "FIRST", at_first)
+            patch.setattr(audience, "FIRST", at_first)
             part = cut(asked, scores, falling, lambda wanted: contacted[wanted], Economics(**MONEY))
         inside = members(scores, falling, part)
         assert np.flatnonzero(inside).tolist() == sorted(slow[part])
@@ -86,7 +94,7 @@ def test_nobody_is_asked_for_an_arm_who_cannot_be_afforded() -> None:
         return np.ones(len(rows), dtype=bool)
 
     assert cut(size, scores, np.sort(scores)[::-1], contacted, Economics(**MONEY)) == slice(0, 100)
-    assert asked == [sizing.FIRST]
+    assert asked == [audience.FIRST]
 
 
 def test_more_than_are_eligible_is_told() -> None:
@@ -145,8 +153,8 @@ def test_overlaps_tell_nothing_about_few() -> None:
 
     found = overlaps({"a": audience(0, 200), "b": audience(100, 300, "control"), "c": audience(190, 400)})
     assert [(each.both, each.spoiled) for each in found] == [(100, 100), (10, 0), (110, 110)]
-    shown = lines(found).rows(named=True)
+    shown = overlap_table(found).rows(named=True)
     assert shown[0]["in both"] == "100" and shown[0]["of the first"] == "50.0 %" and shown[0]["arms at odds"] == "100"
     assert shown[1]["in both"] == "<50" and shown[1]["of the first"] == "–"
-    nearly = lines(overlaps({"a": audience(0, 200), "b": audience(3, 300)})).row(0, named=True)
+    nearly = overlap_table(overlaps({"a": audience(0, 200), "b": audience(3, 300)})).row(0, named=True)
     assert nearly["in both"] == "all but <50 of the smaller" and nearly["of the second"] == "–"

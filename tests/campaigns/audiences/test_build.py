@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import merit as package
-from merit.campaigns.audiences import build, request
+from merit.campaigns.audiences import build, export, request
 from merit.core import artifacts
 from merit.core.errors import PolicyError
 from merit.labels.build import change_labels
@@ -124,7 +124,7 @@ def test_what_was_blocked_since_is_not_exported(
     code, _, err = merit("export", "a", "--labels", "stricter", "--out", "x")
     assert code == 8 and "blocked" in err and not (tmp_path / "x").exists()
     with pytest.raises(PolicyError):
-        build.export(build.opened(tmp_path / "a"), package.load(made, tmp_path / "stricter"), "csv", tmp_path / "x")
+        export.export(export.load(tmp_path / "a"), package.load(made, tmp_path / "stricter"), "csv", tmp_path / "x")
 
 
 def test_overlap_on_the_command_line(merit: Call, made: Path, model: Any) -> None:

@@ -14,8 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from merit.campaigns.audiences.eligibility import Mask, keeps, waterfall
-from merit.campaigns.audiences.rules import Rule
+from merit.campaigns.audiences.eligibility import Mask, Rule, keeps, waterfall
 from merit.core.errors import DataError
 
 AS_OF = date(2027, 3, 1)

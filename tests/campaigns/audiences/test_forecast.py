@@ -7,16 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.campaigns.audiences.combine import CombinedScores, combined
 from merit.campaigns.audiences.forecast import (
     EDGES,
+    CombinedScores,
     ReliabilityBins,
-    between,
+    combined,
+    count_interval,
     forecast,
     histogram,
     merged,
+    miscalibration,
     sizes,
-    unkept,
 )
 from merit.campaigns.audiences.request import Economics
 
@@ -69,7 +70,7 @@ def test_intervals_hold_nineteen_of_twenty_campaigns(scale: float) -> None:
 def test_intervals_hold_when_probabilities_are_off_together() -> None:
     rng = np.random.default_rng(4)
     scores = rng.random(2_000) * 0.1
-    low, high = between(scores.sum(), (scores * (1 - scores)).sum() + (0.3 * scores.sum()) ** 2, 2_000)
+    low, high = count_interval(scores.sum(), (scores * (1 - scores)).sum() + (0.3 * scores.sum()) ** 2, 2_000)
     off = rng.gamma(1 / 0.09, 0.09, size=4_000)
     seen = rng.poisson(off * scores.sum())
     assert 0.93 <= ((seen >= low) & (seen <= high)).mean() <= 0.97
@@ -84,19 +85,19 @@ def test_nobody_expected_is_zero_and_not_a_nan() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.floats(1e-6, 500), st.floats(1e-6, 3), st.integers(500, 5_000))
 def test_ends_are_in_order_and_possible(mean: float, spread: float, most: int) -> None:
-    low, high = between(mean, mean * spread, most)
+    low, high = count_interval(mean, mean * spread, most)
     assert 0 <= low <= mean <= high + 1 and high <= most
 
 
 def test_doubt_is_the_share_by_which_promises_failed() -> None:
     scores = np.full(300, 0.05)
     bins = (np.array([0.0, 0.01, 0.1]), np.array([10.0, 1e6, 50.0]))
-    assert unkept(scores, ReliabilityBins(*bins, np.array([10.0, 1e6, 50.0]))) < 0.01
-    assert unkept(scores, ReliabilityBins(*bins, np.array([10.0, 8e5, 50.0]))) == pytest.approx(0.2, abs=0.01)
+    assert miscalibration(scores, ReliabilityBins(*bins, np.array([10.0, 1e6, 50.0]))) < 0.01
+    assert miscalibration(scores, ReliabilityBins(*bins, np.array([10.0, 8e5, 50.0]))) == pytest.approx(0.2, abs=0.01)
     assert (
-        unkept(np.full(9, 0.5), ReliabilityBins(*bins, np.array([10.0, 1e6, 50.0]))) > 0.1
+        miscalibration(np.full(9, 0.5), ReliabilityBins(*bins, np.array([10.0, 1e6, 50.0]))) > 0.1
     )  # few pairs were promised so much
-    assert unkept(np.zeros(5), ReliabilityBins(*bins, np.array([10.0, 1e6, 50.0]))) == 1
+    assert miscalibration(np.zeros(5), ReliabilityBins(*bins, np.array([10.0, 1e6, 50.0]))) == 1
 
 
 def test_money_is_counted_per_contact() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.campaigns.audiences.lookalike import above, likeness, separation
+from merit.campaigns.audiences.build import auc, likeness, separation
 from merit.core.errors import DataError
 from merit.core.types import Floats
 
@@ -34,7 +34,7 @@ def test_those_of_the_kind_come_first_although_another_direction_varies_more() -
     vectors, kind, seeds = space()
     found = likeness(blocks(vectors), seeds)
     others = ~seeds
-    assert above(found[kind & others], found[~kind]) > 0.8
+    assert auc(found[kind & others], found[~kind]) > 0.8
     assert found.mean() == pytest.approx(0, abs=1e-6) and found[seeds].mean() == pytest.approx(1, abs=1e-6)
 
 
@@ -60,4 +60,4 @@ def test_a_space_without_differences_is_told() -> None:
 @given(st.lists(st.integers(0, 5), min_size=1), st.lists(st.integers(0, 5), min_size=1))
 def test_above_counts_pairs(ours: list[int], others: list[int]) -> None:
     slow = np.mean([(a > b) + 0.5 * (a == b) for a in ours for b in others])
-    assert above(np.array(ours, float), np.array(others, float)) == pytest.approx(slow)
+    assert auc(np.array(ours, float), np.array(others, float)) == pytest.approx(slow)

@@ -18,16 +18,15 @@ from merit.campaigns.audiences.audience import (
     ScoredUsers,
     compose,
 )
-from merit.campaigns.audiences.combine import CombinedScores
 from merit.campaigns.audiences.eligibility import WaterfallStep
-from merit.campaigns.audiences.forecast import ReliabilityBins
+from merit.campaigns.audiences.forecast import CombinedScores, ReliabilityBins
 from merit.campaigns.audiences.report import audience_page, public_summary, waterfall_table
 from merit.campaigns.audiences.request import AudienceRequest
 from merit.core.config import build
 from merit.report.page import render
 
 KEPT = ReliabilityBins(np.array([0.0]), np.array([400.0]), np.array([420.0]))
-NAMES = ("What to know first", "asked for", "may be addressed", "to expect", "contacted", "build it again")
+NAMES = ("What to know first", "Request", "may be addressed", "to expect", "contacted", "build it again")
 
 
 def told(removed: list[int], users: int = 4_000, **changes: Any) -> AudienceSummary:

@@ -13,8 +13,8 @@ import pytest
 
 from merit.campaigns.experiments.analysis import Analysis, analyse
 from merit.campaigns.experiments.checks import AnalysisContext, imbalance
-from merit.campaigns.experiments.moments import Moments
-from merit.campaigns.experiments.outcomes import CellMoments, Flow, Outcomes, tabulate
+from merit.campaigns.experiments.outcomes import tabulate
+from merit.campaigns.experiments.statistics import CellMoments, Flow, Moments, Outcomes
 from merit.core.errors import DataError
 from tests.campaigns.worlds import KNOWN, design, moments, outcomes
 

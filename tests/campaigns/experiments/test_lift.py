@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
+from benchmarks.planted_campaigns import PlantedCampaign, campaigns
 from merit.campaigns.experiments.lift import (
-    FLAT,
     Lift,
-    Prior,
     best_slopes,
     compare,
     conversions,
@@ -24,8 +23,8 @@ from merit.campaigns.experiments.lift import (
     published,
     update,
 )
-from merit.campaigns.experiments.moments import Moments, Reals
-from merit.campaigns.experiments.planted import PlantedCampaign, campaigns
+from merit.campaigns.experiments.power import FLAT, Prior
+from merit.campaigns.experiments.statistics import Moments, Reals
 from merit.core.errors import DataError
 from tests.campaigns.worlds import moments
 

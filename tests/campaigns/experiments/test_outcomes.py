@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from merit.campaigns.experiments.moments import Moments, merge
-from merit.campaigns.experiments.outcomes import Outcomes, tabulate
+from merit.campaigns.experiments.outcomes import tabulate
+from merit.campaigns.experiments.statistics import Moments, Outcomes, merge
 from merit.core.errors import DataError
 from tests.campaigns.worlds import design, moments, outcomes
 

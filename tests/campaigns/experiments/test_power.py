@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from merit.campaigns.experiments.lift import Lift, Prior, compare, update
-from merit.campaigns.experiments.planted import PlantedCampaign, campaigns
+from benchmarks.planted_campaigns import PlantedCampaign, campaigns
+from merit.campaigns.experiments.lift import Lift, compare, update
 from merit.campaigns.experiments.power import (
     DecisionRule,
     Outlook,
+    Prior,
     bar,
     by_lift,
     by_week,

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import merit
-from merit.campaigns.audiences import build
+from merit.campaigns.audiences import build, export
 from merit.core import artifacts, config
 from merit.core.errors import ConfigError, DamagedArtifact, DataError, MissingArtifact, StorageError
 from merit.data.prepare import PrepareRun, prepare
@@ -243,9 +243,9 @@ def test_users_are_hidden_from_the_next_call_on(work: Path) -> None:
         assert gone not in pl.concat(model.all_interests(k=1))["user_id"]
         left = everyone.filter(pl.col("user_id") != gone).drop("rank")
         assert model.audience(text, len(others)).drop("rank").equals(left)
-        asked = build.load_summary(spring).request
+        asked = export.load_summary(spring).request
         assert gone not in build.preview(model, asked).members["user_id"]
-        sent = build.export(spring, model, "parquet", work / "again", "all")
+        sent = export.export(spring, model, "parquet", work / "again", "all")
         assert gone not in pl.read_parquet(sent.file("audience.parquet"))["user_id"]
         assert gone not in merit.load(work / "run").users["user_id"]  # whoever opens it now
     erase.finish([work])

@@ -10,7 +10,7 @@ import polars as pl
 
 import merit
 from merit.campaigns.audiences import build
-from merit.campaigns.audiences.export import WRITERS
+from merit.campaigns.audiences.export import WRITERS, export
 from merit.campaigns.audiences.request import AudienceRequest
 from merit.campaigns.experiments import steps
 from merit.campaigns.experiments.design import ExperimentDesign
@@ -42,8 +42,8 @@ def fill(run: Path, place: Path) -> Path:
     }
     made = build.build(model, config.build(AudienceRequest, values), place / "spring")
     for form in WRITERS:
-        build.export(made, model, form, place / f"sent-{form}")
-    build.export(made, model, "csv", place / "sent and gone", "all")
+        export(made, model, form, place / f"sent-{form}")
+    export(made, model, "csv", place / "sent and gone", "all")
     shutil.rmtree(place / "sent and gone")
     model.users.select("user_id").write_csv(place.parent / "everyone.csv")
     agreed = steps.freeze(config.build(ExperimentDesign, DESIGN), place / "design")

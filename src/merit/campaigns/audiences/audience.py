@@ -1,11 +1,13 @@
-"""From scores and rules to an audience: members with their arms, and everything that can be said of them in figures.
+"""From scores and rules to an audience: its members with their arms, and a summary in figures.
 
-Only arrays come in, so that any scorer can stand behind it. What goes out is the same to the last byte for the same
-arrays and the same request.
+Only arrays come in, so that any scorer fits. The same arrays and the same request give the same result to the last
+byte. Users are not ranked to be chosen: sorted scores say how many are above any of them, and the last score that is in
+says who is in. That is a fraction of the time of sorting users.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,20 +17,41 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from merit.campaigns.audiences.combine import CombinedScores, Reals
-from merit.campaigns.audiences.eligibility import WaterfallStep
-from merit.campaigns.audiences.forecast import Forecast, ReliabilityBins, SizeForecast, forecast, histogram, sizes
-from merit.campaigns.audiences.overlap import TREATED
-from merit.campaigns.audiences.request import SMALLEST, ArmShare, AudienceRequest
-from merit.campaigns.audiences.sizing import Rows, cut, members, ranking
+from merit.campaigns.audiences.eligibility import Mask, WaterfallStep
+from merit.campaigns.audiences.forecast import (
+    CombinedScores,
+    Forecast,
+    Reals,
+    ReliabilityBins,
+    SizeForecast,
+    forecast,
+    gain,
+    histogram,
+    sizes,
+)
+from merit.campaigns.audiences.request import (
+    SMALLEST,
+    ArmShare,
+    AudienceRequest,
+    BudgetSize,
+    CountSize,
+    Economics,
+    PercentileSize,
+    ProbabilitySize,
+    Size,
+    ValueSize,
+)
 from merit.campaigns.experiments.assign import arm_of
 from merit.core.config import Frozen
-from merit.core.errors import PolicyError
+from merit.core.errors import DataError, PolicyError
 
-HOLDOUT, CONTROL = "holdout", "control"
-ARMS = (HOLDOUT, CONTROL, TREATED)
-DOUBTFUL = 0.5  # share by which probabilities may be off, from which a person is told
-TELLING = 0.6  # chance that a seed ranks above another user, below which the seeds have little in common
+Rows = NDArray[np.int64]
+Contacted = Callable[[Rows], Mask]  # which of these rows are neither in the holdout nor in the control
+HOLDOUT, CONTROL, TREATED = ARMS = ("holdout", "control", "treatment")
+DOUBTFUL = 0.5  # share by which probabilities may be off, from which a note says so
+TELLING = 0.6  # AUC of seeds against other users, below which the seeds have little in common
+ROUNDING = 1e-9  # 0.3 / 0.1 is not quite 3
+FIRST = 65_536  # users who are checked at first whether they are contacted
 
 
 class ResolvedInterest(Frozen):
@@ -55,7 +78,7 @@ class AudienceProvenance(Frozen):
 
 
 class AudienceSummary(Frozen):
-    """An audience without its people."""
+    """An audience in figures, without its members."""
 
     request: AudienceRequest
     origin: AudienceProvenance
@@ -78,28 +101,28 @@ class AudienceSummary(Frozen):
 
 @dataclass(frozen=True)
 class Audience:
-    """What `compose` gives: figures, and the people behind them."""
+    """What `compose` returns: figures, and the users behind them."""
 
     figures: AudienceSummary
     rows: Rows
-    """Where its members are among the users that were given, ascending."""
+    """Rows of the members among the given users, ascending."""
     _ranked: Callable[[], pl.DataFrame]
 
     @cached_property
     def members(self) -> pl.DataFrame:
-        """user_id, rank, score, arm: best first. Made when it is asked for: figures need nobody's name nor rank."""
+        """user_id, rank, score, arm: best first. Made on first use: figures need no id and no rank."""
         return self._ranked()
 
 
 @dataclass(frozen=True)
 class ScoredUsers:
-    """Everybody's score, and what is known of it."""
+    """The scores of all users, and where they come from."""
 
-    found: CombinedScores
+    scores: CombinedScores
     interests: tuple[ResolvedInterest, ...] = ()
-    kept: ReliabilityBins | None = None
+    reliability: ReliabilityBins | None = None
     """None for a lookalike."""
-    seeds: NDArray[np.bool_] | None = None
+    seeds: Mask | None = None
     separation: float | None = None
 
 
@@ -107,20 +130,20 @@ def compose(
     request: AudienceRequest,
     users: pl.Series,
     scored: ScoredUsers,
-    eligible: NDArray[np.bool_],
+    eligible: Mask,
     steps: tuple[WaterfallStep, ...],
     origin: AudienceProvenance,
 ) -> Audience:
-    """Cut those who may be addressed, draw holdout and control, and count."""
+    """Choose members among the eligible users, draw holdout and control, and count."""
     require_enough(int(eligible.sum()), steps)
     places = np.flatnonzero(eligible)
-    scores = scored.found.score[places]
+    scores = scored.scores.score[places]
     falling = np.sort(scores)[::-1]
 
     def arms(rows: Rows) -> pl.Series:
         return arms_of(users.gather(places[rows]), request.holdout, request.control)
 
-    def contacted(rows: Rows) -> NDArray[np.bool_]:
+    def contacted(rows: Rows) -> Mask:
         return (arms(rows) == TREATED).to_numpy()
 
     part = cut(request.size, scores, falling, contacted, request.economics)
@@ -133,10 +156,8 @@ def compose(
 
     def ranked() -> pl.DataFrame:
         order = ranking(scores, inside)
-        ids = users.gather(places[order])
-        return pl.DataFrame(
-            {"user_id": ids, "rank": np.arange(1, count + 1), "score": scores[order], "arm": arms(order)}
-        )
+        ids, ranks = users.gather(places[order]), np.arange(1, count + 1)
+        return pl.DataFrame({"user_id": ids, "rank": ranks, "score": scores[order], "arm": arms(order)})
 
     figures = AudienceSummary(
         request=request,
@@ -149,20 +170,20 @@ def compose(
         lowest=float(falling[part.stop - 1]),
         seeds=None if scored.seeds is None else int(scored.seeds.sum()),
         separation=scored.separation,
-        **_ahead(request, scored, contacts, falling, part),
+        **_forecasts(request, scored, contacts, falling, part),
     )
     return Audience(figures.model_copy(update={"notes": tuple(_notes(figures))}), places[chosen], ranked)
 
 
-def _ahead(
+def _forecasts(
     request: AudienceRequest, scored: ScoredUsers, contacts: Rows, falling: Reals, part: slice
 ) -> dict[str, Any]:
     """What probabilities promise; nothing for a lookalike."""
-    if scored.kept is None:
+    if scored.reliability is None:
         return {"forecast": None, "sizes": (), "eligible_histogram": (), "member_histogram": ()}
-    own = CombinedScores(*(each[contacts] for each in scored.found))
+    scores = CombinedScores(*(values[contacts] for values in scored.scores))
     return {
-        "forecast": forecast(own, scored.kept, request.economics),
+        "forecast": forecast(scores, scored.reliability, request.economics),
         "sizes": sizes(falling, request.economics),
         "eligible_histogram": histogram(falling),
         "member_histogram": histogram(falling[part]),
@@ -170,49 +191,105 @@ def _ahead(
 
 
 def arms_of(users: pl.Series, holdout: ArmShare | None, control: ArmShare | None) -> pl.Series:
-    """holdout, control or treatment: two lots that know nothing of each other, and the holdout goes first."""
+    """holdout, control or treatment: two independent draws, and the holdout goes first."""
     arms = np.full(len(users), ARMS.index(TREATED), dtype=np.uint8)
-    for name, lot in ((CONTROL, control), (HOLDOUT, holdout)):
-        if lot:
-            drawn = arm_of(users, {name: lot.share, "others": 1 - lot.share}, lot.salt) == name
+    for name, part in ((CONTROL, control), (HOLDOUT, holdout)):
+        if part:
+            drawn = arm_of(users, {name: part.share, "others": 1 - part.share}, part.salt) == name
             arms[drawn.to_numpy()] = ARMS.index(name)
     return pl.Series("arm", arms).cat.to(pl.Enum(ARMS))
 
 
 def require_enough(users: int, steps: tuple[WaterfallStep, ...]) -> None:
-    """So few could be recognised, whatever the reason for them."""
+    """Refuse audiences so small that users could be recognised."""
     if users >= SMALLEST:
         return
-    hungry = max(steps, key=lambda step: step.removed, default=None)
-    told = f" The rule that takes most is '{hungry.rule}'." if hungry and hungry.removed else ""
+    largest = max(steps, key=lambda step: step.removed, default=None)
+    rule = f" The rule that takes most is '{largest.rule}'." if largest and largest.removed else ""
     raise PolicyError(
-        f"Fewer than {SMALLEST} users are left: that would be a list of people, not an audience.{told} Ask for more "
+        f"Fewer than {SMALLEST} users are left: that would be a list of people, not an audience.{rule} Ask for more "
         "users, or ease a rule."
     )
 
 
 def _notes(figures: AudienceSummary) -> list[str]:
     """What a person should know before anything is sent."""
-    far = [each.text for each in figures.interests if each.far]
-    told = [f"'{text}' is far from every interest the model knows: take its probabilities as a guess." for text in far]
-    ahead = figures.forecast
-    if ahead and ahead.high < 1:
-        told.append("Hardly anyone is expected to convert. Ask for another interest.")
-    if ahead and ahead.doubt > DOUBTFUL:
-        told.append(
-            f"Probabilities like these were off by about {100 * ahead.doubt:.0f} % among test users: rely on the "
+    far = [interest.text for interest in figures.interests if interest.far]
+    notes = [f"'{text}' is far from every interest the model knows: take its probabilities as a guess." for text in far]
+    forecast, economics = figures.forecast, figures.request.economics
+    if forecast and forecast.high < 1:
+        notes.append("Hardly any user is expected to convert. Choose another interest.")
+    if forecast and forecast.doubt > DOUBTFUL:
+        notes.append(
+            f"Probabilities like these were off by about {100 * forecast.doubt:.0f} % among test users: rely on the "
             "order, not on the number of conversions."
         )
     if figures.separation is not None and figures.separation < TELLING:
-        told.append(
+        notes.append(
             f"The seeds have little in common: half of them finds the other half {100 * figures.separation:.0f} times "
             "in 100, where chance finds 50."
         )
     if figures.arms[TREATED] < SMALLEST:
-        told.append(f"Fewer than {SMALLEST} users would be contacted; such a list cannot be exported.")
-    if figures.request.economics and figures.request.economics.caused == 1 and ahead and ahead.value is not None:
-        told.append(
-            "The value counts everybody who buys, also those who would have bought without the contact. Set "
+        notes.append(f"Fewer than {SMALLEST} users would be contacted; such a list cannot be exported.")
+    if economics and economics.caused == 1 and forecast and forecast.value is not None:
+        notes.append(
+            "The value counts all who buy, also those who would have bought without the contact. Set "
             "economics.caused from an experiment."
         )
-    return told
+    return notes
+
+
+# --- size ------------------------------------------------------------------------------------------------------------
+
+
+def cut(size: Size, scores: Reals, falling: Reals, contacted: Contacted, economics: Economics | None) -> slice:
+    """The places of the ranking that the audience takes; `falling` are the scores best first."""
+    match size:
+        case BudgetSize():
+            return slice(0, _affordable(size, scores, falling, contacted, economics))
+        case CountSize():
+            if size.users > len(falling):
+                raise DataError(
+                    f"{len(falling):,} users are eligible, and {size.users:,} are asked for. Ask for fewer, or ease a "
+                    "rule (`merit audience preview` shows what each of them takes)."
+                )
+            return slice(0, size.users)
+        case PercentileSize():
+            return slice(0, math.floor(len(falling) * size.percent / 100 + ROUNDING))
+        case ProbabilitySize():
+            return slice(int((falling > size.at_most).sum()), int((falling >= size.at_least).sum()))
+        case ValueSize():
+            assert economics is not None
+            return slice(0, int((gain(falling, economics) > 0).sum()))
+
+
+def _affordable(
+    size: BudgetSize, scores: Reals, falling: Reals, contacted: Contacted, economics: Economics | None
+) -> int:
+    """How many places the budget pays for. Only arms of users up to there are drawn."""
+    assert economics is not None
+    most = math.floor(min(size.budget / economics.cost_per_contact, len(falling)) + ROUNDING)
+    users = min(len(falling), max(FIRST, most))
+    while True:
+        contacts = np.cumsum(contacted(ranking(scores, members(scores, falling, slice(0, users)))))
+        if users == len(falling) or contacts[-1] > most:
+            return int((contacts <= most).sum())
+        users = min(len(falling), 2 * users)
+
+
+def members(scores: Reals, falling: Reals, part: slice) -> Mask:
+    """Which users are at these places of the ranking, without ranking all of them."""
+    mask = np.zeros(len(scores), dtype=bool)
+    if part.start < part.stop:
+        first, last = falling[part.start], falling[part.stop - 1]
+        mask[(scores < first) & (scores > last)] = True
+        for score in {first, last}:  # equal scores go to the lower row
+            above = int((falling > score).sum())
+            mask[np.flatnonzero(scores == score)[max(0, part.start - above) : part.stop - above]] = True
+    return mask
+
+
+def ranking(scores: Reals, eligible: Mask) -> Rows:
+    """Eligible rows, best first; equal scores go to the lower row."""
+    rows = np.flatnonzero(eligible)
+    return rows[np.argsort(-scores[rows], kind="stable")]

@@ -1,12 +1,15 @@
 """audience: a model and a request → who is addressed, in which arm, and what to expect; then a file to send.
 
     model = merit.load("runs/demo")
-    asked = request.read(Path("spring.toml"))
-    preview(model, asked).figures                 # nothing is written
-    build(model, asked, Path("runs/spring/audience"))
-    export(opened(Path("runs/spring/audience")), model, "csv", Path("runs/spring/send"))
+    spring = request.read(Path("spring.toml"))
+    preview(model, spring).figures                # nothing is written
+    audience = build(model, spring, Path("runs/spring/audience"))
+    export.export(audience, model, "csv", Path("runs/spring/send"))
 
 The artifact: members.parquet, audience.json (figures), request.json (give it to `build` again), index.html.
+
+A lookalike ranks users by their likeness to seeds. Fisher's discriminant over user vectors: w = (Σ + λ)⁻¹ (mean of the
+seeds − mean of all). The likeness is the place along w, where the mean of all users is 0 and the mean of the seeds 1.
 """
 
 from __future__ import annotations
@@ -15,89 +18,59 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
 from safetensors.numpy import load_file
 
 from merit.campaigns import tables
-from merit.campaigns.audiences import export as exports
-from merit.campaigns.audiences import lookalike, overlap
 from merit.campaigns.audiences.audience import (
-    ARMS,
     Audience,
     AudienceProvenance,
-    AudienceSummary,
     ResolvedInterest,
     ScoredUsers,
     compose,
-    require_enough,
 )
-from merit.campaigns.audiences.combine import CombinedScores, Reals, combined
 from merit.campaigns.audiences.eligibility import Mask, waterfall
-from merit.campaigns.audiences.export import Form
-from merit.campaigns.audiences.forecast import ReliabilityBins
-from merit.campaigns.audiences.overlap import TREATED, Overlap
+from merit.campaigns.audiences.export import AUDIENCE, require_allowed
+from merit.campaigns.audiences.forecast import CombinedScores, Reals, ReliabilityBins, combined
 from merit.campaigns.audiences.report import audience_page
-from merit.campaigns.audiences.request import SMALLEST, AudienceRequest
-from merit.campaigns.audiences.rules import Attribute
+from merit.campaigns.audiences.request import SMALLEST, AudienceRequest, Lookalike
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
-from merit.core.config import Frozen
-from merit.core.errors import ConfigError, DataError, MissingArtifact, PolicyError
+from merit.core.errors import ConfigError, DataError, PolicyError
 from merit.core.ragged import column_lists
 from merit.core.types import Floats, Ints
 from merit.data.sources import files
 from merit.evaluation import calibration
-from merit.labels import policy
-from merit.labels.space import LabelSpace
-from merit.privacy import audit, pseudonyms
-from merit.privacy.hidden import Hidden
+from merit.privacy import pseudonyms
 from merit.report import page
 from merit.retrieval import mlp, store
 from merit.retrieval.exact import Exact
+from merit.retrieval.model import Model
+from merit.retrieval.query import Interest
+from merit.retrieval.users import Visible
 
-AUDIENCE, EXPORT = "audience", "audience-export"
-EVERYONE = "all"
+Scorer = Callable[[Interest], Reals]  # an interest → the probability of all users, hidden ones included
+Blocks = Callable[[], Iterator[Floats]]  # a pass over all user vectors, in blocks: they need not fit in memory
 BLOCK = 65_536  # user vectors at a time
+RIDGE = 1e-3  # of the mean variance: directions that hardly vary must not decide
+DIGITS = 10  # kept of a likeness: the last ones differ between machines, and would shuffle ties
 
 
-class Model(Protocol):
-    """What is asked of a `merit.Model`. It stands behind the stages, so they cannot import it."""
+def preview(model: Model, request: AudienceRequest, scores: Scorer | None = None) -> Audience:
+    """The audience without writing anything. Refused where `build` would refuse.
 
-    artifact: Artifact
-    labels: LabelSpace
-
-    def visible(self) -> Any:
-        """The users who may be told of now, and their rows among the stored ones."""
-        ...
-
-    def interest(self, text: str) -> Any:
-        """What a text means; blocked ones are refused."""
-        ...
-
-    def audience_scores(self, interest: Any, exact: bool = False) -> Reals:
-        """(stored users,): probabilities, those who are hidden included."""
-        ...
-
-
-Scores = Callable[[Any], Reals]  # an interest → the probability of all users, those who are hidden included
-
-
-def preview(model: Model, request: AudienceRequest, scores: Scores | None = None) -> Audience:
-    """Everything about an audience, and nothing written. Refused where `build` would refuse.
-
-    `scores` may stand in for exact ones, to be faster.
+    `scores` may replace the exact probabilities, to be faster.
     """
-    _require_harmless(model, request)
-    everybody = model.visible()  # asked once: who is hidden may change meanwhile
-    users = everybody.users["user_id"]
+    require_allowed(model, request)
+    visible = model.visible()  # once: the hidden users may change meanwhile
+    users = visible.users["user_id"]
     if request.lookalike:
-        scored = _looked_alike(model, everybody, request)
+        scored = _lookalike_scores(model, visible, request.lookalike)
     else:
-        scored = _wanted(model, everybody.rows, request, scores or partial(model.audience_scores, exact=True))
-    eligible, steps = waterfall(request.rules, users, partial(_had, model, everybody.users), request.as_of)
+        scored = _interest_scores(model, visible.rows, request, scores or partial(model.audience_scores, exact=True))
+    eligible, steps = waterfall(request.rules, users, partial(_has_label, model, visible.users), request.as_of)
     if request.lookalike and scored.seeds is not None and not request.lookalike.with_seeds:
         eligible = eligible & ~scored.seeds
     origin = AudienceProvenance(
@@ -106,202 +79,30 @@ def preview(model: Model, request: AudienceRequest, scores: Scores | None = None
         users=len(users),
         tables={str(place): _hashes(place) for place in _tables(request)},
     )
-    made = compose(request, users, scored, eligible, steps, origin)
-    return replace(made, rows=everybody.rows[made.rows])
+    audience = compose(request, users, scored, eligible, steps, origin)
+    return replace(audience, rows=visible.rows[audience.rows])
 
 
 def build(model: Model, request: AudienceRequest, out: Path) -> Artifact:
     """The audience as an artifact. The same model, tables and request give the same bytes."""
-    made = preview(model, request)
-    with artifacts.writing(
-        out,
-        AUDIENCE,
-        config=request,
-        parents={"model": model.artifact},
-        inputs={str(place): files.fingerprint(tables.find(place, "table ="), place) for place in _tables(request)},
-    ) as draft:
-        made.members.write_parquet(draft.path / "members.parquet")
-        for name, values in (("audience", made.figures), ("request", request)):
+    audience = preview(model, request)
+    inputs = {str(place): files.fingerprint(tables.find(place, "table ="), place) for place in _tables(request)}
+    with artifacts.writing(out, AUDIENCE, config=request, parents={"model": model.artifact}, inputs=inputs) as draft:
+        audience.members.write_parquet(draft.path / "members.parquet")
+        for name, values in (("audience", audience.figures), ("request", request)):
             (draft.path / f"{name}.json").write_text(values.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        (draft.path / "index.html").write_text(page.render(audience_page(made.figures)), encoding="utf-8")
-        draft.summary |= {"members": made.figures.members, **made.figures.arms}
+        (draft.path / "index.html").write_text(page.render(audience_page(audience.figures)), encoding="utf-8")
+        draft.summary |= {"members": audience.figures.members, **audience.figures.arms}
     return artifacts.load(out, AUDIENCE)
 
 
-def opened(folder: Path) -> Artifact:
-    """A finished audience, or the command that makes one."""
-    if not (folder / artifacts.MANIFEST).exists():
-        raise MissingArtifact(
-            f"{folder} holds no finished audience. Make one with `merit audience build MODEL --request FILE --out …`."
-        )
-    return artifacts.load(folder, AUDIENCE)
-
-
-def load_summary(audience: Artifact) -> AudienceSummary:
-    """As they were when the audience was built; users erased since then still count."""
-    return AudienceSummary.model_validate_json(audience.file("audience.json").read_text(encoding="utf-8"))
-
-
-def model_folder(audience: Artifact, given: Path | None) -> Path:
-    """The model to judge an export by: the one given, or the one the audience was made with, if it is still there."""
-    parent = audience.manifest.parents["model"]
-    place = given or audience.path.parent / parent.path
-    if given is None and not (place / artifacts.MANIFEST).exists():
-        raise MissingArtifact(f"The model of {audience.path} is no longer at {place}. Name one with --model FOLDER.")
-    return place
-
-
-def export(
-    audience: Artifact, model: Model, form: Form, out: Path, arm: str = TREATED, log: Path | None = None, **by: str
-) -> Artifact:
-    """Members as a file with a manifest: those to be contacted, or another arm, or "all" of them.
-
-    Interests are judged once more, by this model's label space: what was blocked since is not sent. The audit log is
-    beside the audience, or in the folder `log`; `by` tells it who asked.
-    """
-    figures = load_summary(audience)
-    _require_harmless(model, figures.request)
-    for each in figures.interests:
-        model.interest(each.text)
-    if arm not in (*ARMS, EVERYONE):
-        raise ConfigError(f"There is no arm '{arm}'. Choose one of {', '.join((*ARMS, EVERYONE))}.")
-    members = _members(audience, model)
-    chosen = members if arm == EVERYONE else members.filter(pl.col("arm") == arm)
-    rows = int(chosen.select(pl.len()).collect(engine="streaming").item())
-    require_enough(rows, ())
-    config = ExportConfig(form=form, arm=arm)
-    with artifacts.writing(out, EXPORT, config=config, parents={"audience": audience}) as draft:
-        exports.WRITERS[form](chosen, draft.path / f"audience.{form}")
-        draft.summary |= {"rows": rows, "arm": arm}
-        if form == "csv":
-            draft.summary["ids marked against formulas"] = exports.marked(chosen)
-        facts = {"audience": audience.manifest.hash, "arm": arm, "form": form, "rows": rows}
-        sent = artifacts.hash_file(draft.path / f"audience.{form}")
-        audit.append(log or audience.path.parent, "export", **facts, sha256=sent, **by)  # first: none goes unlogged
-    return artifacts.load(out, EXPORT)
-
-
-def _members(audience: Artifact, model: Model | None = None) -> pl.LazyFrame:
-    """Without those who are being erased."""
-    gone = Hidden(audience.path.parent).users() | (model.visible().hidden if model else frozenset())
-    return pl.scan_parquet(audience.file("members.parquet")).filter(~pl.col("user_id").is_in(list(gone)))
-
-
-class ExportConfig(Frozen):
-    """What the manifest of an export says of how it was asked for."""
-
-    form: Form
-    arm: str
-
-
-def overlaps(folders: Sequence[Path]) -> list[Overlap]:
-    """Audiences two by two."""
-    found = {str(folder): opened(folder) for folder in folders}
-    if len(found) < 2:
-        raise ConfigError("An overlap needs at least two audiences, each named once.")
-    return overlap.overlaps({name: _members(each).select("user_id", "arm").collect() for name, each in found.items()})
-
-
-# --- scores ----------------------------------------------------------------------------------------------------------
-
-
-def _wanted(model: Model, rows: Ints, request: AudienceRequest, scores: Scores) -> ScoredUsers:
-    meant = [model.interest(each.text) for each in request.interests]
-    weights = [each.weight for each in request.interests]
-    texts = [each.text for each in meant]
-    if len(set(texts)) < len(texts):
-        twice = next(text for text in texts if texts.count(text) > 1)
-        raise ConfigError(f"Two of the interests are names of '{twice}'. Name it once.")
-    told = [
-        ResolvedInterest(
-            text=each.text,
-            label=each.label,
-            nearest=each.nearest,
-            similarity=round(each.similarity, 4),
-            far=each.far,
-            weight=weight,
-        )
-        for each, weight in zip(meant, weights, strict=True)
-    ]
-    found = combined(
-        ((_of(scores(each), rows), weight) for each, weight in zip(meant, weights, strict=True)), request.combine
-    )
-    return ScoredUsers(found, tuple(told), _kept(model))
-
-
-def _of(everybody: Reals, rows: Ints) -> Reals:
-    return everybody if len(everybody) == len(rows) else everybody[rows]
-
-
-def _kept(model: Model) -> ReliabilityBins:
-    """How the model's probabilities did among test users."""
-    bins = calibration.by_bin(pl.read_parquet(model.artifact.file("propensity") / "reliability.parquet"))
-    return ReliabilityBins(*(bins[name].to_numpy() for name in ("low", "promised", "true")))
-
-
-def _looked_alike(model: Model, everybody: Any, request: AudienceRequest) -> ScoredUsers:
-    asked = request.lookalike
-    assert asked is not None
-    place = tables.find(asked.table, "lookalike.table =")
-    with files.reading(place):
-        frames = [
-            (frame, tables.column_in(frame, asked.user, file)) for frame, file in tables.scans(place, asked.table)
-        ]
-        ids = pl.concat([frame.select(pseudonyms.column(asked.user)) for frame, _ in frames])
-        given = ids.unique().collect(engine="streaming").to_series()
-    seeds = everybody.users["user_id"].is_in(given.implode()).to_numpy()
-    if seeds.sum() < SMALLEST:
-        raise PolicyError(
-            f"Fewer than {SMALLEST} users of {asked.table} are known to the model: users like so few are a description "
-            "of them. Give more seeds, with ids as in the model."
-        )
-    vectors = store.read(model.artifact.file("users"), _layers(model).users).vectors
-
-    def blocks() -> Iterator[Floats]:
-        vectors.check()
-        return (vectors.take(everybody.rows[start : start + BLOCK]) for start in range(0, len(seeds), BLOCK))
-
-    scores = lookalike.likeness(blocks, seeds)
-    return ScoredUsers(
-        CombinedScores(scores, scores, scores), seeds=seeds, separation=lookalike.separation(blocks, seeds)
-    )
-
-
-def _ids(frame: pl.LazyFrame, user: str, file: str) -> pl.LazyFrame:
-    tables.column_in(frame, user, file)
-    return frame.select(pl.col(user).cast(pl.String))
-
-
-def _layers(model: Model) -> Exact:
-    return Exact.of(mlp.load(load_file(model.artifact.file("mlp.safetensors"))))
-
-
-# --- eligibility -----------------------------------------------------------------------------------------------------
-
-
-def _had(model: Model, users: pl.DataFrame, texts: Sequence[str]) -> Mask:
-    numbers, had = model.labels.find(list(texts)), column_lists(users["history"])
-    if unknown := [text for text, number in zip(texts, numbers.tolist(), strict=True) if number < 0]:
-        raise DataError(f"The history knows labels, and '{unknown[0]}' is none. Name a label of the model.")
-    owner = np.repeat(np.arange(len(had)), had.lengths())
-    return np.bincount(owner[np.isin(had.values, numbers)], minlength=len(had)) > 0
-
-
-def _require_harmless(model: Model, request: AudienceRequest) -> None:
-    """Attributes, seeds and labels that were had before can give away what an interest may not."""
-    rules = [rule for rule in request.rules if isinstance(rule, Attribute)]
-    texts = [text for rule in rules for text in (rule.column.replace("_", " "), *rule.among, *rule.not_among)]
-    texts += [request.lookalike.about] if request.lookalike else []
-    texts += [text for rule in request.rules for text in getattr(rule, "interests", ())]
-    if not texts:
-        return
-    known = policy.load(model.artifact.file("labels") / "policy.toml")
-    for text, verdict in zip(texts, policy.by_words(texts, known), strict=True):
-        if verdict:
-            raise PolicyError(
-                f"'{text}' is blocked by the sensitive-interest policy: {verdict.category}, by the word "
-                f"'{verdict.matched}'. People are not chosen by it (docs/policy.md)."
-            )
+def _has_label(model: Model, users: pl.DataFrame, texts: Sequence[str]) -> Mask:
+    """Which users have one of the labels in the history that the model has read."""
+    labels, histories = model.labels.find(list(texts)), column_lists(users["history"])
+    if unknown := [text for text, label in zip(texts, labels.tolist(), strict=True) if label < 0]:
+        raise DataError(f"Histories hold labels, and '{unknown[0]}' is none. Name a label of the model.")
+    owner = np.repeat(np.arange(len(histories)), histories.lengths())
+    return np.bincount(owner[np.isin(histories.values, labels)], minlength=len(histories)) > 0
 
 
 def _tables(request: AudienceRequest) -> list[Path]:
@@ -314,3 +115,110 @@ def _tables(request: AudienceRequest) -> list[Path]:
 def _hashes(place: Path) -> dict[str, str]:
     root = place if place.is_dir() else place.parent
     return {file.relative_to(root).as_posix(): artifacts.hash_file(file) for file in tables.find(place, "table =")}
+
+
+# --- scores by interests ---------------------------------------------------------------------------------------------
+
+
+def _interest_scores(model: Model, rows: Ints, request: AudienceRequest, scores: Scorer) -> ScoredUsers:
+    interests = [model.interest(interest.text) for interest in request.interests]
+    weights = [interest.weight for interest in request.interests]
+    texts = [interest.text for interest in interests]
+    if len(set(texts)) < len(texts):
+        twice = next(text for text in texts if texts.count(text) > 1)
+        raise ConfigError(f"Two of the interests are names of '{twice}'. Name it once.")
+    resolved = tuple(
+        ResolvedInterest(
+            text=interest.text,
+            label=interest.label,
+            nearest=interest.nearest,
+            similarity=round(interest.similarity, 4),
+            far=interest.far,
+            weight=weight,
+        )
+        for interest, weight in zip(interests, weights, strict=True)
+    )
+    visible = (_visible(scores(interest), rows) for interest in interests)
+    return ScoredUsers(combined(zip(visible, weights, strict=True), request.combine), resolved, _reliability(model))
+
+
+def _visible(scores: Reals, rows: Ints) -> Reals:
+    return scores if len(scores) == len(rows) else scores[rows]
+
+
+def _reliability(model: Model) -> ReliabilityBins:
+    bins = calibration.by_bin(pl.read_parquet(model.artifact.file("propensity") / "reliability.parquet"))
+    return ReliabilityBins(*(bins[name].to_numpy() for name in ("low", "promised", "true")))
+
+
+# --- scores by likeness to seeds -------------------------------------------------------------------------------------
+
+
+def _lookalike_scores(model: Model, visible: Visible, lookalike: Lookalike) -> ScoredUsers:
+    with tables.scanning(lookalike.table, "lookalike.table =") as scans:
+        for frame, file in scans:
+            tables.column_type(frame, lookalike.user, file)
+        ids = pl.concat([frame.select(pseudonyms.column(lookalike.user)) for frame, _ in scans])
+        listed = ids.unique().collect(engine="streaming").to_series()
+    seeds = visible.users["user_id"].is_in(listed.implode()).to_numpy()
+    if seeds.sum() < SMALLEST:
+        raise PolicyError(
+            f"Fewer than {SMALLEST} users of {lookalike.table} are known to the model: users like so few are a "
+            "description of them. Give more seeds, with ids as in the model."
+        )
+    layers = Exact.of(mlp.load(load_file(model.artifact.file("mlp.safetensors"))))
+    vectors = store.read(model.artifact.file("users"), layers.users).vectors
+
+    def blocks() -> Iterator[Floats]:
+        vectors.check()
+        return (vectors.take(visible.rows[start : start + BLOCK]) for start in range(0, len(seeds), BLOCK))
+
+    scores = likeness(blocks, seeds)
+    return ScoredUsers(CombinedScores(scores, scores, scores), seeds=seeds, separation=separation(blocks, seeds))
+
+
+def likeness(blocks: Blocks, seeds: Mask) -> Reals:
+    """(users,): 0 for the mean of all, 1 for the mean of the seeds."""
+    mean, covariance, apart = _moments(blocks, seeds)
+    scale = np.trace(covariance) / len(mean)
+    if not scale > 0 or not np.abs(apart).max() > 1e-9 * np.sqrt(scale):
+        raise DataError("The seeds do not differ from all users in what the model knows. Choose other seeds.")
+    direction = np.linalg.solve(covariance + RIDGE * scale * np.eye(len(mean)), apart)
+    direction = direction / (direction @ apart)
+    return np.concatenate([np.round((block - mean) @ direction, DIGITS) for _, block in _doubles(blocks)])
+
+
+def _moments(blocks: Blocks, seeds: Mask) -> tuple[Reals, Reals, Reals]:
+    """The mean of all users, their covariance, and how far the mean of the seeds is from the mean of all."""
+    sums = [
+        (block.sum(axis=0), block.T @ block, block[seeds[start : start + len(block)]].sum(axis=0))
+        for start, block in _doubles(blocks)
+    ]
+    total, products, seed_total = (np.sum(parts, axis=0) for parts in zip(*sums, strict=True))
+    mean = total / len(seeds)
+    return mean, products / len(seeds) - np.outer(mean, mean), seed_total / seeds.sum() - mean
+
+
+def separation(blocks: Blocks, seeds: Mask) -> float:
+    """How well one half of the seeds finds the other: the mean AUC of the held-out half against users who are none."""
+    rows, results = np.flatnonzero(seeds), []
+    for half in (0, 1):
+        used = np.zeros_like(seeds)
+        used[rows[half::2]] = True
+        scores = likeness(blocks, used)
+        results.append(auc(scores[seeds & ~used], scores[~seeds]))
+    return float(np.mean(results))
+
+
+def auc(positives: Reals, negatives: Reals) -> float:
+    """The probability that a positive is above a negative, ties counting half."""
+    ranked = np.sort(negatives)
+    below = np.searchsorted(ranked, positives, side="left") + np.searchsorted(ranked, positives, side="right")
+    return float(below.mean() / 2 / max(1, len(negatives)))
+
+
+def _doubles(blocks: Blocks) -> Iterator[tuple[int, Reals]]:
+    start = 0
+    for block in blocks():
+        yield start, block.astype(np.float64)
+        start += len(block)

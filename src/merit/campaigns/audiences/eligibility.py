@@ -1,8 +1,16 @@
-"""Rules → who is left, and how many each rule took: the waterfall.
+"""Who may be addressed at all: rules over tables of users, and the waterfall of how many users each rule removes.
 
-Every table is read once, lazily, and becomes at most one row per user of the model; what is not a time, a number or a
-user id is refused with its row, and a table that knows none of our users as well: its ids are written differently, and
-a list of people not to be addressed would silently protect nobody.
+    [[rules]]
+    rule = "consent"
+    table = "customers.parquet"
+    column = "newsletter"
+
+A rule keeps users or drops them, however likely they are to buy. Users who are not in a table have not consented, were
+not seen, and have no attribute: missing data never makes a user eligible by itself.
+
+Every table is read once, lazily, and becomes at most one row per user of the model. What is not a time, a number or a
+user id is refused with its row. A table without any user of the model is refused as well: its ids are written
+differently, and a list of users not to be addressed would silently protect nobody.
 """
 
 from __future__ import annotations
@@ -10,25 +18,122 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
-from merit.campaigns.audiences.rules import Attribute, Bought, Consent, Frequency, Listed, Recency, Rule, title_of
-from merit.campaigns.experiments.outcomes import _instant, _number
-from merit.campaigns.tables import column_in, find, scans
+from merit.campaigns.tables import column_type, instants, numbers, scanning
 from merit.core.config import Frozen
 from merit.core.errors import DataError
 from merit.data.schema import FILE, ROW
-from merit.data.sources import files
 from merit.privacy import pseudonyms
 
+Column = Annotated[str, Field(min_length=1)]
+Days = Annotated[int, Field(ge=1, le=3_650)]
 Mask = NDArray[np.bool_]
-HasLabel = Callable[[Sequence[str]], Mask]  # labels → which users have one of them in the history the model has read
+HasLabel = Callable[[Sequence[str]], Mask]  # labels → which users have one of them in their history
 Parser = Callable[[pl.LazyFrame, str, str], pl.Expr]
-NEVER = date(1, 1, 1)  # of rules that look at no time
+
+
+class _Table(Frozen):
+    table: Path
+    """Parquet, CSV or JSONL; a file or a folder."""
+    user: Column = "user_id"
+    """The column of user ids."""
+
+
+class Consent(_Table):
+    """Keeps users who consented. One row per user: of two answers of one user, none is known to be right."""
+
+    rule: Literal["consent"]
+    column: Column
+    accept: tuple[str, ...] = Field(("true", "1", "yes", "y"), min_length=1)
+    """What counts as yes, whatever the case. All else is no: an empty cell, a user who is not in the table."""
+
+
+class Recency(_Table):
+    """Keeps users seen within the last days. Several rows of a user count by the latest."""
+
+    rule: Literal["recency"]
+    column: Column
+    """The time of the event, or of the last one."""
+    days: Days
+
+
+class Frequency(_Table):
+    """Keeps users who can be contacted once more: a log of contacts, one row each."""
+
+    rule: Literal["frequency"]
+    column: Column
+    """The time of the contact."""
+    days: Days
+    most: int = Field(ge=1)
+    """Contacts a user may get within the days, the coming one included."""
+
+
+class Bought(Frozen):
+    """Drops users who bought it already: by the history in the model, or by a table of orders."""
+
+    rule: Literal["bought"]
+    interests: tuple[Column, ...] = ()
+    """Labels: whoever has one of them in the history that the model has read is left out."""
+    table: Path | None = None
+    user: Column = "user_id"
+    column: Column | None = None
+    """With `among`: which orders count, such as those of some items."""
+    among: tuple[str, ...] = ()
+    time: Column | None = None
+    """With `days`: only orders within the last days count."""
+    days: Days | None = None
+
+    @model_validator(mode="after")
+    def _check_source(self) -> Bought:
+        if bool(self.interests) == (self.table is not None):
+            raise ValueError("name interests of the model, or a table of orders: one of the two")
+        if (self.column is None) != (not self.among) or (self.time is None) != (self.days is None):
+            raise ValueError("column goes with among, and time with days")
+        if self.interests and (self.column or self.time):
+            raise ValueError("column, among, time and days belong to a table, not to interests")
+        return self
+
+
+class Listed(_Table):
+    """Drops the users of a list (those who must never be addressed), or keeps nobody else."""
+
+    rule: Literal["listed"]
+    keep: bool = False
+    """False: drop the listed. True: keep only them."""
+
+
+class Attribute(_Table):
+    """Keeps users by any attribute: geography, age group, store. One row per user."""
+
+    rule: Literal["attribute"]
+    column: Column
+    among: tuple[str, ...] = ()
+    """Values that are kept, compared as text whatever the case."""
+    not_among: tuple[str, ...] = ()
+    """Values that are dropped. Users without a value are dropped too, unless `unknown` says otherwise."""
+    at_least: float | None = Field(None, allow_inf_nan=False)
+    at_most: float | None = Field(None, allow_inf_nan=False)
+    unknown: Literal["drop", "keep"] = "drop"
+    """What happens to users without a row or a value."""
+
+    @model_validator(mode="after")
+    def _check_values(self) -> Attribute:
+        if not (self.among or self.not_among or self.at_least is not None or self.at_most is not None):
+            raise ValueError("the rule does not restrict the column: give among, not_among, at_least or at_most")
+        if (self.among or self.not_among) and (self.at_least is not None or self.at_most is not None):
+            raise ValueError("values are compared as texts or as numbers; write two rules")
+        if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
+            raise ValueError("at_least is above at_most, so that nobody is left")
+        return self
+
+
+Rule = Annotated[Consent | Recency | Frequency | Bought | Listed | Attribute, Field(discriminator="rule")]
 
 
 class WaterfallStep(Frozen):
@@ -40,52 +145,65 @@ class WaterfallStep(Frozen):
 
 
 def waterfall(
-    rules: Sequence[Rule], users: pl.Series, had: HasLabel, as_of: date | None
+    rules: Sequence[Rule], users: pl.Series, has_label: HasLabel, as_of: date | None
 ) -> tuple[Mask, tuple[WaterfallStep, ...]]:
-    """Who passes all rules, and what each rule took from those whom the rules before it had left."""
+    """Which users pass all rules, and how many each rule removed from those left by the rules before it."""
     left, steps = np.ones(len(users), dtype=bool), []
     for rule in rules:
-        after = left & keeps(rule, users, had, as_of or NEVER)
+        after = left & keeps(rule, users, has_label, as_of or date.min)
         steps.append(WaterfallStep(rule=title_of(rule), removed=int(left.sum() - after.sum()), left=int(after.sum())))
         left = after
     return left, tuple(steps)
 
 
-def keeps(rule: Rule, users: pl.Series, had: HasLabel, as_of: date) -> Mask:
-    """Which users one rule lets pass, whatever the others say."""
+def title_of(rule: Rule) -> str:
+    """The rule as text, for the waterfall."""
     match rule:
-        case Bought(table=None):
-            return ~had(rule.interests)
+        case Consent():
+            return f"consent: {rule.column}"
+        case Recency():
+            return f"seen within {rule.days} days: {rule.column}"
+        case Frequency():
+            return f"at most {rule.most} contacts in {rule.days} days, this one included"
         case Bought():
-            return ~_truths(_orders(rule, users, as_of), users)
-        case Recency() | Frequency():
-            return _timed(rule, users, as_of)
+            within = f" in {rule.days} days" if rule.days else ""
+            return f"not bought yet{within}: {', '.join(rule.interests) or rule.table}"
         case Listed():
-            there = _truths(_table(_Asked(rule.table, rule.user), users, pl.lit(True)), users)
-            return there if rule.keep else ~there
-        case Consent() | Attribute():
-            return _said(rule, users)
+            return f"{'only' if rule.keep else 'without'} those listed in {rule.table}"
+        case Attribute():
+            parts = [
+                ", ".join(rule.among),
+                f"not {', '.join(rule.not_among)}" if rule.not_among else "",
+                f"at least {rule.at_least:g}" if rule.at_least is not None else "",
+                f"at most {rule.at_most:g}" if rule.at_most is not None else "",
+            ]
+            return f"{rule.column}: {' and '.join(part for part in parts if part)}"
 
 
-def _timed(rule: Recency | Frequency, users: pl.Series, as_of: date) -> Mask:
-    """Seen within the days; or not contacted too often in them, as nobody is of whom no contact is logged."""
-    within = _days(pl.col("value"), as_of, rule.days)
-    capped = isinstance(rule, Frequency)
-    answer = within.sum() < rule.most if isinstance(rule, Frequency) else within.any()
-    return _truths(_table(_Asked(rule.table, rule.user, rule.column, _instant), users, answer), users, other=capped)
+def keeps(rule: Rule, users: pl.Series, has_label: HasLabel, as_of: date) -> Mask:
+    """Which users one rule keeps, whatever the others do."""
+    match rule:
+        case Bought():
+            return ~(_mask(_orders(rule, users, as_of), users) if rule.table else has_label(rule.interests))
+        case Recency():
+            source = _Source(rule.table, rule.user, rule.column, instants)
+            return _mask(_per_user(source, users, _within(as_of, rule.days).any()), users)
+        case Frequency():  # a user without a logged contact passes
+            source = _Source(rule.table, rule.user, rule.column, instants)
+            return _mask(_per_user(source, users, _within(as_of, rule.days).sum() < rule.most), users, missing=True)
+        case Listed():
+            listed = _mask(_per_user(_Source(rule.table, rule.user), users, pl.lit(True)), users)
+            return listed if rule.keep else ~listed
+        case Consent():
+            table = _one_row_each(_Source(rule.table, rule.user, rule.column, _text), users)
+            return _mask(table.with_columns(value=pl.col("value").is_in(_normalised(rule.accept))), users)
+        case Attribute():
+            numeric = rule.at_least is not None or rule.at_most is not None
+            table = _one_row_each(_Source(rule.table, rule.user, rule.column, _finite if numeric else _text), users)
+            return _mask(table.with_columns(value=_matches(rule)), users, missing=rule.unknown == "keep")
 
 
-def _said(rule: Consent | Attribute, users: pl.Series) -> Mask:
-    """What a user's one row says."""
-    if isinstance(rule, Consent):
-        yes = pl.col("value").is_in([each.strip().lower() for each in rule.accept])
-        return _truths(_one_each(_Asked(rule.table, rule.user, rule.column, _text), users), users, yes)
-    numeric = rule.at_least is not None or rule.at_most is not None
-    found = _one_each(_Asked(rule.table, rule.user, rule.column, _finite if numeric else _text), users)
-    return _truths(found, users, _wanted(rule), other=rule.unknown == "keep")
-
-
-class _Asked(NamedTuple):
+class _Source(NamedTuple):
     """A table, its column of users, and the column whose values are read by `parser`."""
 
     table: Path
@@ -94,112 +212,110 @@ class _Asked(NamedTuple):
     parser: Parser | None = None
 
 
-def _table(asked: _Asked, users: pl.Series, answer: pl.Expr, extra: Sequence[str] = ()) -> pl.DataFrame:
-    """user, answer: one row per user that the table and the model know; `answer` sums up a user's rows."""
-    found = find(asked.table, "the rule's table =")
-    with files.reading(found):
-        frame = pl.concat([_read(scan, asked, extra, file) for scan, file in scans(found, asked.table)])
-        _refuse_bad(frame, asked)
+def _per_user(source: _Source, users: pl.Series, aggregate: pl.Expr, extra: Sequence[str] = ()) -> pl.DataFrame:
+    """user, value, rows: one row per user in both table and model; `aggregate` sums up a user's rows."""
+    with scanning(source.table, "the rule's table =") as scans:
+        frame = pl.concat([_read(scan, source, extra, file) for scan, file in scans])
+        _check_rows(frame, source)
         known = frame.join(users.alias("user").to_frame().lazy(), on="user", how="semi")
-        made = known.group_by("user").agg(answer=answer, rows=pl.len()).collect(engine="streaming")
-    if made.is_empty():
-        pseudonyms.asked([_example(frame)], users.head(1))
+        table = known.group_by("user").agg(value=aggregate, rows=pl.len()).collect(engine="streaming")
+    if table.is_empty():
+        first = frame.select("user").head(1).collect(engine="streaming")
+        example = str(first.item()) if len(first) else "(it has no rows)"
+        pseudonyms.asked([example], users.head(1))
         raise DataError(
-            f"{asked.table}: none of its users is known to the model, such as '{_example(frame)}'; the model has "
+            f"{source.table}: none of its users is known to the model, such as '{example}'; the model has "
             f"'{users[0]}'. Write ids alike (leading zeros, prefixes), or leave the rule out: it would do nothing."
         )
-    return made
+    return table
 
 
-def _one_each(asked: _Asked, users: pl.Series) -> pl.DataFrame:
+def _one_row_each(source: _Source, users: pl.Series) -> pl.DataFrame:
     """The same for tables that may have one row per user only."""
-    found = _table(asked, users, pl.col("value").first())
-    twice = found.filter(pl.col("rows") > 1)["user"]
+    table = _per_user(source, users, pl.col("value").first())
+    twice = table.filter(pl.col("rows") > 1)["user"]
     if len(twice):
         raise DataError(
-            f"{asked.table}: {len(twice):,} users come more than once, '{twice.sort()[0]}' among them, and which row "
-            f"of '{asked.column}' is true cannot be known. Keep one row per user."
+            f"{source.table}: {len(twice):,} users come more than once, '{twice.sort()[0]}' among them, and which row "
+            f"of '{source.column}' is true cannot be known. Keep one row per user."
         )
-    return found.rename({"answer": "value"})
+    return table
 
 
 def _orders(rule: Bought, users: pl.Series, as_of: date) -> pl.DataFrame:
     assert rule.table is not None
-    asked = _Asked(rule.table, rule.user, rule.time, _instant if rule.time else None)
-    counts = _days(pl.col("value"), as_of, rule.days) if rule.days else pl.lit(True)
+    source = _Source(rule.table, rule.user, rule.time, instants if rule.time else None)
+    counts = _within(as_of, rule.days) if rule.days else pl.lit(True)
     if rule.column:
         counts = counts & pl.col(rule.column).cast(pl.String).is_in(list(rule.among))
-    return _table(asked, users, counts.any(), (rule.column,) if rule.column else ())
+    return _per_user(source, users, counts.any(), (rule.column,) if rule.column else ())
 
 
-def _truths(found: pl.DataFrame, users: pl.Series, test: pl.Expr | None = None, other: bool = False) -> Mask:
-    """In the order of the users; `other` for those of whom nothing is known."""
-    told = found.select("user", answer=pl.col("answer") if test is None else test)
-    everyone = users.alias("user").to_frame().join(told, on="user", how="left", maintain_order="left")
-    return everyone["answer"].fill_null(other).to_numpy()
+def _mask(table: pl.DataFrame, users: pl.Series, missing: bool = False) -> Mask:
+    """The values in the order of the users; `missing` for users without one."""
+    joined = users.alias("user").to_frame().join(table, on="user", how="left", maintain_order="left")
+    return joined["value"].fill_null(missing).to_numpy()
 
 
-def _read(frame: pl.LazyFrame, asked: _Asked, extra: Sequence[str], file: str) -> pl.LazyFrame:
-    for name in (asked.user, *extra):
-        column_in(frame, name, file)
+def _read(frame: pl.LazyFrame, source: _Source, extra: Sequence[str], file: str) -> pl.LazyFrame:
+    for name in (source.user, *extra):
+        column_type(frame, name, file)
     value, raw = pl.lit(None, pl.Boolean), pl.lit(None, pl.String)
-    if asked.column and asked.parser:
-        column_in(frame, asked.column, file)
-        value, raw = asked.parser(frame, asked.column, file), pl.col(asked.column).cast(pl.String)
-    own = {name: pl.col(name).cast(pl.String) for name in extra if name not in ("user", "value", "raw")}
+    if source.column and source.parser:
+        column_type(frame, source.column, file)
+        value, raw = source.parser(frame, source.column, file), pl.col(source.column).cast(pl.String)
+    others = {name: pl.col(name).cast(pl.String) for name in extra if name not in ("user", "value", "raw")}
     return frame.select(
-        pseudonyms.column(asked.user).alias("user"),
+        pseudonyms.column(source.user).alias("user"),
         value.alias("value"),
         pl.when(raw.str.strip_chars() != "").then(raw).alias("raw"),
         pl.col(FILE),
         pl.col(ROW),
-        **own,
+        **others,
     )
 
 
-def _refuse_bad(frame: pl.LazyFrame, asked: _Asked) -> None:
-    nobody = pl.col("user").is_null() | (pl.col("user").str.strip_chars() == "")
-    unread = pl.col("value").is_null() & pl.col("raw").is_not_null() if asked.column else pl.lit(False)
-    faults = {"an empty user id": nobody, f"a '{asked.column}' that cannot be read": unread}
+def _check_rows(frame: pl.LazyFrame, source: _Source) -> None:
+    no_user = pl.col("user").is_null() | (pl.col("user").str.strip_chars() == "")
+    unread = pl.col("value").is_null() & pl.col("raw").is_not_null() if source.column else pl.lit(False)
+    faults = {"an empty user id": no_user, f"a '{source.column}' that cannot be read": unread}
     for what, fault in faults.items():
         bad = frame.filter(fault).head(1).collect(engine="streaming")
         if len(bad):
             row = bad.row(0, named=True)
             value = "" if row["raw"] is None else f" ({row['raw'][:40]!r})"
-            raise DataError(f"{row[FILE]}, row {row[ROW]}: {what}{value}. Mend the table, or leave the row out.")
+            raise DataError(f"{row[FILE]}, row {row[ROW]}: {what}{value}. Correct the table, or leave the row out.")
 
 
-def _example(frame: pl.LazyFrame) -> str:
-    some = frame.select("user").head(1).collect(engine="streaming")
-    return str(some.item()) if len(some) else "(it has no rows)"
-
-
-def _days(value: pl.Expr, as_of: date, days: int) -> pl.Expr:
-    """Within so many days that end with `as_of`. What happened later was not known on that day."""
+def _within(as_of: date, days: int) -> pl.Expr:
+    """Whether the value lies within the days that end with `as_of`. What happened later was not known on that day."""
     end = datetime.combine(as_of + timedelta(days=1), datetime.min.time())
-    first = pl.lit(end - timedelta(days=days)).dt.replace_time_zone("UTC")
-    return ((value >= first) & (value < pl.lit(end).dt.replace_time_zone("UTC"))).fill_null(False)
+    first, after = (pl.lit(time).dt.replace_time_zone("UTC") for time in (end - timedelta(days=days), end))
+    return ((pl.col("value") >= first) & (pl.col("value") < after)).fill_null(False)
 
 
 def _text(frame: pl.LazyFrame, name: str, file: str) -> pl.Expr:
-    """Any value as people compare it: without spaces around it, whatever its case."""
-    column_in(frame, name, file)
+    """Any value as text without case and without spaces around it."""
+    column_type(frame, name, file)
     value = pl.col(name).cast(pl.String).str.strip_chars().str.to_lowercase()
     return pl.when(value != "").then(value)
 
 
+def _normalised(values: Sequence[str]) -> list[str]:
+    return [value.strip().lower() for value in values]
+
+
 def _finite(frame: pl.LazyFrame, name: str, file: str) -> pl.Expr:
-    number = _number(frame, name, file)
+    number = numbers(frame, name, file)
     return pl.when(number.is_finite()).then(number)
 
 
-def _wanted(rule: Attribute) -> pl.Expr:
-    """Null where the value is not known."""
+def _matches(rule: Attribute) -> pl.Expr:
+    """Null where the value is missing."""
     value = pl.col("value")
-    among, without = ([each.strip().lower() for each in given] for given in (rule.among, rule.not_among))
     tests = [
-        *([value.is_in(among)] if among else []),
-        *([~value.is_in(without)] if without else []),
+        *([value.is_in(_normalised(rule.among))] if rule.among else []),
+        *([~value.is_in(_normalised(rule.not_among))] if rule.not_among else []),
         *([value >= rule.at_least] if rule.at_least is not None else []),
         *([value <= rule.at_most] if rule.at_most is not None else []),
     ]

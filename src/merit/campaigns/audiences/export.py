@@ -1,4 +1,4 @@
-"""Members of an audience as a file for other programs, and for people who open it in a spreadsheet.
+"""Finished audiences: opened, written as files for other programs and spreadsheets, and compared with each other.
 
 A cell that begins with =, +, −, @ or a tab is run as a formula by spreadsheets: an id such as =HYPERLINK(…) would send
 away what stands beside it. In CSV such a cell gets an apostrophe in front, and every text stands in quotes, so that a
@@ -7,16 +7,116 @@ spreadsheet with another separator does not cut a formula out of its middle. Par
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
 import polars as pl
 
+from merit.campaigns.audiences.audience import ARMS, TREATED, AudienceSummary, require_enough
+from merit.campaigns.audiences.eligibility import Attribute
+from merit.campaigns.audiences.request import AudienceRequest
+from merit.core import artifacts
+from merit.core.artifacts import Artifact
+from merit.core.config import Frozen
+from merit.core.errors import ConfigError, MissingArtifact, PolicyError
+from merit.labels import policy
+from merit.privacy import audit
+from merit.privacy.hidden import Hidden
+from merit.report.page import SMALLEST_CELL, TOO_FEW
+from merit.retrieval.model import Model
+
+AUDIENCE, EXPORT = "audience", "audience-export"
+ALL_ARMS = "all"
 Form = Literal["parquet", "csv", "jsonl"]
 MARK = "'"
 # What begins a formula, in the widths that spreadsheets fold together, behind anything a spreadsheet skips or strips.
 DANGEROUS = r"^[\s\p{C}\p{Z}]*[=+\-−@＝＋－＠|%'\"]|^[\t\r\n]"
+
+
+def load(folder: Path) -> Artifact:
+    """A finished audience; a MissingArtifact names the command that makes one."""
+    if not (folder / artifacts.MANIFEST).exists():
+        raise MissingArtifact(
+            f"{folder} holds no finished audience. Make one with `merit audience build MODEL --request FILE --out …`."
+        )
+    return artifacts.load(folder, AUDIENCE)
+
+
+def load_summary(audience: Artifact) -> AudienceSummary:
+    """The figures as they were when the audience was built; users erased since then still count."""
+    return AudienceSummary.model_validate_json(audience.file("audience.json").read_text(encoding="utf-8"))
+
+
+def model_folder(audience: Artifact, given: Path | None) -> Path:
+    """The model to judge an export by: the given one, or the one the audience was made with, if it is still there."""
+    folder = given or audience.path.parent / audience.manifest.parents["model"].path
+    if given is None and not (folder / artifacts.MANIFEST).exists():
+        raise MissingArtifact(f"The model of {audience.path} is no longer at {folder}. Name one with --model FOLDER.")
+    return folder
+
+
+def require_allowed(model: Model, request: AudienceRequest) -> None:
+    """Refuse sensitive attributes, seeds and labels: they can give away what an interest may not."""
+    rules = [rule for rule in request.rules if isinstance(rule, Attribute)]
+    texts = [text for rule in rules for text in (rule.column.replace("_", " "), *rule.among, *rule.not_among)]
+    texts += [request.lookalike.about] if request.lookalike else []
+    texts += [text for rule in request.rules for text in getattr(rule, "interests", ())]
+    if not texts:
+        return
+    terms = policy.load(model.artifact.file("labels") / "policy.toml")
+    for text, verdict in zip(texts, policy.by_words(texts, terms), strict=True):
+        if verdict:
+            raise PolicyError(
+                f"'{text}' is blocked by the sensitive-interest policy: {verdict.category}, by the word "
+                f"'{verdict.matched}'. People are not chosen by it (docs/policy.md)."
+            )
+
+
+class ExportConfig(Frozen):
+    """The settings in the manifest of an export."""
+
+    form: Form
+    arm: str
+
+
+def export(
+    audience: Artifact, model: Model, form: Form, out: Path, arm: str = TREATED, log: Path | None = None, **by: str
+) -> Artifact:
+    """Members as a file with a manifest: those to be contacted, or another arm, or "all" of them.
+
+    Interests are checked once more, by this model's label space: what was blocked since is not sent. The audit log is
+    beside the audience, or in the folder `log`; `by` says in it who exported.
+    """
+    summary = load_summary(audience)
+    require_allowed(model, summary.request)
+    for interest in summary.interests:
+        model.interest(interest.text)
+    if arm not in (*ARMS, ALL_ARMS):
+        raise ConfigError(f"There is no arm '{arm}'. Choose one of {', '.join((*ARMS, ALL_ARMS))}.")
+    members = _members(audience, model)
+    chosen = members if arm == ALL_ARMS else members.filter(pl.col("arm") == arm)
+    rows = int(chosen.select(pl.len()).collect(engine="streaming").item())
+    require_enough(rows, ())
+    with artifacts.writing(
+        out, EXPORT, config=ExportConfig(form=form, arm=arm), parents={"audience": audience}
+    ) as draft:
+        file = draft.path / f"audience.{form}"
+        WRITERS[form](chosen, file)
+        draft.summary |= {"rows": rows, "arm": arm}
+        if form == "csv":
+            draft.summary["ids marked against formulas"] = marked(chosen)
+        facts = {"audience": audience.manifest.hash, "arm": arm, "form": form, "rows": rows}
+        sha256 = artifacts.hash_file(file)
+        audit.append(log or audience.path.parent, "export", **facts, sha256=sha256, **by)  # first: none goes unlogged
+    return artifacts.load(out, EXPORT)
+
+
+def _members(audience: Artifact, model: Model | None = None) -> pl.LazyFrame:
+    """Without users who are being erased."""
+    hidden = Hidden(audience.path.parent).users() | (model.visible().hidden if model else frozenset())
+    return pl.scan_parquet(audience.file("members.parquet")).filter(~pl.col("user_id").is_in(list(hidden)))
 
 
 def safe(texts: pl.Expr) -> pl.Expr:
@@ -40,3 +140,66 @@ WRITERS: dict[Form, Callable[[pl.LazyFrame, Path], None]] = {
     "csv": _csv,
     "jsonl": lambda members, file: members.sink_ndjson(file),
 }
+
+
+# --- overlap ---------------------------------------------------------------------------------------------------------
+
+
+class Overlap(Frozen):
+    """Two audiences in exact counts of users; `overlap_table` hides small ones."""
+
+    first: str
+    second: str
+    first_users: int
+    second_users: int
+    both: int
+    spoiled: int
+    """Users whom one contacts and the other holds back."""
+
+    @property
+    def public(self) -> bool:
+        """Whether exact figures may be shown: with the sizes known, each part gives the other two away."""
+        parts = (self.both, self.first_users - self.both, self.second_users - self.both)
+        return all(part == 0 or part >= SMALLEST_CELL for part in parts)
+
+
+def load_overlaps(folders: Sequence[Path]) -> list[Overlap]:
+    """The overlaps of audiences that were built into these folders."""
+    audiences = {str(folder): load(folder) for folder in folders}
+    if len(audiences) < 2:
+        raise ConfigError("An overlap needs at least two audiences, each named once.")
+    return overlaps({name: _members(each).select("user_id", "arm").collect() for name, each in audiences.items()})
+
+
+def overlaps(audiences: Mapping[str, pl.DataFrame]) -> list[Overlap]:
+    """The overlap of every pair. `audiences`: name → user_id, arm."""
+    results = []
+    for (first, one), (second, two) in combinations(audiences.items(), 2):
+        both = one.select("user_id", "arm").join(two.select("user_id", "arm"), on="user_id", suffix="_second")
+        spoiled = int(((both["arm"] == TREATED) != (both["arm_second"] == TREATED)).sum())
+        sizes = {"first_users": len(one), "second_users": len(two), "both": len(both), "spoiled": spoiled}
+        results.append(Overlap(first=first, second=second, **sizes))
+    return results
+
+
+def overlap_table(overlaps: Sequence[Overlap]) -> pl.DataFrame:
+    """The overlaps as text; nothing exact about fewer than 50 users."""
+    return pl.DataFrame(
+        [
+            {
+                "first": row.first,
+                "users": f"{row.first_users:,}",
+                "second": row.second,
+                "users of it": f"{row.second_users:,}",
+                "in both": f"{row.both:,}" if row.public else _roughly(row),
+                "of the first": f"{100 * row.both / row.first_users:.1f} %" if row.public else "–",
+                "of the second": f"{100 * row.both / row.second_users:.1f} %" if row.public else "–",
+                "arms at odds": f"{row.spoiled:,}" if row.spoiled >= SMALLEST_CELL else TOO_FEW,
+            }
+            for row in overlaps
+        ]
+    )
+
+
+def _roughly(overlap: Overlap) -> str:
+    return TOO_FEW if overlap.both < SMALLEST_CELL else f"all but {TOO_FEW} of the smaller"

@@ -1,40 +1,51 @@
-"""What an audience promises: conversions with an interval, money, and how users spread over probabilities.
+"""What an audience promises: one score from several interests, expected conversions with an interval, and money.
+
+How interests go together in one user is not known: the model predicts each of them by itself. The combined score takes
+them as independent given the user; its bounds hold whatever goes with what (Fréchet's bounds).
 
 Two things keep conversions from being what probabilities add up to. Chance: every user converts or not. And the
-probabilities themselves: how far such promises were from the truth among test users is measured, and widens the
-interval as if all of them could be off together.
+probabilities themselves: how far such predictions were off among test users is measured, and widens the interval as if
+all of them could be off together.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from merit.campaigns.audiences.combine import CombinedScores, Reals
 from merit.campaigns.audiences.request import Economics
-from merit.campaigns.audiences.sizing import gain
 from merit.core.config import Frozen
 
+Reals = NDArray[np.float64]
 TAIL = 0.025
 SHARES = (1, 2, 5, 10, 20, 50, 100)  # percent of the eligible users, for the table of sizes
 EDGES = tuple(10.0**power for power in np.arange(-4, 0.01, 0.25).tolist())  # of probability: four bins a decade
 
 
+class CombinedScores(NamedTuple):
+    """The score of each user and its bounds, which are the score itself for one interest and for weighted ones."""
+
+    score: Reals  # (users,)
+    low: Reals
+    high: Reals
+
+
 class ReliabilityBins(NamedTuple):
-    """How promises were kept by test users, in bins of probability that rise: sums over pairs."""
+    """Predicted and observed conversions of test users, in bins of probability that rise: sums over pairs."""
 
     low: Reals
-    promised: Reals
-    true: Reals
+    predicted: Reals
+    observed: Reals
 
 
 class Forecast(Frozen):
-    """Of the users who are contacted."""
+    """The expected conversions of the users who are contacted."""
 
     users: int
     conversions: float
@@ -43,7 +54,7 @@ class Forecast(Frozen):
     """95 of 100 such campaigns end between them, if nothing else changes."""
     least: float
     most: float
-    """What the conversions add up to, whatever interests go together in one person."""
+    """The bounds of the conversions, whatever interests go together in one user."""
     doubt: float
     """How far probabilities like these may be off, all together, as a share."""
     value: float | None = None
@@ -62,80 +73,104 @@ class SizeForecast(Frozen):
     gain: float | None
 
 
-def forecast(found: CombinedScores, kept: ReliabilityBins, economics: Economics | None) -> Forecast:
-    """`found`: of the contacted users alone."""
-    mean, doubt = float(found.score.sum()), unkept(found.score, kept)
-    chance = float((found.score * (1 - found.score)).sum())
-    low, high = between(mean, chance + (doubt * mean) ** 2, len(found.score))
+def combined(interests: Iterable[tuple[Reals, float]], how: Literal["any", "all", "weighted"]) -> CombinedScores:
+    """One score per user. `interests`: probabilities and a weight, one at a time: they need not fit in memory."""
+    parts = iter(interests)
+    first, weight = next(parts)
+    if (second := next(parts, None)) is None:
+        return CombinedScores(first, first, first)
+    score, low, high = {"any": _log_none(first), "all": first, "weighted": weight * first}[how], first, first
+    total, count = weight, 1
+    for scores, weight in chain([second], parts):
+        match how:
+            case "any":
+                score, low, high = score + _log_none(scores), np.maximum(low, scores), high + scores
+            case "all":
+                score, low, high = score * scores, low + scores, np.minimum(high, scores)
+            case "weighted":
+                score = score + weight * scores
+        total, count = total + weight, count + 1
+    match how:
+        case "any":
+            return CombinedScores(-np.expm1(score), low, np.minimum(high, 1.0))
+        case "all":
+            return CombinedScores(score, np.maximum(low - (count - 1), 0.0), high)
+        case "weighted":  # an offer about one interest, drawn by weight: which others go with it does not matter
+            mean = score / total
+            return CombinedScores(mean, mean, mean)
+
+
+def _log_none(probability: Reals) -> Reals:
+    with np.errstate(divide="ignore"):  # a probability of one is allowed
+        return np.log1p(-probability)
+
+
+def forecast(scores: CombinedScores, reliability: ReliabilityBins, economics: Economics | None) -> Forecast:
+    """The forecast of the users whose scores are given: the contacted ones alone."""
+    mean, doubt, users = float(scores.score.sum()), miscalibration(scores.score, reliability), len(scores.score)
+    chance = float((scores.score * (1 - scores.score)).sum())
+    low, high = count_interval(mean, chance + (doubt * mean) ** 2, users)
     money: dict[str, float] = {}
     if economics:
-        money["cost"] = economics.cost_per_contact * len(found.score)
+        money["cost"] = economics.cost_per_contact * users
     if economics and economics.value_per_conversion:
-        each = economics.value_per_conversion * economics.caused
+        value = economics.value_per_conversion * economics.caused
         ends = {"value": mean, "value_low": low, "value_high": high}
-        money |= {name: conversions * each - money["cost"] for name, conversions in ends.items()}
-    return Forecast(
-        users=len(found.score),
-        conversions=mean,
-        low=low,
-        high=high,
-        least=float(found.low.sum()),
-        most=float(found.high.sum()),
-        doubt=doubt,
-        **money,
-    )
+        money |= {name: conversions * value - money["cost"] for name, conversions in ends.items()}
+    least, most = float(scores.low.sum()), float(scores.high.sum())
+    return Forecast(users=users, conversions=mean, low=low, high=high, least=least, most=most, doubt=doubt, **money)
 
 
-def between(mean: float, variance: float, most: int) -> tuple[float, float]:
-    """A 95 % interval of a count of which mean and variance are known.
+def count_interval(mean: float, variance: float, most: int) -> tuple[float, float]:
+    """The 95 % interval of a count with this mean and variance.
 
     The count is taken as binomial, Poisson or negative binomial, as the variance is below, at or above the mean: one
-    family, whose members have the mean and the variance asked for, and no mass below zero.
+    family, whose members have the given mean and variance, and no mass below zero.
     """
     if mean <= 0:
         return 0.0, 0.0
+    tails = np.array([TAIL, 1 - TAIL])
     if variance < mean * (1 - 1e-6):
         trials = max(math.ceil(mean), round(mean * mean / (mean - variance)))
-        ends = [float(special.bdtrik(tail, trials, mean / trials)) for tail in (TAIL, 1 - TAIL)]
+        ends = special.bdtrik(tails, trials, mean / trials)
     elif variance <= mean * (1 + 1e-6):
-        ends = [float(special.pdtrik(tail, mean)) for tail in (TAIL, 1 - TAIL)]
+        ends = special.pdtrik(tails, mean)
     else:
-        ends = [
-            float(special.nbdtrik(tail, mean * mean / (variance - mean), mean / variance)) for tail in (TAIL, 1 - TAIL)
-        ]
-    low, high = (0.0 if math.isnan(end) else end for end in ends)  # nothing lies below the tail: then zero is its end
+        ends = special.nbdtrik(tails, mean * mean / (variance - mean), mean / variance)
+    low, high = np.nan_to_num(ends).tolist()  # nan: nothing lies below the tail, so zero is its end
     return float(max(0, math.floor(low))), float(min(most, math.ceil(high)))
 
 
-def unkept(scores: Reals, kept: ReliabilityBins) -> float:
-    """How far promises like these were from the truth: their ratio less one, and the noise of that ratio.
+def miscalibration(scores: Reals, reliability: ReliabilityBins) -> float:
+    """How far predictions like these were off: the observed over the predicted less one, and the noise of that ratio.
 
     Bins count by how much the audience leans on them; one that no test pair fell into borrows from the nearest below.
     """
-    weights = np.bincount(_bins(scores, kept.low), weights=scores, minlength=len(kept.low))
-    if not weights.sum() or not len(kept.low):
+    low, predicted, observed = reliability
+    bins = np.clip(np.searchsorted(low, scores, side="right") - 1, 0, None)
+    weights = np.bincount(bins, weights=scores, minlength=len(low))
+    if not weights.sum() or not len(low):
         return 1.0
     weights = weights / weights.sum()
-    ratio = kept.true / kept.promised
-    noise = (kept.true + 1) / kept.promised**2  # as if one more had come true: no bin is certain
+    ratio = observed / predicted
+    noise = (observed + 1) / predicted**2  # as if one more had converted: no bin is certain
     return float(np.sqrt((weights**2 * noise).sum() + ((weights * ratio).sum() - 1) ** 2))
 
 
-def _bins(scores: Reals, low: Reals) -> NDArray[np.int64]:
-    return np.clip(np.searchsorted(low, scores, side="right") - 1, 0, None)
+def gain(scores: Reals, economics: Economics) -> Reals:
+    """The expected value of contacting each user, less the cost."""
+    return scores * economics.caused * (economics.value_per_conversion or 0) - economics.cost_per_contact
 
 
 def sizes(falling: Reals, economics: Economics | None, shares: Sequence[float] = SHARES) -> tuple[SizeForecast, ...]:
-    """What other sizes would bring, holdout and control not yet taken out. `falling`: of eligible users, best first."""
-    total = np.cumsum(falling)
-    made = []
+    """Forecasts of other sizes, before holdout and control. `falling`: scores of eligible users, best first."""
+    total, rows = np.cumsum(falling), []
     for percent in shares:
-        users = math.floor(len(falling) * percent / 100)
-        if users:
-            worth = float(gain(falling[:users], economics).sum()) if economics else None
-            conversions, lowest = float(total[users - 1]), float(falling[users - 1])
-            made.append(SizeForecast(percent=percent, users=users, lowest=lowest, conversions=conversions, gain=worth))
-    return tuple(made)
+        if users := math.floor(len(falling) * percent / 100):
+            value = float(gain(falling[:users], economics).sum()) if economics else None
+            lowest, conversions = float(falling[users - 1]), float(total[users - 1])
+            rows.append(SizeForecast(percent=percent, users=users, lowest=lowest, conversions=conversions, gain=value))
+    return tuple(rows)
 
 
 def histogram(falling: Reals) -> tuple[int, ...]:
@@ -146,15 +181,15 @@ def histogram(falling: Reals) -> tuple[int, ...]:
 
 def merged(counts: Sequence[int], least: int) -> list[tuple[int, int, int]]:
     """Neighbouring bins together until each holds at least so many: first bin, bin behind the last, count."""
-    found: list[tuple[int, int, int]] = []
-    start, held = 0, 0
+    bins: list[tuple[int, int, int]] = []
+    start, total = 0, 0
     for place, count in enumerate(counts):
-        start, held = (place, count) if not held else (start, held + count)
-        if held >= least:
-            found.append((start, place + 1, held))
-            held = 0
-    if held and found:
-        first, _, had = found.pop()
+        start, total = (place, count) if not total else (start, total + count)
+        if total >= least:
+            bins.append((start, place + 1, total))
+            total = 0
+    if total and bins:
+        first, _, before = bins.pop()
         last = max(place for place, count in enumerate(counts) if count) + 1
-        found.append((first, last, had + held))
-    return found
+        bins.append((first, last, before + total))
+    return bins

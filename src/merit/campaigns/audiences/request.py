@@ -1,4 +1,4 @@
-"""What an audience is asked to be. With the model and the tables it names, it is all that is needed to build it again.
+"""The request for an audience: with the model and the tables it names, all that is needed to build it again.
 
 name = "Trail running, spring"
 interests = ["trail running", { text = "hiking boots", weight = 0.5 }]
@@ -13,25 +13,32 @@ control = { share = 0.10, salt = "trail-running-2027-03" }
 rule = "consent"
 table = "customers.parquet"
 column = "newsletter"
+
+A file of it may be TOML, JSON or YAML. In none of them may a key stand twice (the last would win in silence), and YAML
+may not refer back to itself: a few lines of such references grow to gigabytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import tomllib
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import Field, field_validator, model_validator
 
-from merit.campaigns.audiences import documents
-from merit.campaigns.audiences.rules import Rule, days_of
+from merit.campaigns.audiences.eligibility import Rule
 from merit.campaigns.experiments.design import Share
 from merit.core import config
 from merit.core.config import Frozen
+from merit.core.errors import ConfigError
 
 SMALLEST = 100  # DESIGN 11: an audience of fewer users than this is a list of people, and is refused
 MOST_INTERESTS = 100
+LARGEST_FILE = 1 << 20  # bytes: lists of users belong into tables
 MOST_MONEY = 1e12  # a sum over users must stay a number, in any currency
 Money = Annotated[float, Field(gt=0, le=MOST_MONEY, allow_inf_nan=False)]
 
@@ -58,7 +65,7 @@ class Lookalike(Frozen):
 
 
 class CountSize(Frozen):
-    """So many users."""
+    """A fixed number of users."""
 
     by: Literal["count"]
     users: int = Field(ge=1)
@@ -72,14 +79,14 @@ class PercentileSize(Frozen):
 
 
 class ProbabilitySize(Frozen):
-    """Everybody at least so likely; and at most so, to leave out those who need no asking."""
+    """All users between two probabilities; `at_most` leaves out those who would buy anyhow."""
 
     by: Literal["probability"]
     at_least: float = Field(gt=0, lt=1)
     at_most: float = Field(1.0, gt=0, le=1)
 
     @model_validator(mode="after")
-    def _somebody_lies_between(self) -> ProbabilitySize:
+    def _check_range(self) -> ProbabilitySize:
         if self.at_least > self.at_most:
             raise ValueError("at_least is above at_most, so that nobody is left")
         return self
@@ -93,7 +100,7 @@ class BudgetSize(Frozen):
 
 
 class ValueSize(Frozen):
-    """Everybody who is expected to bring more than the contact costs."""
+    """All users who are expected to bring more than the contact costs."""
 
     by: Literal["value"]
 
@@ -108,7 +115,7 @@ class Economics(Frozen):
     value_per_conversion: Money | None = None
     caused: float = Field(1.0, gt=0, le=1)
     """Share of the conversions that the contact brings. 1 counts those who would have bought anyhow; an experiment
-    tells the truth (docs/experiments.md)."""
+    measures it (docs/experiments.md)."""
 
 
 class ArmShare(Frozen):
@@ -119,7 +126,7 @@ class ArmShare(Frozen):
 
 
 class AudienceRequest(Frozen):
-    """An audience before it is built; parts that contradict each other are refused before anybody is scored."""
+    """An audience before it is built; parts that contradict each other are refused before users are scored."""
 
     name: str = Field(min_length=1, max_length=200)
     interests: tuple[RequestedInterest, ...] = Field((), max_length=MOST_INTERESTS)
@@ -140,35 +147,31 @@ class AudienceRequest(Frozen):
 
     @field_validator("interests", mode="before")
     @classmethod
-    def _plain_texts(cls, given: Any) -> Any:
-        if isinstance(given, list | tuple):
-            return [{"text": each} if isinstance(each, str) else each for each in given]
-        return given
+    def _plain_texts(cls, values: Any) -> Any:
+        if isinstance(values, list | tuple):
+            return [{"text": value} if isinstance(value, str) else value for value in values]
+        return values
 
     @model_validator(mode="after")
-    def _one_kind_of_score(self) -> AudienceRequest:
+    def _check_scores(self) -> AudienceRequest:
         if bool(self.interests) == (self.lookalike is not None):
-            raise ValueError("an audience is asked for by interests or by a lookalike: one of the two")
-        texts = [each.text.casefold().strip() for each in self.interests]
+            raise ValueError("an audience needs interests or a lookalike: one of the two")
+        texts = [interest.text.casefold().strip() for interest in self.interests]
         if len(set(texts)) < len(texts):
             raise ValueError("an interest is named twice; name it once, with a larger weight if that is meant")
-        if self.combine != "weighted" and any(each.weight != 1 for each in self.interests):
+        if self.combine != "weighted" and any(interest.weight != 1 for interest in self.interests):
             raise ValueError("weights count only with combine = 'weighted'")
         if self.lookalike and self.size.by in ("probability", "value"):
-            raise ValueError("a lookalike knows no probability; size it by count, percentile or budget")
+            raise ValueError("a lookalike has no probabilities; size it by count, percentile or budget")
         return self
 
     @model_validator(mode="after")
-    def _size_can_be_told(self) -> AudienceRequest:
+    def _check_money_time_and_salts(self) -> AudienceRequest:
         if self.size.by == "budget" and not (self.economics and self.economics.cost_per_contact > 0):
             raise ValueError("a budget needs economics.cost_per_contact above zero")
         if self.size.by == "value" and not (self.economics and self.economics.value_per_conversion):
             raise ValueError("a size by value needs economics.value_per_conversion and cost_per_contact")
-        return self
-
-    @model_validator(mode="after")
-    def _time_and_lots(self) -> AudienceRequest:
-        if self.as_of is None and any(days_of(rule) for rule in self.rules):
+        if self.as_of is None and any(getattr(rule, "days", None) for rule in self.rules):
             raise ValueError("a rule looks back some days: say from which day with as_of = 2027-03-01")
         if self.holdout and self.control and self.holdout.salt == self.control.salt:
             raise ValueError("holdout and control have one salt, so that one would lie inside the other; use two")
@@ -176,8 +179,61 @@ class AudienceRequest(Frozen):
 
 
 def read(path: Path | None, overrides: Sequence[str] = (), interests: Sequence[str] = ()) -> AudienceRequest:
-    """A request from a file, from words on the command line, or from both."""
-    values = documents.read(path) if path else {"name": " + ".join(interests)[:200] or "Audience"}
+    """A request from a file, from interests on the command line, or from both."""
+    values = _read_file(path) if path else {"name": " + ".join(interests)[:200] or "Audience"}
     if interests:
         values = values | {"interests": list(interests)}
     return config.build(AudienceRequest, values, overrides, origin=str(path or "the request"))
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        raise ConfigError(f"{path}: its suffix does not tell the format. Use one of {', '.join(READERS)}.")
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise ConfigError(f"{path} is larger than a mebibyte. Put lists of users into a table and name that.")
+        values = reader(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist. docs/audiences.md shows a request to start from.") from None
+    except (ValueError, yaml.YAMLError, RecursionError) as error:  # UnicodeDecodeError and TOML's and JSON's are Value
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(f"{path} is not valid {path.suffix[1:].upper()}: {reason}.") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} holds {type(values).__name__}, but settings with names are needed.")
+    return values
+
+
+class _Strict(yaml.SafeLoader):  # type: ignore[misc]
+    """YAML's plain values, without references and without keys that come twice."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise ValueError("references (&name, *name) are not allowed here; write the value out")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        pairs = [(self.construct_object(key, deep=True), value) for key, value in node.value]
+        return _unique([(key, self.construct_object(value, deep=True)) for key, value in pairs])
+
+
+_Strict.add_constructor("tag:yaml.org,2002:map", lambda loader, node: loader.construct_mapping(node))
+
+
+def _unique(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if str(key) in values:
+            raise ValueError(f"'{key}' is set twice; keep one of the two")
+        values[str(key)] = value
+    return values
+
+
+READERS: dict[str, Callable[[str], Any]] = {
+    ".toml": tomllib.loads,
+    ".json": lambda text: json.loads(text, object_pairs_hook=_unique),
+    ".yaml": lambda text: yaml.load(text, _Strict),
+    ".yml": lambda text: yaml.load(text, _Strict),
+}

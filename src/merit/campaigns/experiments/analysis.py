@@ -1,7 +1,7 @@
 """A campaign's whole analysis: from moments and the agreed design to figures, findings and a decision.
 
-told = analyse(design, tabulate(design, Path("outcomes.parquet")), AnalysisContext(until=date(2026, 3, 8)))
-told.sentence
+analysis = analyse(design, tabulate(design, Path("outcomes.parquet")), AnalysisContext(until=date(2026, 3, 8)))
+analysis.sentence
 """
 
 from __future__ import annotations
@@ -17,32 +17,36 @@ from merit.campaigns.experiments.checks import (
     AnalysisContext,
     Balance,
     ExperimentFinding,
+    Verdict,
     balances,
+    decide,
     findings,
     imbalance,
 )
-from merit.campaigns.experiments.decision import Verdict, decide
 from merit.campaigns.experiments.design import ExperimentDesign
-from merit.campaigns.experiments.lift import FLAT, Lift, Prior, compare, conversions, doubt_needed, update
-from merit.campaigns.experiments.moments import Moments, merge
-from merit.campaigns.experiments.outcomes import CHOSEN, CellMoments, Flow, Outcomes
+from merit.campaigns.experiments.lift import Comparison, Lift, compare, conversions, doubt_needed, update
 from merit.campaigns.experiments.pooling import Mixture, pool
-from merit.campaigns.experiments.power import detectable
+from merit.campaigns.experiments.power import FLAT, Prior, detectable
+from merit.campaigns.experiments.statistics import CHOSEN, CellMoments, Flow, Moments, Outcomes, merge
 from merit.core.config import Frozen
 from merit.core.errors import DataError
 
 AGREE = "the rules agree"
-NOTHING_KNOWN = AnalysisContext()
 
 
 class LiftSummary(Frozen):
-    """A lift in figures."""
+    """A lift, its 95 % interval, and the probabilities that it is above zero and above the smallest worth having."""
 
     lift: float
     low: float
     high: float
     above_zero: float
     above_minimum: float
+
+    @property
+    def interval(self) -> tuple[float, float, float]:
+        """The lift and both ends of its 95 % interval."""
+        return self.lift, self.low, self.high
 
 
 class Arm(Frozen):
@@ -123,45 +127,47 @@ class Analysis(Frozen):
     flow: Flow | None
 
 
-def analyse(design: ExperimentDesign, outcomes: Outcomes, known: AnalysisContext = NOTHING_KNOWN) -> Analysis:
-    """Everything about treatment against control."""
+def analyse(design: ExperimentDesign, outcomes: Outcomes, context: AnalysisContext) -> Analysis:
+    """The analysis of treatment against control."""
     treatment, control = (_arm(outcomes.cells, name) for name in (design.treatment, design.control))
     users = {name: sum(cell.moments.users for cell in outcomes.cells if cell.arm == name) for name in design.arms}
-    seen = compare(treatment, control)
-    posterior = update(seen.lift, design.prior)
+    comparison = compare(treatment, control)
+    posterior = update(comparison.lift, design.prior)
     groups = _groups(design, outcomes.cells, float(control.mean[0]))
-    found = findings(design, users, treatment, control, seen, outcomes.flow, known)
-    found += _placebo(groups)
-    verdict, sentence = decide(design, posterior, found)
+    problems = findings(design, users, treatment, control, comparison, outcomes.flow, context) + _placebo(groups)
+    verdict, sentence = decide(design, posterior, problems)
     segments, alike = _segments(design, outcomes.cells)
-    low, high = seen.difference.interval()
-    doubt = doubt_needed(seen.lift, design.threshold)
+    low, high = comparison.difference.interval()
+    doubt = doubt_needed(comparison.lift, design.threshold)
     return Analysis(
         design=design,
-        until=known.until,
+        until=context.until,
         verdict=verdict,
         sentence=sentence,
-        findings=tuple(found),
+        findings=tuple(problems),
         arms=tuple(_figures(outcomes.cells, name) for name in design.arms if users[name]),
-        effect=seen.lift.mean,
-        effect_sd=seen.lift.sd,
-        estimate=_reading(seen.lift, design),
-        plain=_reading(seen.plain_lift, design),
-        posterior=_reading(posterior, design),
+        effect=comparison.lift.mean,
+        effect_sd=comparison.lift.sd,
+        estimate=_summary(comparison.lift, design),
+        plain=_summary(comparison.plain_lift, design),
+        posterior=_summary(posterior, design),
         posterior_effect=posterior.mean,
         posterior_sd=posterior.sd,
         loss_of_shipping=posterior.loss_of_shipping,
         loss_of_keeping=posterior.loss_of_keeping,
-        adjusted_mean=seen.adjusted_mean,
-        difference=seen.difference.value,
+        adjusted_mean=comparison.adjusted_mean,
+        difference=comparison.difference.value,
         difference_low=low,
         difference_high=high,
-        variance_removed=seen.variance_removed,
-        balance=balances(outcomes.names, treatment, control, seen.slopes),
+        variance_removed=comparison.variance_removed,
+        balance=balances(outcomes.names, treatment, control, comparison.slopes),
         imbalance=imbalance(treatment, control),
         sample_ratio=sample_ratio(users, design.arms),
-        detectable=detectable(seen.lift.sd, design.rule),
-        sensitivity=_views(design, seen.lift),
+        detectable=detectable(comparison.lift.sd, design.rule),
+        sensitivity=tuple(
+            PriorSensitivity(prior=name, reading=_summary(update(comparison.lift, prior), design))
+            for name, prior in priors(design).items()
+        ),
         doubt=None if isinf(doubt) else doubt,
         segments=segments,
         segments_alike=alike,
@@ -178,15 +184,7 @@ def priors(design: ExperimentDesign) -> dict[str, Prior]:
         f"open: lifts within ±{100 * 2 * effect:g} %": Prior(sd=effect),
         f"sceptical: lifts within ±{100 * effect:g} %": Prior(sd=effect / 2),
     }
-    known = {} if design.prior == FLAT else {"agreed": design.prior}
-    return known | others
-
-
-def _views(design: ExperimentDesign, seen: Lift) -> tuple[PriorSensitivity, ...]:
-    return tuple(
-        PriorSensitivity(prior=name, reading=_reading(update(seen, prior), design))
-        for name, prior in priors(design).items()
-    )
+    return others if design.prior == FLAT else {"agreed": design.prior, **others}
 
 
 def _arm(cells: Sequence[CellMoments], name: str) -> Moments:
@@ -201,14 +199,14 @@ def _figures(cells: Sequence[CellMoments], name: str) -> Arm:
     return Arm(name=name, users=moments.users, mean=float(moments.mean[0]), conversions=conversions(moments))
 
 
-def _reading(lift: Lift | Mixture, design: ExperimentDesign) -> LiftSummary:
+def _summary(lift: Lift | Mixture, design: ExperimentDesign) -> LiftSummary:
     low, high = lift.interval()
     minimum = lift.above(design.minimum_effect)
     return LiftSummary(lift=lift.value, low=low, high=high, above_zero=lift.above(), above_minimum=minimum)
 
 
-def _comparable(design: ExperimentDesign, cells: Sequence[CellMoments]) -> tuple[Moments, Moments] | None:
-    """Both arms of a part of the users, where both have enough conversions to be compared."""
+def _comparison(design: ExperimentDesign, cells: Sequence[CellMoments]) -> Comparison | None:
+    """Both arms of a part of the users; None where one of them has too few conversions."""
     names = (design.treatment, design.control)
     parts = [[cell.moments for cell in cells if cell.arm == name] for name in names]
     if not all(parts):
@@ -216,7 +214,7 @@ def _comparable(design: ExperimentDesign, cells: Sequence[CellMoments]) -> tuple
     treatment, control = (merge(part) for part in parts)
     enough = min(conversions(treatment), conversions(control)) >= FEWEST
     varied = min(treatment.scatter[0, 0], control.scatter[0, 0]) > 0
-    return (treatment, control) if enough and varied else None
+    return compare(treatment, control) if enough and varied else None
 
 
 def _users(design: ExperimentDesign, cells: Sequence[CellMoments]) -> int:
@@ -224,17 +222,18 @@ def _users(design: ExperimentDesign, cells: Sequence[CellMoments]) -> int:
 
 
 def _segments(design: ExperimentDesign, cells: Sequence[CellMoments]) -> tuple[tuple[Segment, ...], float | None]:
+    """Every segment alone and pooled with the others, and the p-value of their differences."""
     names = sorted({cell.segment for cell in cells if cell.segment is not None})
     parts = {name: [cell for cell in cells if cell.segment == name] for name in names}
-    own = {name: compare(*pair).lift for name, part in parts.items() if (pair := _comparable(design, part))}
-    pooled = pool(list(own.values())) if len(own) > 1 else None
-    shared = dict(zip(own, pooled.each, strict=True)) if pooled else {}
+    alone = {name: both.lift for name, part in parts.items() if (both := _comparison(design, part))}
+    pooled = pool(list(alone.values())) if len(alone) > 1 else None
+    shrunk = dict(zip(alone, pooled.each, strict=True)) if pooled else {}
     rows = tuple(
         Segment(
             name=name,
             users=_users(design, part),
-            own=_reading(own[name], design) if name in own else None,
-            shared=_reading(shared[name], design) if name in shared else None,
+            own=_summary(alone[name], design) if name in alone else None,
+            shared=_summary(shrunk[name], design) if name in shrunk else None,
         )
         for name, part in parts.items()
     )
@@ -251,39 +250,33 @@ def _groups(design: ExperimentDesign, cells: Sequence[CellMoments], control_mean
         f"chosen by {design.control} only": {other},
         AGREE: {both, neither},
     }
-    parts = {name: [cell for cell in cells if cell.chosen in kind] for name, kind in kinds.items()}
-    everyone = _users(design, cells)
-    return tuple(_group(name, design, part, everyone, control_mean) for name, part in parts.items())
+    total = _users(design, cells)
+    return tuple(
+        _group(name, design, [cell for cell in cells if cell.chosen in kind], total, control_mean)
+        for name, kind in kinds.items()
+    )
 
 
 def _group(
-    name: str, design: ExperimentDesign, cells: Sequence[CellMoments], everyone: int, control_mean: float
+    name: str, design: ExperimentDesign, cells: Sequence[CellMoments], total: int, control_mean: float
 ) -> PolicyGroup:
     users = _users(design, cells)
-    pair = _comparable(design, cells)
-    if pair is None:
-        return PolicyGroup(name=name, users=users, share=users / everyone)
-    seen = compare(*pair)
-    scale = users / everyone / control_mean
-    low, high = seen.difference.interval()
-    return PolicyGroup(
-        name=name,
-        users=users,
-        share=users / everyone,
-        reading=_reading(seen.lift, design),
-        worth=scale * seen.difference.value,
-        worth_low=scale * low,
-        worth_high=scale * high,
-    )
+    group = PolicyGroup(name=name, users=users, share=users / total)
+    if (both := _comparison(design, cells)) is None:
+        return group
+    scale = users / total / control_mean
+    worth, low, high = (scale * value for value in (both.difference.value, *both.difference.interval()))
+    reading = _summary(both.lift, design)
+    return group.model_copy(update={"reading": reading, "worth": worth, "worth_low": low, "worth_high": high})
 
 
 def _placebo(groups: Sequence[PolicyGroup]) -> list[ExperimentFinding]:
-    """Where both rules say the same, both arms got the same: a difference there is no effect of the campaign."""
+    """Where both rules agree, both arms got the same: a difference there is no effect of the campaign."""
     agree = [group.reading for group in groups if group.name == AGREE and group.reading]
     if not agree or min(agree[0].above_zero, 1 - agree[0].above_zero) >= UNLIKELY / 2:
         return []
-    told = (
+    text = (
         "The arms differ among users whom both rules treat alike. Something other than the rules differs between the "
         "arms: find it before you credit the rules."
     )
-    return [ExperimentFinding(level="warn", what="placebo", told=told)]
+    return [ExperimentFinding(level="warn", what="placebo", told=text)]

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
-from scipy.special import gammaincc
+from scipy.special import chdtrc
 
 from merit.core.seeds import stable_hash, unit_interval
 
@@ -43,4 +43,4 @@ def sample_ratio(users: Mapping[str, int], arms: Mapping[str, float]) -> float:
     counts = np.array([users.get(name, 0) for name in arms], dtype=np.float64)
     expected = counts.sum() * np.array(list(arms.values()))
     misfit = float((((counts - expected) ** 2) / expected).sum())
-    return float(gammaincc((len(arms) - 1) / 2, misfit / 2))
+    return float(chdtrc(len(arms) - 1, misfit))

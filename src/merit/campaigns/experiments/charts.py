@@ -1,31 +1,21 @@
-"""Lifts drawn: a density with its probability of loss, and many intervals under each other."""
+"""Charts of lifts: a density with its probability of loss, densities on one scale, and a forest plot of intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import altair as alt
 import numpy as np
 import polars as pl
 
 from merit.campaigns.experiments.lift import Lift
-from merit.campaigns.words import share, signed
 from merit.report.charts import PALETTE, WIDTH, Svg, svg
+from merit.report.page import share, signed, signed_interval
 
 POINTS = 241  # of a drawn density
-REACH = 3.6  # how far from its middle it is drawn, in standard deviations
+REACH = 3.6  # how far from its median it is drawn, in standard deviations
 GAIN, LOSS = PALETTE[0], PALETTE[1]
 AXIS = "datum.value ? format(datum.value, '+.3~p') : '0'"  # +0.25%, without the zeros of +0.250%
-
-
-class ForestRow(NamedTuple):
-    """A lift with its interval, under a name."""
-
-    name: str
-    lift: float
-    low: float
-    high: float
 
 
 def density(lift: Lift) -> Svg:
@@ -36,27 +26,26 @@ def density(lift: Lift) -> Svg:
     curve = pl.DataFrame({"lift": lifts, "density": heights / heights.max()})
     at_zero = pl.DataFrame({"lift": [0.0], "density": [float(lift.density(np.zeros(1))[0]) / heights.max()]})
     low, high = lift.interval()
-    span = pl.DataFrame({"low": [low], "high": [high], "middle": [lift.value], "height": [-0.06]})
-    x = _lift_axis("lift:Q", "relative lift")
     y = alt.Y("density:Q", axis=None, scale=alt.Scale(domain=[-0.1, 1.05]))
-    parts = [
+    areas = [
         alt.Chart(pl.concat([curve.filter(side), at_zero]).sort("lift")).mark_area(color=colour, opacity=0.55)
         for side, colour in ((pl.col("lift") < 0, LOSS), (pl.col("lift") > 0, GAIN))
     ]
-    base = alt.Chart(span).encode(y="height:Q")
+    interval = {"low": [low], "high": [high], "middle": [lift.value], "height": [-0.06]}
+    base = alt.Chart(pl.DataFrame(interval)).encode(y="height:Q")
     chart = alt.LayerChart(
         layer=[
-            *(part.encode(x=x, y=y) for part in parts),
+            *(area.encode(x=_lift_axis("lift:Q"), y=y) for area in areas),
             base.mark_rule(strokeWidth=3, color="currentColor").encode(x="low:Q", x2="high:Q"),
             base.mark_point(size=70, color="currentColor", opacity=1).encode(x="middle:Q"),
             _zero(),
         ]
     )
-    says = (
+    description = (
         f"The density of the lift around {signed(lift.value)}, its 95 % interval from {signed(low)} to {signed(high)}; "
         f"{share(lift.above())} of it lies above zero."
     )
-    return svg(chart, says)
+    return svg(chart, description)
 
 
 def densities(lifts: Mapping[str, Lift]) -> Svg:
@@ -68,49 +57,43 @@ def densities(lifts: Mapping[str, Lift]) -> Svg:
         pl.DataFrame({"lift": grid, "density": lift.density(grid)}).with_columns(prior=pl.lit(name))
         for name, lift in lifts.items()
     ]
-    lines = (
-        alt.Chart(pl.concat(curves))
-        .mark_line()
-        .encode(
-            x=_lift_axis("lift:Q", "relative lift"),
-            y=alt.Y("density:Q", axis=None),
-            color=alt.Color(
-                "prior:N", title=None, sort=None, legend=alt.Legend(columns=1, labelLimit=320, symbolOpacity=1)
-            ),
-        )
+    legend = alt.Legend(columns=1, labelLimit=320, symbolOpacity=1)
+    lines = alt.Chart(pl.concat(curves)).mark_line()
+    lines = lines.encode(
+        x=_lift_axis("lift:Q"),
+        y=alt.Y("density:Q", axis=None),
+        color=alt.Color("prior:N", title=None, sort=None, legend=legend),
     )
-    said = "; ".join(f"{name}: around {signed(lift.value)}" for name, lift in lifts.items())
-    return svg(alt.LayerChart(layer=[lines, _zero()]), f"Densities of the lift. {said}.")
+    medians = "; ".join(f"{name}: around {signed(lift.value)}" for name, lift in lifts.items())
+    return svg(alt.LayerChart(layer=[lines, _zero()]), f"Densities of the lift. {medians}.")
 
 
-def forest(bars: Sequence[ForestRow]) -> Svg:
-    """Points with their 95 % intervals, in the order given, each with its figure."""
-    frame = pl.DataFrame(bars, schema=ForestRow._fields, orient="row").with_columns(
-        told=pl.col("lift").map_elements(signed, return_dtype=pl.String)
-    )
-    base = alt.Chart(frame).encode(
-        y=alt.Y("name:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False, labelLimit=150))
-    )
+def forest(lifts: Mapping[str, tuple[float, float, float]]) -> Svg:
+    """Lifts with the ends of their 95 % intervals, by name: points and lines, each with its figure."""
+    rows = [(name, *lift, signed(lift[0])) for name, lift in lifts.items()]
+    frame = pl.DataFrame(rows, schema=["name", "lift", "low", "high", "text"], orient="row")
+    axis = alt.Axis(ticks=False, domain=False, labelLimit=150)
+    base = alt.Chart(frame).encode(y=alt.Y("name:N", sort=None, title=None, axis=axis))
     chart = alt.LayerChart(
         layer=[
-            base.mark_rule(strokeWidth=2.2, color=GAIN).encode(x=_lift_axis("low:Q", "relative lift"), x2="high:Q"),
+            base.mark_rule(strokeWidth=2.2, color=GAIN).encode(x=_lift_axis("low:Q"), x2="high:Q"),
             base.mark_point(size=60, color=GAIN, opacity=1).encode(x="lift:Q"),
-            base.mark_text(dy=-11, fontSize=11).encode(x="lift:Q", text="told:N"),
+            base.mark_text(dy=-11, fontSize=11).encode(x="lift:Q", text="text:N"),
             _zero(),
         ],
         width=WIDTH - 130,
         height=alt.Step(38),
     )
-    said = "; ".join(f"{bar.name} {signed(bar.lift)} ({signed(bar.low)} to {signed(bar.high)})" for bar in bars)
-    return svg(chart, f"Lifts with 95 % intervals: {said}.")
+    intervals = "; ".join(f"{name} {signed_interval(*lift)}" for name, lift in lifts.items())
+    return svg(chart, f"Lifts with 95 % intervals: {intervals}.")
 
 
-def _lift_axis(field: str, title: str) -> alt.X:
+def _lift_axis(field: str) -> alt.X:
     axis = alt.Axis(labelExpr=AXIS, tickCount=5, grid=False, labelFlush=False, labelOverlap=True)
-    return alt.X(field, title=title, scale=alt.Scale(zero=True), axis=axis)
+    return alt.X(field, title="relative lift", scale=alt.Scale(zero=True), axis=axis)
 
 
 def _zero() -> alt.Chart:
     line = alt.Chart(pl.DataFrame({"lift": [0.0]})).mark_rule(color="currentColor", strokeDash=[4, 3], opacity=0.6)
-    drawn: alt.Chart = line.encode(x="lift:Q")
-    return drawn
+    chart: alt.Chart = line.encode(x="lift:Q")
+    return chart

@@ -1,29 +1,29 @@
-"""What a reader has to know before the figures, and what stands in the way of a decision.
+"""Findings that a reader must know before the figures, and the decision by the rule agreed before launch.
 
 A finding that blocks says that the comparison itself is broken: then no probability is worth acting on, however high.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Literal
 
 import numpy as np
-from scipy.special import gammaincc
+from scipy.special import chdtrc
 
 from merit.campaigns.experiments.assign import sample_ratio
 from merit.campaigns.experiments.design import ExperimentDesign
-from merit.campaigns.experiments.lift import Comparison, conversions
-from merit.campaigns.experiments.moments import Moments, Reals
-from merit.campaigns.experiments.outcomes import Flow
+from merit.campaigns.experiments.lift import Comparison, Lift, conversions
 from merit.campaigns.experiments.power import detectable
-from merit.campaigns.words import chance, people, share, signed
+from merit.campaigns.experiments.statistics import Flow, Moments, Reals
 from merit.core.config import Frozen
+from merit.report.page import SMALLEST_CELL, share, signed
 
-Level = Literal["block", "warn"]
+Verdict = Literal["ship", "keep", "blocked"]
 RATIO_BLOCKS, RATIO_WARNS = 0.001, 0.01
-UNLIKELY = 0.001  # of chance alone, for all other checks: they are many, and a false alarm wears out
+UNLIKELY = 0.001  # p-value of all other checks: they are many, and a false alarm wears out
 FEWEST = 25  # conversions of an arm: coverage is measured down to here (benchmarks.lift), and promised no further
 LOST = 0.001  # share of assigned users that an export may lose, to accounts deleted since
 EARLY = 0.001  # share of users exposed before they were assigned that clocks may explain
@@ -45,7 +45,7 @@ class AnalysisContext:
 class ExperimentFinding(Frozen):
     """Something a reader must know; a single one of the level "block" keeps any decision from being made."""
 
-    level: Level
+    level: Literal["block", "warn"]
     what: str
     told: str
 
@@ -66,26 +66,43 @@ def findings(
     arms: dict[str, int],
     treatment: Moments,
     control: Moments,
-    seen: Comparison,
+    comparison: Comparison,
     flow: Flow | None,
-    known: AnalysisContext,
+    context: AnalysisContext,
 ) -> list[ExperimentFinding]:
-    """Everything found, what blocks first."""
-    found = [
-        *_ratio(design, arms),
-        *_few(design, treatment, control),
-        *(_rows(design, flow) if flow else [_warn("rows", _UNCHECKED)]),
-        *_lost(arms, flow, known.assigned),
-        *_window(design, known.until, known.frozen_on),
+    """All findings, those that block first."""
+    results = [
+        *_sample_ratio(design, arms),
+        *_conversions(design, treatment, control),
+        *(_rows(design, flow) if flow else [_finding(False, "rows", _UNCHECKED)]),
+        *_lost_users(arms, flow, context.assigned),
+        *_window(design, context),
         *_balance(treatment, control),
-        *_covariates(seen),
-        *_precision(design, seen),
+        *_precision(design, comparison),
     ]
-    return sorted(found, key=lambda finding: finding.level != "block")
+    return sorted(results, key=lambda finding: finding.level != "block")
+
+
+def decide(design: ExperimentDesign, lift: Lift, findings: Sequence[ExperimentFinding]) -> tuple[Verdict, str]:
+    """The verdict, and a sentence that gives the reason to a manager."""
+    blocking = [finding.told for finding in findings if finding.level == "block"]
+    if blocking:
+        return "blocked", f"No decision can be made. {blocking[0]}"
+    low, high = lift.interval()
+    effect = f"“{design.outcome.column}” by {signed(lift.value)} (95 % interval {signed(low)} to {signed(high)})"
+    chance, agreed = share(lift.above()), share(design.threshold, 0)
+    odds = f"The probability that it helps is {chance}; {agreed} was agreed before launch."
+    if lift.above() >= design.threshold:
+        return "ship", f"Ship {design.treatment}: against {design.control} it changes {effect}. {odds}"
+    outlook = "is unlikely: more users will not help."
+    if high >= design.minimum_effect:
+        outlook = "cannot be ruled out; only a larger test would tell."
+    minimum = f"A lift of {signed(design.minimum_effect)}, the smallest worth having,"
+    return "keep", f"Stay with {design.control}: {design.treatment} changes {effect}. {odds} {minimum} {outlook}"
 
 
 def imbalance(treatment: Moments, control: Moments) -> float:
-    """Probability of arms at least this different before the campaign, if chance alone made them (Hotelling's test)."""
+    """The p-value of arms at least this different before the campaign, if chance alone made them (Hotelling's test)."""
     if len(treatment.mean) == 1:
         return 1.0
     apart = (treatment.mean - control.mean)[1:]
@@ -95,11 +112,11 @@ def imbalance(treatment: Moments, control: Moments) -> float:
     unit, standard = noise / np.outer(scale, scale), apart / scale
     rank = int(np.linalg.matrix_rank(unit, tol=1e-10 * len(scale), hermitian=True))
     misfit = float(standard @ np.linalg.pinv(unit, rcond=1e-10, hermitian=True) @ standard)
-    return float(gammaincc(rank / 2, misfit / 2)) if rank else 1.0
+    return float(chdtrc(rank, misfit)) if rank else 1.0
 
 
 def balances(names: tuple[str, ...], treatment: Moments, control: Moments, slopes: Reals) -> tuple[Balance, ...]:
-    """The covariates, without the outcome."""
+    """The covariates in both arms, without the outcome."""
     spread = np.sqrt((np.diag(treatment.covariance) + np.diag(control.covariance)) / 2)
     apart = np.divide(treatment.mean - control.mean, spread, out=np.zeros_like(spread), where=spread > 0)
     return tuple(
@@ -121,135 +138,128 @@ _UNCHECKED = (
 )
 
 
-def _block(what: str, told: str) -> ExperimentFinding:
-    return ExperimentFinding(level="block", what=what, told=told)
+def _finding(blocks: bool, what: str, text: str, remedy: str = "") -> ExperimentFinding:
+    """A finding; `remedy` is added to one that blocks."""
+    return ExperimentFinding(level="block" if blocks else "warn", what=what, told=text + remedy if blocks else text)
 
 
-def _warn(what: str, told: str) -> ExperimentFinding:
-    return ExperimentFinding(level="warn", what=what, told=told)
-
-
-def _ratio(design: ExperimentDesign, arms: dict[str, int]) -> list[ExperimentFinding]:
-    luck = sample_ratio(arms, design.arms)
-    if luck >= RATIO_WARNS:
-        return []
+def _sample_ratio(design: ExperimentDesign, arms: dict[str, int]) -> Iterator[ExperimentFinding]:
+    p = sample_ratio(arms, design.arms)
+    if p >= RATIO_WARNS:
+        return
     total = sum(arms.values())
     shares = ", ".join(f"{name} {100 * arms.get(name, 0) / total:.2f} %" for name in design.arms)
     planned = ", ".join(f"{100 * part:g} %" for part in design.arms.values())
-    told = (
-        f"The arms hold {shares} of the users instead of {planned}; the probability of that by chance is "
-        f"{chance(luck)}. "
+    text = (
+        f"The arms hold {shares} of the users instead of {planned}; the probability of that by chance is {p_value(p)}. "
         "Users were lost or added in one arm: find out where, in the assignment, the delivery or the log."
     )
-    return [_block("sample ratio", told) if luck < RATIO_BLOCKS else _warn("sample ratio", told)]
+    yield _finding(p < RATIO_BLOCKS, "sample ratio", text)
 
 
-def _few(design: ExperimentDesign, treatment: Moments, control: Moments) -> list[ExperimentFinding]:
+def _conversions(design: ExperimentDesign, treatment: Moments, control: Moments) -> Iterator[ExperimentFinding]:
     counts = {design.treatment: conversions(treatment), design.control: conversions(control)}
-    name = min(counts, key=lambda each: counts[each])
-    if counts[name] >= FEWEST:
-        return []
-    told = (
-        f"{name} has {counts[name]:.0f} conversions (or amounts worth as many equal ones); below {FEWEST}, "
-        "intervals promise nothing. Run longer, or take an outcome that happens more often."
-    )
-    return [_block("few conversions", told)]
+    name = min(counts, key=counts.__getitem__)
+    if counts[name] < FEWEST:
+        text = (
+            f"{name} has {counts[name]:.0f} conversions (or amounts worth as many equal ones); below {FEWEST}, "
+            "intervals promise nothing. Run longer, or take an outcome that happens more often."
+        )
+        yield _finding(True, "few conversions", text)
 
 
-def _rows(design: ExperimentDesign, flow: Flow) -> list[ExperimentFinding]:
-    found = []
+def _rows(design: ExperimentDesign, flow: Flow) -> Iterator[ExperimentFinding]:
     if flow.crossovers:
-        everyone = flow.rows - flow.crossovers
-        told = f"{people(flow.crossovers, everyone)} are in more than one arm and were left out of all."
+        users = flow.rows - flow.crossovers
+        text = f"{user_count(flow.crossovers, users)} are in more than one arm and were left out of all."
         remedy = " So many say that the assignment was not kept; find out why before anything else."
-        blocks = flow.crossovers > design.max_crossovers * everyone
-        found.append(_block("crossovers", told + remedy) if blocks else _warn("crossovers", told))
+        yield _finding(flow.crossovers > design.max_crossovers * users, "crossovers", text, remedy)
     if flow.misplaced:
-        told = (
-            f"Of {flow.checked:,} users checked, {people(flow.misplaced, flow.checked)} are in another arm than the "
-            "design's salt puts them."
+        text = (
+            f"Of {flow.checked:,} users checked, {user_count(flow.misplaced, flow.checked)} are in another arm than "
+            "the design's salt puts them."
         )
         remedy = " The assignment was not the agreed one: use the one `merit experiment assign` writes."
-        blocks = flow.misplaced > design.max_crossovers * flow.checked
-        found.append(_block("assignment", told + remedy) if blocks else _warn("assignment", told))
+        yield _finding(flow.misplaced > design.max_crossovers * flow.checked, "assignment", text, remedy)
     if flow.early:
-        told = f"{people(flow.early, flow.rows)} were exposed before they were assigned."
+        text = f"{user_count(flow.early, flow.rows)} were exposed before they were assigned."
         remedy = " Their arm may follow from what happened to them. Assign first, then expose."
-        found.append(_block("exposure", told + remedy) if flow.early > EARLY * flow.rows else _warn("exposure", told))
+        yield _finding(flow.early > EARLY * flow.rows, "exposure", text, remedy)
     for name, count in flow.missing.items():
         if count > flow.rows / 2:
-            told = f"{name} is missing for {share(count / flow.rows)} of users and explains little for the others."
-            found.append(_warn("covariates", told))
-    return found
+            text = f"{name} is missing for {share(count / flow.rows)} of users and explains little for the others."
+            yield _finding(False, "covariates", text)
 
 
-def _lost(arms: dict[str, int], flow: Flow | None, assigned: int | None) -> list[ExperimentFinding]:
-    """Users who were assigned and are not in the table."""
-    there = sum(arms.values()) + (flow.crossovers if flow else 0)
-    if assigned is None or there == assigned:
-        return []
-    if there > assigned:
-        told = f"There are {there:,} users, but {assigned:,} were assigned. Leave out those who never were."
-        return [_block("users", told)]
-    told = (
-        f"{people(assigned - there, assigned)} of those assigned are missing. Every assigned user counts, also those "
-        "who did nothing: with only buyers in the table, a lift means nothing."
+def _lost_users(arms: dict[str, int], flow: Flow | None, assigned: int | None) -> Iterator[ExperimentFinding]:
+    """Users who were assigned and are not in the table, or the other way round."""
+    counted = sum(arms.values()) + (flow.crossovers if flow else 0)
+    if assigned is None or counted == assigned:
+        return
+    if counted > assigned:
+        text = f"There are {counted:,} users, but {assigned:,} were assigned. Leave out those who never were."
+        yield _finding(True, "users", text)
+        return
+    text = (
+        f"{user_count(assigned - counted, assigned)} of those assigned are missing. Every assigned user counts, also "
+        "those who did nothing: with only buyers in the table, a lift means nothing."
     )
-    return [_block("users", told) if assigned - there > LOST * assigned else _warn("users", told)]
+    yield _finding(assigned - counted > LOST * assigned, "users", text)
 
 
-def _window(design: ExperimentDesign, until: date | None, frozen_on: date | None) -> list[ExperimentFinding]:
-    found = []
-    if until is None:
-        found.append(_warn("window", f"Nobody said up to which day outcomes were counted; agreed was {design.end}."))
-    elif until < design.end:
-        told = (
-            f"Outcomes are counted up to {until}, but {design.end} was agreed. A test that is looked at early, and "
-            "ended when it looks good, ships far more useless campaigns than agreed. Wait."
+def _window(design: ExperimentDesign, context: AnalysisContext) -> Iterator[ExperimentFinding]:
+    if context.until is None:
+        text = f"It is not known up to which day outcomes were counted; agreed was {design.end}."
+        yield _finding(False, "window", text)
+    elif context.until != design.end:
+        early = (
+            "A test that is looked at early, and ended when it looks good, ships far more useless campaigns than "
+            "agreed. Wait."
         )
-        found.append(_block("window", told))
-    elif until > design.end:
-        told = (
-            f"Outcomes are counted up to {until}, but {design.end} was agreed. Count the agreed days only: who may "
-            "choose the end may choose the result."
+        late = "Count the agreed days only: who may choose the end may choose the result."
+        text = f"Outcomes are counted up to {context.until}, but {design.end} was agreed. "
+        yield _finding(True, "window", text, early if context.until < design.end else late)
+    if context.frozen_on is not None and context.frozen_on > design.start:
+        text = (
+            f"The design was frozen on {context.frozen_on}, the campaign began on {design.start}: nobody can know that "
+            "nothing in it was chosen in sight of the result."
         )
-        found.append(_block("window", told))
-    if frozen_on is not None and frozen_on > design.start:
-        told = (
-            f"The design was frozen on {frozen_on}, the campaign began on {design.start}: nobody can know that nothing "
-            "in it was chosen in sight of the result."
+        yield _finding(False, "design", text)
+
+
+def _balance(treatment: Moments, control: Moments) -> Iterator[ExperimentFinding]:
+    p = imbalance(treatment, control)
+    if p < UNLIKELY:
+        text = (
+            f"The arms differ in their covariates; the probability of that by chance is {p_value(p)}. Either users "
+            "were not assigned at random, or a covariate was measured after the campaign began: take that one out."
         )
-        found.append(_warn("design", told))
-    return found
+        yield _finding(False, "covariates", text)
 
 
-def _balance(treatment: Moments, control: Moments) -> list[ExperimentFinding]:
-    luck = imbalance(treatment, control)
-    if luck >= UNLIKELY:
-        return []
-    told = (
-        f"The arms differ in their covariates; the probability of that by chance is {chance(luck)}. Either users were "
-        "not assigned at random, or a covariate was measured after the campaign began: take that one out."
-    )
-    return [_warn("covariates", told)]
+def _precision(design: ExperimentDesign, comparison: Comparison) -> Iterator[ExperimentFinding]:
+    """Too much explained by covariates, or too small a test for the lift it was planned for."""
+    if comparison.variance_removed > TOO_GOOD:
+        text = (
+            f"The covariates explain {share(comparison.variance_removed)} of the outcome: more than what is known "
+            "before a campaign does. Check that none of them was measured during it."
+        )
+        yield _finding(False, "covariates", text)
+    smallest = detectable(comparison.lift.sd, design.rule)
+    if smallest > 1.05 * design.minimum_effect:  # a forecast that was off by less was a good one
+        text = (
+            f"This test finds lifts of {signed(smallest)} with {share(design.power, 0)} power; "
+            f"{signed(design.minimum_effect)} was planned. There were fewer users than planned, or more noise."
+        )
+        yield _finding(False, "precision", text)
 
 
-def _covariates(seen: Comparison) -> list[ExperimentFinding]:
-    if seen.variance_removed <= TOO_GOOD:
-        return []
-    told = (
-        f"The covariates explain {share(seen.variance_removed)} of the outcome: more than what is known before a "
-        "campaign does. Check that none of them was measured during it."
-    )
-    return [_warn("covariates", told)]
+def user_count(users: int, total: int) -> str:
+    """12, 5000 → "fewer than 50 users"; 120, 5000 → "120 users (2.40 %)"."""
+    few = users < SMALLEST_CELL
+    return f"fewer than {SMALLEST_CELL} users" if few else f"{users:,} users ({share(users / total, 2)})"
 
 
-def _precision(design: ExperimentDesign, seen: Comparison) -> list[ExperimentFinding]:
-    found = detectable(seen.lift.sd, design.rule)
-    if found <= 1.05 * design.minimum_effect:  # a forecast that was off by so little was a good one
-        return []
-    told = (
-        f"This test finds lifts of {signed(found)} with {share(design.power, 0)} power; "
-        f"{signed(design.minimum_effect)} was asked for. There were fewer users than planned, or more noise."
-    )
-    return [_warn("precision", told)]
+def p_value(probability: float) -> str:
+    """0.0123 → 0.012. Below one in a million the figure says nothing more."""
+    return f"{probability:.2g}" if probability >= 1e-6 else "below one in a million"

@@ -1,4 +1,4 @@
-"""What is agreed before launch. An analysis reads it and is not asked for its opinion afterwards.
+"""The design of an experiment: all that is agreed before launch and that an analysis must not choose afterwards.
 
 name = "Trail running, spring"
 arms = { expert = 0.5, merit = 0.5 }
@@ -22,8 +22,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 from scipy.special import ndtri
 
-from merit.campaigns.experiments.lift import FLAT, Prior
-from merit.campaigns.experiments.power import DecisionRule, Outlook
+from merit.campaigns.experiments.power import FLAT, DecisionRule, Outlook, Prior
 from merit.core.config import Frozen
 
 Column = Annotated[str, Field(min_length=1)]
@@ -37,12 +36,12 @@ class OutcomeSpec(Frozen):
     kind: Literal["binary", "amount"] = "binary"
     """binary: 0 or 1. amount: any number, such as revenue."""
     cap: float | None = Field(None, gt=0)
-    """Amounts above count as this much: one wholesaler would otherwise drown everyone. Chosen before launch."""
+    """Amounts above count as this much: one wholesaler would otherwise outweigh all others. Chosen before launch."""
 
     @model_validator(mode="after")
     def _cap_fits(self) -> OutcomeSpec:
         if self.cap is not None and self.kind == "binary":
-            raise ValueError("a yes-or-no outcome has nothing to cap; cap is for kind = 'amount'")
+            raise ValueError("a binary outcome has nothing to cap; cap is for kind = 'amount'")
         return self
 
 
@@ -54,7 +53,7 @@ class Policies(Frozen):
 
 
 class ExperimentDesign(Frozen):
-    """One comparison, with all that could be bent to please."""
+    """One comparison, with every choice that could otherwise be made in sight of the result."""
 
     name: str = Field(min_length=1)
     arms: dict[str, Share]
@@ -116,7 +115,7 @@ class ExperimentDesign(Frozen):
         if self.outcome.kind == "amount" and self.outlook.sd is None:
             raise ValueError("outlook.sd is needed for amounts: the standard deviation over users, zeros included")
         if self.outcome.kind == "binary" and (self.outlook.mean >= 1 or self.outlook.sd is not None):
-            raise ValueError("for a yes-or-no outcome, outlook.mean is a rate below 1, and outlook.sd follows from it")
+            raise ValueError("for a binary outcome, outlook.mean is a rate below 1, and outlook.sd follows from it")
         return self
 
     @property
@@ -126,7 +125,7 @@ class ExperimentDesign(Frozen):
 
     @property
     def rule(self) -> DecisionRule:
-        """Shares, threshold, power and prior of the comparison, as `merit.campaigns.experiments.power` wants them."""
+        """Shares, threshold, power and prior of the comparison, as `merit.campaigns.experiments.power` needs them."""
         return DecisionRule(
             treatment=self.arms[self.treatment],
             control=self.arms[self.control],

@@ -1,15 +1,15 @@
 """How much better the treatment is, in percent of the control, and how sure that is.
 
-    seen = compare(treatment, control)              # two `Moments`
-    lift = update(seen.lift, Prior(sd=0.02))        # the posterior
+    comparison = compare(treatment, control)        # two `Moments`
+    lift = update(comparison.lift, Prior(sd=0.02))  # the posterior
     lift.value, lift.interval(), lift.above(0.0)
 
 The effect is the logarithm of the ratio of means, and it is the effect that is Gaussian: 1 + lift = e^effect. For lifts
 of a few percent both scales agree to the second figure; with few conversions the logarithm is the calibrated one
 (docs/decisions/0005).
 
-The treatment's mean is adjusted for covariates from before the campaign, the control's mean is the plain one. For the
-weights of the covariates, the ones are taken that leave the difference of the arms the least variance. With arms of
+The treatment's mean is adjusted for covariates from before the campaign, the control's mean is the plain one. The
+slopes of the covariates are those that leave the difference of the arms the least variance. With arms of
 equal size that is CUPED, or a regression on arm and covariates; with any sizes it is the regression with a slope per
 arm, which cannot do worse than no adjustment.
 """
@@ -20,23 +20,11 @@ from dataclasses import dataclass
 from math import exp, expm1, inf, log, log1p, sqrt
 
 import numpy as np
-from pydantic import Field
 from scipy.special import ndtr, ndtri
 
-from merit.campaigns.experiments.moments import Moments, Reals
-from merit.core.config import Frozen
+from merit.campaigns.experiments.power import Prior
+from merit.campaigns.experiments.statistics import Moments, Reals
 from merit.core.errors import DataError
-
-
-class Prior(Frozen):
-    """What was believed about log(1 + lift) before the campaign. For a few percent that is the lift itself."""
-
-    mean: float = Field(0.0, gt=-1, lt=1)
-    sd: float | None = Field(None, gt=0)
-    """None: flat. Then the posterior is the estimate, and its interval covers the truth as often as it says."""
-
-
-FLAT = Prior()
 
 
 @dataclass(frozen=True)
@@ -76,8 +64,8 @@ class Lift:
         """Per unit of lift, for drawing."""
         effects = np.log1p(lifts)
         heights = np.exp(-(((effects - self.mean) / self.sd) ** 2) / 2) / (self.sd * sqrt(2 * np.pi))
-        drawn: Reals = heights / (1 + lifts)
-        return drawn
+        densities: Reals = heights / (1 + lifts)
+        return densities
 
 
 @dataclass(frozen=True)
@@ -95,7 +83,7 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What two arms say before any prior is asked."""
+    """Two arms compared, before any prior."""
 
     lift: Lift
     """With covariates, under a flat prior."""
@@ -127,8 +115,8 @@ def published(value: float, low: float, high: float, level: float = 0.95) -> Lif
 
 
 def compare(treatment: Moments, control: Moments) -> Comparison:
-    """The lift of one arm over another. Refuses where there is none to speak of."""
-    _refuse_what_has_no_lift(treatment, control)
+    """The lift of one arm over another. Refuses arms without users, variance or a positive mean."""
+    _require_outcomes(treatment, control)
     slopes = best_slopes(treatment, control)
     none = np.zeros_like(slopes)
     difference, plain = _difference(treatment, control, slopes), _difference(treatment, control, none)
@@ -157,23 +145,23 @@ def best_slopes(treatment: Moments, control: Moments) -> Reals:
     return slopes
 
 
-def update(seen: Lift, prior: Prior) -> Lift:
+def update(estimate: Lift, prior: Prior) -> Lift:
     """Bayes' rule for two Gaussians: precisions add, and weigh the means."""
     if prior.sd is None:
-        return seen
-    precision = seen.sd**-2 + prior.sd**-2
-    return Lift((seen.mean * seen.sd**-2 + prior.mean * prior.sd**-2) / precision, precision**-0.5)
+        return estimate
+    precision = estimate.sd**-2 + prior.sd**-2
+    return Lift((estimate.mean * estimate.sd**-2 + prior.mean * prior.sd**-2) / precision, precision**-0.5)
 
 
-def doubt_needed(seen: Lift, threshold: float) -> float:
+def doubt_needed(estimate: Lift, threshold: float) -> float:
     """The sd of the widest prior around no effect that undoes P(lift > 0) ≥ threshold; ∞ if it does not hold anyway."""
     needed = float(ndtri(threshold))
-    z = seen.mean / seen.sd
-    return seen.sd / sqrt((z / needed) ** 2 - 1) if z > needed else inf
+    z = estimate.mean / estimate.sd
+    return estimate.sd / sqrt((z / needed) ** 2 - 1) if z > needed else inf
 
 
 def conversions(arm: Moments) -> float:
-    """How many equal buyers the outcome is worth, (Σy)² / Σy²: for a yes-or-no outcome, those who said yes."""
+    """How many equal buyers the outcome is worth, (Σy)² / Σy²: for a binary outcome, the users who converted."""
     total = arm.users * float(arm.mean[0])
     squares = float(arm.scatter[0, 0]) + total * float(arm.mean[0])
     return total**2 / squares if squares > 0 else 0.0
@@ -203,7 +191,7 @@ def _variance(arm: Moments, weights: Reals) -> float:
     return float(weights @ arm.covariance @ weights) / arm.users
 
 
-def _refuse_what_has_no_lift(treatment: Moments, control: Moments) -> None:
+def _require_outcomes(treatment: Moments, control: Moments) -> None:
     for name, arm in (("treatment", treatment), ("control", control)):
         users, variables, mean = arm.users, len(arm.mean), float(arm.mean[0])
         if users < variables + 2:

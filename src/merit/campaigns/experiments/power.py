@@ -1,10 +1,10 @@
 """Before launch: how small an effect a test can see, how many users that takes, how many days.
 
 The decision is P(lift > 0) ≥ threshold. With a flat prior and no effect at all, a share 1 − threshold of tests passes
-by luck: at 0.90, one in ten. `power` is the share that passes when the lift is the one asked about.
+by luck: at 0.90, one in ten. `power` is the share that passes when the lift is the one planned for.
 
 On the log scale the variance of the effect needs one figure of the outcome, its coefficient of variation:
-Var = cv² (1 − R²) (1/n_T + 1/n_C), with cv² = (1 − p)/p for a yes-or-no outcome.
+Var = cv² (1 − R²) (1/n_T + 1/n_C), with cv² = (1 − p)/p for a binary outcome.
 """
 
 from __future__ import annotations
@@ -15,11 +15,21 @@ import polars as pl
 from pydantic import Field
 from scipy.special import ndtr, ndtri
 
-from merit.campaigns.experiments.lift import FLAT, Prior
 from merit.core.config import Frozen
 
-SIZES = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)  # of the effect asked about, in the table of users
+SIZES = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)  # multiples of the planned lift, in the table of users
 WEEKS = (1, 2, 3, 4, 6, 8, 12)
+
+
+class Prior(Frozen):
+    """What was believed about log(1 + lift) before the campaign. For a few percent that is the lift itself."""
+
+    mean: float = Field(0.0, gt=-1, lt=1)
+    sd: float | None = Field(None, gt=0)
+    """None: flat. Then the posterior is the estimate, and its interval covers the truth as often as it says."""
+
+
+FLAT = Prior()
 
 
 class Outlook(Frozen):
@@ -32,7 +42,7 @@ class Outlook(Frozen):
     variance_removed: float = Field(0.0, ge=0, lt=1)
     """R²: the share of the outcome's variance that the covariates explain. Zero is the safe guess."""
     users: int | None = Field(None, gt=0)
-    """Who can be had in all, over all arms."""
+    """How many there are in all, over all arms."""
     users_per_day: int | None = Field(None, gt=0)
     """How many enter the test each day, over all arms; gives durations."""
 
@@ -103,14 +113,16 @@ def users_needed(lift: float, outlook: Outlook, rule: DecisionRule) -> int:
 
 
 def by_lift(lift: float, outlook: Outlook, rule: DecisionRule) -> pl.DataFrame:
-    """Users and days for lifts around the one asked about."""
+    """Users and days for lifts around the planned one: lift, users, days."""
     lifts = [lift * size for size in SIZES]
-    users = [users_needed(each, outlook, rule) for each in lifts]
-    return pl.DataFrame({"lift": lifts, "users": users, "days": [_days(each, outlook) for each in users]})
+    users = [users_needed(lift, outlook, rule) for lift in lifts]
+    daily = outlook.users_per_day
+    days = [ceil(count / daily) if daily else None for count in users]
+    return pl.DataFrame({"lift": lifts, "users": users, "days": days})
 
 
 def by_week(outlook: Outlook, rule: DecisionRule) -> pl.DataFrame:
-    """What can be seen after so many whole weeks: weekdays differ, so tests should not end in the middle of one."""
+    """The smallest lift after whole weeks, as weekdays differ: weeks, users, lift."""
     daily = outlook.users_per_day or 0
     total = outlook.users or 7 * daily * max(WEEKS)
     users = [min(7 * daily * week, total) for week in WEEKS]
@@ -119,7 +131,3 @@ def by_week(outlook: Outlook, rule: DecisionRule) -> pl.DataFrame:
     ]
     table = pl.DataFrame(rows, schema={"weeks": pl.Int64, "users": pl.Int64, "lift": pl.Float64}, orient="row")
     return table.unique("users", keep="first", maintain_order=True)  # once all users are in, waiting adds nothing
-
-
-def _days(users: int, outlook: Outlook) -> int | None:
-    return ceil(users / outlook.users_per_day) if outlook.users_per_day else None

@@ -1,25 +1,136 @@
-"""Sufficient statistics as a file: what a warehouse can compute without handing out a single user.
+"""Sufficient statistics: what an analysis needs of its users, in a few numbers per cell that add up.
+
+    frame.group_by("arm").agg(*sums(names, about))          # one pass, streaming, any number of rows
+    from_sums(row, names, about)                            # → Moments of one arm
+    merge([north, south])                                   # → Moments of both together
+
+Values are summed about a point near them (`about`), not about zero: squares of numbers such as 1,700,000,003 leave no
+digits for the differences between them.
+
+As a file, a warehouse can compute them without handing out a single user:
 
     {"columns": ["bought", "orders_before"],
      "cells": [{"arm": "expert", "users": 3500000, "mean": [0.04, 2.1], "covariance": [[0.0384, 0.1], [0.1, 4.2]]},
                {"arm": "merit",  "users": 3500000, "mean": [0.0402, 2.1], "covariance": [[0.0386, 0.1], [0.1, 4.2]]}]}
 
-For a yes-or-no outcome without covariates, the covariance follows from the mean and may be left out.
+For a binary outcome without covariates, the covariance follows from the mean and may be left out.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations_with_replacement
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 from pydantic import Field
 
 from merit.campaigns.experiments.design import ExperimentDesign
-from merit.campaigns.experiments.moments import Moments
-from merit.campaigns.experiments.outcomes import CHOSEN, CellMoments, Outcomes
 from merit.core.config import Frozen, build
 from merit.core.errors import DataError
+
+Reals = NDArray[np.float64]
+SAMPLED_ROWS = 1_000  # rows whose median is the point that a column is summed about
+CHOSEN = ("treatment only", "control only", "both", "neither")  # by which of two targeting rules
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Users, their mean outcome and covariates, and how these vary together."""
+
+    users: int
+    mean: Reals
+    """(1 + covariates,), the outcome first."""
+    scatter: Reals
+    """(1 + covariates, 1 + covariates): sums of products of deviations from the mean."""
+
+    @property
+    def covariance(self) -> Reals:
+        """(1 + covariates, 1 + covariates): the scatter over users − 1, and over 1 for a single user."""
+        return self.scatter / max(self.users - 1, 1)
+
+
+@dataclass(frozen=True)
+class CellMoments:
+    """The moments of the users of one arm, segment and choice of the targeting rules."""
+
+    arm: str
+    segment: str | None
+    chosen: str | None
+    moments: Moments
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What became of the rows on the way to the analysis."""
+
+    rows: int
+    crossovers: int = 0
+    """Users in more than one arm. They are left out of all."""
+    checked: int = 0
+    misplaced: int = 0
+    """Of the users checked: recorded in another arm than their hash says."""
+    early: int = 0
+    """Exposed before they were assigned."""
+    capped: int = 0
+    missing: dict[str, int] = field(default_factory=dict)
+    """Covariate → users without it. They stay: they get a constant, and having none becomes a covariate."""
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """The input of an analysis, from a table of users or from a file of statistics."""
+
+    names: tuple[str, ...]
+    """Of the columns of the moments: outcome, covariates, and "… is missing" where some are."""
+    cells: tuple[CellMoments, ...]
+    flow: Flow | None
+    """None where only statistics are known."""
+
+
+def points_near(frame: pl.LazyFrame, names: Sequence[str]) -> dict[str, float]:
+    """A value near those of each column. Any will do: rounding then grows with the spread around it only."""
+    medians = frame.select(names).head(SAMPLED_ROWS).median().collect(engine="streaming").row(0)
+    return {name: float(value or 0.0) for name, value in zip(names, medians, strict=True)}
+
+
+def sums(names: Sequence[str], about: Mapping[str, float]) -> list[pl.Expr]:
+    """The aggregations of one pass over rows. The columns must be Float64 without nulls."""
+    away = {name: pl.col(name) - about[name] for name in names}
+    return [
+        pl.len().alias("users"),
+        *(value.sum().alias(f"Σ {name}") for name, value in away.items()),
+        *((away[a] * away[b]).sum().alias(f"Σ {a} × {b}") for a, b in combinations_with_replacement(names, 2)),
+    ]
+
+
+def from_sums(row: Mapping[str, Any], names: Sequence[str], about: Mapping[str, float]) -> Moments:
+    """The moments of one row of what `sums` aggregated."""
+    users = int(row["users"])
+    first = np.array([row[f"Σ {name}"] for name in names], dtype=np.float64)
+    second = np.zeros((len(names), len(names)))
+    second[np.triu_indices(len(names))] = [row[f"Σ {a} × {b}"] for a, b in combinations_with_replacement(names, 2)]
+    second += np.triu(second, 1).T
+    mean = np.array([about[name] for name in names]) + first / users
+    return Moments(users, mean, second - np.outer(first, first) / users)
+
+
+def merge(parts: Iterable[Moments]) -> Moments:
+    """The moments of disjoint groups of users together."""
+    parts = list(parts)
+    users = np.array([part.users for part in parts], dtype=np.float64)
+    means = np.stack([part.mean for part in parts])
+    mean = users @ means / users.sum()
+    between = (means - mean).T * users @ (means - mean)
+    return Moments(int(users.sum()), mean, np.sum([part.scatter for part in parts], axis=0) + between)
+
+
+# --- the file --------------------------------------------------------------------------------------------------------
 
 
 class CellStatistics(Frozen):
@@ -42,7 +153,7 @@ class Statistics(Frozen):
 
 
 def read(file: Path, design: ExperimentDesign) -> Outcomes:
-    """Statistics that fit the design, or an explanation."""
+    """Statistics that fit the design; a DataError says what does not fit."""
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -51,13 +162,14 @@ def read(file: Path, design: ExperimentDesign) -> Outcomes:
         raise DataError(f"{file} is no JSON: {error}. Write it as docs/experiments.md shows.") from None
     if not isinstance(values, dict):
         raise DataError(f"{file} holds no JSON object. Write it as docs/experiments.md shows.")
-    given = build(Statistics, values, origin=str(file))
-    _check_columns(given, design, file)
-    return Outcomes(given.columns, tuple(_cell(each, given, design, file) for each in given.cells), None)
+    statistics = build(Statistics, values, origin=str(file))
+    _check_columns(statistics, design, file)
+    cells = (_moments(cell, design, f"{file}, arm '{cell.arm}'", len(statistics.columns)) for cell in statistics.cells)
+    return Outcomes(statistics.columns, tuple(cells), None)
 
 
 def write(file: Path, outcomes: Outcomes) -> None:
-    """So that an analysis can be repeated, or pooled in other ways, without its users."""
+    """Write a file from which the analysis can be repeated, or pooled in other ways, without its users."""
     cells = tuple(
         CellStatistics(
             arm=cell.arm,
@@ -70,34 +182,33 @@ def write(file: Path, outcomes: Outcomes) -> None:
         for cell in outcomes.cells
         if cell.moments.users > 1
     )
-    told = Statistics(columns=outcomes.names, cells=cells)
-    file.write_text(told.model_dump_json(indent=1, exclude_none=True) + "\n", encoding="utf-8")
+    statistics = Statistics(columns=outcomes.names, cells=cells)
+    file.write_text(statistics.model_dump_json(indent=1, exclude_none=True) + "\n", encoding="utf-8")
 
 
-def _check_columns(given: Statistics, design: ExperimentDesign, file: Path) -> None:
+def _check_columns(statistics: Statistics, design: ExperimentDesign, file: Path) -> None:
     agreed = (design.outcome.column, *design.covariates)
-    if given.columns[: len(agreed)] != agreed:
+    if statistics.columns[: len(agreed)] != agreed:
         raise DataError(
-            f"{file} is about {', '.join(given.columns)}, but the design agreed on {', '.join(agreed)}, in this order. "
-            "Compute the statistics of those columns."
+            f"{file} is about {', '.join(statistics.columns)}, but the design agreed on {', '.join(agreed)}, in this "
+            "order. Compute the statistics of those columns."
         )
-    if unknown := {cell.arm for cell in given.cells} - set(design.arms):
+    if unknown := {cell.arm for cell in statistics.cells} - set(design.arms):
         raise DataError(f"{file} has an arm '{min(unknown)}'; the design has {', '.join(design.arms)}.")
-    keys = [(cell.arm, cell.segment, cell.chosen) for cell in given.cells]
-    if len(set(keys)) < len(keys):
+    keys = {(cell.arm, cell.segment, cell.chosen) for cell in statistics.cells}
+    if len(keys) < len(statistics.cells):
         raise DataError(f"{file} gives an arm twice. Each arm (and segment, and choice) is one cell.")
-    if other := {cell.chosen for cell in given.cells} - {None, *CHOSEN}:
+    if other := {cell.chosen for cell in statistics.cells} - {None, *CHOSEN}:
         raise DataError(f"{file}: chosen is one of {', '.join(CHOSEN)}, not {min(map(str, other))!r}.")
 
 
-def _cell(cell: CellStatistics, given: Statistics, design: ExperimentDesign, file: Path) -> CellMoments:
-    mean = np.array(cell.mean)
-    where = f"{file}, arm '{cell.arm}'"
-    if len(mean) != len(given.columns):
-        raise DataError(f"{where}: {len(mean)} means for {len(given.columns)} columns. Give one per column.")
+def _moments(cell: CellStatistics, design: ExperimentDesign, where: str, columns: int) -> CellMoments:
+    mean, binary = np.array(cell.mean), design.outcome.kind == "binary"
+    if len(mean) != columns:
+        raise DataError(f"{where}: {len(mean)} means for {columns} columns. Give one per column.")
     if cell.covariance is None:
-        if design.outcome.kind != "binary" or len(mean) > 1:
-            raise DataError(f"{where}: the covariance may be left out only for a yes-or-no outcome without covariates.")
+        if not binary or len(mean) > 1:
+            raise DataError(f"{where}: the covariance may be left out only for a binary outcome without covariates.")
         covariance = np.array([[mean[0] * (1 - mean[0]) * cell.users / (cell.users - 1)]])
     else:
         covariance = np.array([list(row) for row in cell.covariance if len(row) == len(mean)])
@@ -105,18 +216,18 @@ def _cell(cell: CellStatistics, given: Statistics, design: ExperimentDesign, fil
         raise DataError(f"{where}: the covariance must be a symmetric table of {len(mean)} × {len(mean)} numbers.")
     with np.errstate(over="ignore"):
         scatter = covariance * (cell.users - 1)
-    if not np.isfinite(scatter).all() or np.linalg.eigvalsh(_unit(covariance)).min() < -1e-9:
+    if not np.isfinite(scatter).all() or np.linalg.eigvalsh(_correlation(covariance)).min() < -1e-9:
         raise DataError(
             f"{where}: no numbers have such a covariance (it is not positive, or far too large). Compute it again."
         )
-    if design.outcome.kind == "binary" and not 0 <= mean[0] <= 1:
+    if binary and not 0 <= mean[0] <= 1:
         raise DataError(f"{where}: a rate of {mean[0]:g} is not between 0 and 1.")
     return CellMoments(cell.arm, cell.segment, cell.chosen, Moments(cell.users, mean, scatter))
 
 
-def _unit(covariance: np.ndarray) -> np.ndarray:
+def _correlation(covariance: Reals) -> Reals:
     """Free of units, so that rounding is judged alike for cents and for millions."""
     scale = np.sqrt(np.clip(np.diag(covariance), 0, None))
     scale[scale == 0] = 1.0
-    unit: np.ndarray = covariance / np.outer(scale, scale)
+    unit: Reals = covariance / np.outer(scale, scale)
     return unit

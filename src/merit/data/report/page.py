@@ -62,7 +62,7 @@ def _events_section(summary: DataSummary) -> Section:
         shown,
         "week",
         "events",
-        says=f"Events per week over {len(shown)} weeks, {_range(shown, 'events')}.",
+        description=f"Events per week over {len(shown)} weeks, {_range(shown, 'events')}.",
         y_title="events a week",
         x_form="date",
         area=True,
@@ -105,19 +105,19 @@ def _examples_section(summary: DataSummary) -> Section:
 
 
 def _labels_section(summary: DataSummary) -> Section:
+    frequencies = summary.rank_frequency
     ranks = charts.curve(
-        summary.rank_frequency,
+        frequencies,
         "rank",
         "events",
-        says=f"Events of a label against its rank, both logarithmic, {_range(summary.rank_frequency, 'events')}.",
+        description=f"Events of a label against its rank, both logarithmic, {_range(frequencies, 'events')}.",
         x_title="rank of the label",
         y_title="events",
-        x_log=True,
-        y_log=True,
+        log=True,
     )
     top = large_enough(summary.top_labels)
     leader = f"; most frequent: {top['label'][0]}" if len(top) else ""
-    bars = charts.bars(top, "label", "events", says=f"Events of the {len(top)} most frequent labels{leader}.")
+    bars = charts.bars(top, "label", "events", description=f"Events of the {len(top)} most frequent labels{leader}.")
     return Section(
         "Labels",
         ("A long tail is normal: few labels are everywhere, most are rare, and the rare ones decide who is reached.",),
@@ -136,11 +136,12 @@ def _labels_section(summary: DataSummary) -> Section:
 def _repeat_section(summary: DataSummary) -> Section:
     shown = large_enough(summary.history_length).filter(pl.col("gold") > 0)
     shares = shown.with_columns(share=pl.col("repeated") / pl.col("gold"))
+    among = "Share of gold labels already in the history, by history length"
     chart = charts.columns(
         shares,
         "bin",
         "share",
-        says=f"Share of gold labels already in the history, by history length, {_range(shares, 'share', percent)}.",
+        description=f"{among}, {_range(shares, 'share', percent)}.",
         x="events in the history",
         y="repeat share",
         form="percent",
@@ -175,8 +176,8 @@ def _prompts_section(summary: DataSummary) -> Section:
 
 def _histogram(title: str, frame: pl.DataFrame, value: str, x: str, y: str) -> Chart:
     shown = large_enough(frame)
-    says = f"{title}: {y} by {x}, {_range(shown, value)}; most in {_peak(shown, value)}."
-    return Chart(title, charts.columns(shown, "bin", value, says=says, x=x, y=y))
+    description = f"{title}: {y} by {x}, {_range(shown, value)}; most in {_peak(shown, value)}."
+    return Chart(title, charts.columns(shown, "bin", value, description=description, x=x, y=y))
 
 
 def _range(frame: pl.DataFrame, value: str, form: Callable[[float], str] = count) -> str:

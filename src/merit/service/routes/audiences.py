@@ -14,16 +14,15 @@ from fastapi import Body, Path, Query
 from fastapi.responses import FileResponse, Response
 from starlette.background import BackgroundTask
 
-from merit.campaigns import tables as campaign_tables
-from merit.campaigns.audiences import build as stage
-from merit.campaigns.audiences.audience import Audience, require_enough
+from merit.campaigns.audiences import export as exports
+from merit.campaigns.audiences.audience import TREATED, Audience, require_enough
 from merit.campaigns.audiences.export import Form
 from merit.campaigns.audiences.forecast import EDGES, merged
-from merit.campaigns.audiences.overlap import TREATED
 from merit.campaigns.audiences.report import public_summary
 from merit.campaigns.audiences.request import AudienceRequest
 from merit.core.errors import MeritError
 from merit.data.schema import FILE, ROW
+from merit.data.sources import files
 from merit.data.sources.files import FORMATS
 from merit.report.page import SMALLEST_CELL
 from merit.service import problems, schemas
@@ -60,7 +59,7 @@ def columns_of(name: FilePath, tables: FilePath) -> list[str] | None:
     """The columns of a table of the service; None if it cannot be read as a table."""
     try:
         path = table_path(name, tables)
-        columns = campaign_tables.scans([path], path)[0][0].collect_schema().names()
+        columns = files.scan_all([path], path.parent)[0][0].collect_schema().names()
     except (MeritError, pl.exceptions.PolarsError, OSError):
         return None
     return [column for column in columns if column not in (ROW, FILE)]
@@ -160,8 +159,8 @@ def export(
     """The users of a finished job as a file. Interests are checked again: those blocked since are not sent."""
     members = service.jobs.audience(number, owner_of(caller))
     folder = service.state / EXPORTS / secrets.token_hex(8)
-    with service.store.current.reading(interest.text for interest in stage.load_summary(members).interests) as model:
-        made = stage.export(members, model, form, folder, arm, log=service.state, key=caller.id)
+    with service.store.current.reading(interest.text for interest in exports.load_summary(members).interests) as model:
+        made = exports.export(members, model, form, folder, arm, log=service.state, key=caller.id)
     name = f"audience.{form}"
     return FileResponse(
         made.file(name),

@@ -20,7 +20,8 @@ from merit.campaigns.experiments import power, statistics
 from merit.campaigns.experiments.analysis import Analysis, analyse
 from merit.campaigns.experiments.checks import AnalysisContext
 from merit.campaigns.experiments.design import ExperimentDesign
-from merit.campaigns.experiments.outcomes import Outcomes, tabulate
+from merit.campaigns.experiments.outcomes import tabulate
+from merit.campaigns.experiments.statistics import Outcomes
 from merit.core import config
 from merit.core.errors import DataError, MeritError, PolicyError
 from merit.report.page import SMALLEST_CELL

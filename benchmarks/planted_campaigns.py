@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from merit.campaigns.experiments.moments import Moments, Reals
+from merit.campaigns.experiments.statistics import Moments, Reals
 from merit.core.config import Frozen
 from merit.core.seeds import stream
 
