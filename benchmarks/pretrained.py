@@ -51,7 +51,7 @@ from merit.generator.predict import PredictConfig, predict
 from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.plan.config import PlanConfig
-from merit.plan.shapes import shape_of
+from merit.plan.count import shape_of
 from merit.propensity.states import write_states
 from merit.propensity.train import train_propensity
 from merit.retrieval.ranking import rank

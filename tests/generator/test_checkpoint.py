@@ -16,7 +16,7 @@ from merit.generator import backbone, checkpoint
 from merit.generator.backbone import BackboneConfig
 from merit.generator.training import train
 from merit.objective.collate import OBJECTIVES
-from merit.plan.shapes import stand_in
+from merit.plan.count import stand_in
 from tests.generator.small import backbone_folder
 from tests.generator.test_training import CONFIG, world
 

@@ -1,8 +1,9 @@
-"""A plan: the amounts are those of the run that follows, and what cannot work is said before it is tried."""
+"""A plan: every figure says where it is from, and what cannot work is refused before it is tried."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,125 +16,113 @@ from merit.core.errors import ConfigError, DataError, MeritError, MissingArtifac
 from merit.core.pipeline import STAGES
 from merit.core.settings import RunConfig
 from merit.generator.model import train_generator
-from merit.plan import plan as stage
-from merit.plan import workload
-from merit.plan.config import Expected
-from merit.plan.table import Plan
-from merit.plan.work import Relating
-from merit.propensity.states import read_purchases
+from merit.plan import plan as planning
+from merit.plan.config import ExpectedSizes
+from merit.plan.plan import Plan, PlanRow
 from tests.generator.phi import phi_folder
-from tests.small_run import SMALL
+from tests.plan.settings import PAPER, settings
 
-PAPER = Path(__file__).parents[2] / "configs/paper.toml"
-EXPECTED = Expected(train=100, validation=10, test=20, users=130, events=4000, items=300, labels=200)
-
-
-def settings(made: Path, *overrides: str) -> RunConfig:
-    """Those that the small run was made with."""
-    tables = {name: str(made.parent / f"shop/{name}.parquet") for name in ("interactions", "items")}
-    values = SMALL | {"source": {"kind": "tables", **tables}, "out": str(made), "cache": str(made.parent / "cache")}
-    return config.build(RunConfig, values, overrides)
+EXPECTED = ExpectedSizes(train=100, validation=10, test=20, users=130, events=4000, items=300, labels=200)
+GENERATIVE = ["stage-1", "mined-1", "stage-2", "predictions-1", "predictions-2", "mined-2", "states"]
+BASES = {"counted", "assumed", "measured: earlier run", "measured: probe"}
 
 
 @pytest.fixture(scope="module")
-def planned(made: Path) -> Plan:
-    return stage.plan(settings(made))
+def probed(made: Path) -> Plan:
+    return planning.plan(settings(made), earlier=False)
 
 
-def test_every_stage_has_a_row(planned: Plan) -> None:
-    assert [row.stage for row in planned.rows] == list(STAGES)
-    assert all(row.seconds > 0 and row.memory > 0 and row.disk > 0 for row in planned.rows)
-    assert planned.total.seconds == pytest.approx(sum(row.seconds for row in planned.rows))
-    assert "counted in" in planned.facts["data"]
+def rows_of(plan: Plan) -> dict[str, PlanRow]:
+    return {row.stage: row for row in plan.rows}
 
 
-def test_tokens_are_those_that_training_then_reads(made: Path, planned: Plan) -> None:
-    rows = {row.stage: row for row in planned.rows}
-    for name in ("stage-1", "stage-2"):
-        real = artifacts.load(made / name, "generator").manifest.summary["tokens"]
-        assert rows[name].tokens == pytest.approx(real, rel=0.2)
+def test_every_stage_has_a_row_and_every_figure_a_basis(probed: Plan) -> None:
+    assert [row.stage for row in probed.rows] == list(STAGES)
+    for row in probed.rows:
+        figures = {name for name in planning.FIGURES if getattr(row, name) is not None}
+        assert figures == row.basis.keys()
+        assert set(row.basis.values()) <= BASES
+    assert "counted in" in probed.facts["data"]
 
 
-def related(made: Path, *overrides: str) -> int:
-    """Examples of the product in an epoch, as planned."""
-    asked = settings(made, "propensity.factors.epochs=1", *overrides)
-    found = stage.work_of(asked, stage.sizes.counted(asked))["propensity"]
-    return sum(work.examples for work in found if isinstance(work, Relating))
+def test_a_probe_times_the_stages_with_a_language_model(probed: Plan) -> None:
+    timed = [row for row in probed.rows if row.seconds]
+    assert [row.stage for row in timed] == GENERATIVE
+    assert {row.basis["seconds"] for row in timed} == {"measured: probe"}
+    assert probed.total.seconds == pytest.approx(sum(row.seconds or 0 for row in timed))
+    assert any("no time of examples, labels" in note for note in probed.notes)
 
 
-def test_examples_of_the_product_are_those_it_then_learns_from(made: Path) -> None:
-    gold, _ = read_purchases(artifacts.load(made / "states"))
-    assert 1 <= related(made) / len(gold) < 2  # every purchase is counted, and some have too little before or after
+def test_an_earlier_run_times_all_stages(made: Path) -> None:
+    rows = rows_of(planning.plan(settings(made)))
+    record = timings.read(made)
+    assert {row.basis["seconds"] for row in rows.values()} == {"measured: earlier run"}
+    assert rows["propensity"].seconds == pytest.approx(record["propensity"].seconds)
+    assert rows["propensity"].memory == record["propensity"].peak
 
 
-def test_the_product_of_a_small_shop_is_planned_with_more_of_each_user(made: Path) -> None:
-    train, bought = (getattr(stage.sizes.counted(settings(made)), name) for name in ("train", "bought"))
-    assert related(made, "states.purchases=0") == train
-    assert related(made, "states.enough=0") == 2 * train
-    assert related(made, "states.purchases=1", f"states.enough={train + 1}") == 2 * (train + 1)
-    assert related(made, f"states.enough={5 * bought}") == pytest.approx(2 * 0.7 * bought, rel=0.01)
-    assert related(made, "propensity.model.own=0") == 0
+def test_times_of_an_earlier_run_are_scaled_by_the_work(made: Path) -> None:
+    base, longer = (rows_of(planning.plan(settings(made, f"stage_1.steps={steps}"))) for steps in (6, 60))
+    assert longer["stage-1"].basis["seconds"] == "measured: earlier run"
+    assert longer["stage-1"].seconds == pytest.approx(10 * (base["stage-1"].seconds or 0))
+    assert longer["stage-2"].seconds == base["stage-2"].seconds
 
 
-def test_disk_is_what_artifacts_then_take(made: Path, planned: Plan) -> None:
-    took = stage.measured(settings(made), made)
-    for row in planned.rows:
-        if row.stage in ("labels", "stage-1", "stage-2", "propensity", "model"):
-            assert 1 / 1.5 < row.disk / took[row.stage].disk < 1.5, row.stage
+def test_an_earlier_run_of_another_backbone_or_with_other_samples_times_nothing(made: Path) -> None:
+    rows = rows_of(planning.plan(settings(made, "backbone.width=32")))
+    assert [rows[stage].basis["seconds"] for stage in GENERATIVE] == ["measured: probe"] * len(GENERATIVE)
+    rows = rows_of(planning.plan(settings(made, "mining.samples=9")))
+    assert rows["mined-1"].basis["seconds"] == "measured: probe"
+    assert rows["stage-1"].basis["seconds"] == "measured: earlier run"
 
 
-def test_a_record_of_another_artifact_is_not_compared(made: Path, tmp_path: Path) -> None:
-    took = stage.measured(settings(made), made)
+def test_a_record_of_another_artifact_is_not_used(made: Path, tmp_path: Path) -> None:
+    took = planning.recorded(made)
     assert list(took) == list(STAGES)
     for name in took:
         (tmp_path / name).symlink_to(made / name)
+    shutil.copy(made / timings.FILE, tmp_path)
     other = timings.Timing(hash="of an older one", seconds=1, peak=1)
     added = timings.StageTiming(stage="states", timing=other).model_dump_json()
-    (tmp_path / timings.FILE).write_text((made / timings.FILE).read_text() + added)
-    assert took.keys() - stage.measured(settings(made), tmp_path).keys() == {"states"}
+    with (tmp_path / timings.FILE).open("a") as file:
+        file.write(added)
+    assert took.keys() - planning.recorded(tmp_path).keys() == {"states"}
 
 
-def test_data_that_are_not_prepared_are_counted_in_the_tables(made: Path, tmp_path: Path) -> None:
-    real = artifacts.load(made / "examples", "examples").manifest.summary
-    guessed = stage.sizes.counted(settings(made, f"out={tmp_path}"))
-    assert (guessed.users, guessed.events, guessed.items) == (real["users"], real["events"], real["items"])
-    assert guessed.train == pytest.approx(real["train"], rel=0.5)
-    assert guessed.labels == pytest.approx(artifacts.load(made / "labels").manifest.summary["labels"], rel=0.1)
-
-
-def test_tables_that_are_only_counted_are_tried_with_made_up_examples(made: Path, tmp_path: Path) -> None:
-    told = stage.plan(settings(made, f"out={tmp_path}"))
-    assert all(row.seconds > 0 for row in told.rows)
-    assert any("not prepared" in note for note in told.notes)
+def test_tables_that_are_only_counted_are_tried_with_random_tokens(made: Path, tmp_path: Path) -> None:
+    plan = planning.plan(settings(made, f"out={tmp_path}"))
+    assert all(rows_of(plan)[stage].seconds for stage in GENERATIVE)
+    assert any("not prepared" in note for note in plan.notes)
     assert not any(tmp_path.iterdir())
 
 
-def test_a_pretrained_backbone_with_patches_is_tried_too(made: Path, tmp_path: Path) -> None:
+def test_a_pretrained_backbone_with_patches_and_lora_is_tried_too(made: Path, tmp_path: Path) -> None:
     phi = phi_folder(tmp_path)
     more = [f"backbone.name={phi}", "backbone.lora_rank=2", "text.prompt.budget=64", "text.patching.full_budget=300"]
-    told = stage.plan(settings(made, *more, "stage_1.max_target=200", "stage_2.max_target=200"))
-    assert "300 tokens read" in told.facts["token budgets"]
-    rows = {row.stage: row for row in told.rows}
-    assert all(row.seconds > 0 for row in told.rows)
-    assert rows["stage-1"].tokens < 3 * 64 * (64 + 200)
+    plan = planning.plan(settings(made, *more, "stage_1.max_target=200", "stage_2.max_target=200"))
+    assert "300 tokens read" in plan.facts["token budgets"]
+    assert all(rows_of(plan)[stage].seconds for stage in GENERATIVE)
 
 
-def test_expected_sizes_are_planned_with_before_there_is_anything(tmp_path: Path) -> None:
-    given = {"source": {"kind": "tables", "interactions": "/nowhere", "items": "/nowhere"}, "out": str(tmp_path)}
-    told = stage.plan(config.build(RunConfig, given | {"plan": {"device": "L4", "expected": EXPECTED.model_dump()}}))
-    rows = {row.stage: row for row in told.rows}
+def test_expected_sizes_need_no_tables(tmp_path: Path) -> None:
+    source = {"source": {"kind": "tables", "interactions": "/nowhere", "items": "/nowhere"}, "out": str(tmp_path)}
+    plan = planning.plan(
+        config.build(RunConfig, source | {"plan": {"device": "L4", "expected": EXPECTED.model_dump()}})
+    )
+    rows = rows_of(plan)
     assert rows["stage-1"].tokens == 240 * 64 * (96 + 3 * 4 - 1)
-    assert rows["states"].disk == (100 + 10 + 20 + 130) * (2 * 5 * 128 + workload.PERSON) + 4000 * workload.HAD
-    assert any("not prepared" in note for note in told.notes)
+    assert rows["stage-1"].basis["tokens"] == "assumed"
+    assert any("not prepared" in note for note in plan.notes)
 
 
-def test_the_paper_is_planned_without_weights_and_fits_its_devices() -> None:
-    told = stage.plan(config.load(RunConfig, PAPER))
-    rows = {row.stage: row for row in told.rows}
-    assert "3,821,079,552 parameters" in told.facts["backbone"]
-    assert told.total.memory < 80e9
-    assert 0.5 < (rows["stage-1"].seconds + rows["stage-2"].seconds) / (48 * 3600) < 2  # "~48h"
-    alone = stage.plan(config.load(RunConfig, PAPER, ["devices.processes=1", "devices.sharded=false"]))
+def test_no_time_is_promised_of_a_device_that_is_not_here() -> None:
+    plan = planning.plan(config.load(RunConfig, PAPER))
+    assert "3,821,079,552 parameters" in plan.facts["backbone"]
+    assert all(row.seconds is None for row in (*plan.rows, plan.total))
+    assert any("No time is promised of A100" in note for note in plan.notes)
+    assert (plan.total.memory or 0) < 80 * 2**30
+    assert not any("does not fit" in note for note in plan.notes)
+    alone = planning.plan(config.load(RunConfig, PAPER, ["devices.processes=1", "devices.sharded=false"]))
     assert any("does not fit" in note and "devices.sharded=true" in note for note in alone.notes)
 
 
@@ -146,51 +135,71 @@ def test_the_paper_is_planned_without_weights_and_fits_its_devices() -> None:
             ConfigError,
             r"more than the 1,024 that tiny reads. Lower text.prompt.budget to 9",
         ),
-        (["plan.device=B42"], ConfigError, "no figures for a device 'B42'"),
+        (["plan.training_share=0.4"], ConfigError, "training_share"),
         (["source.interactions=/nowhere.parquet", "out=/nowhere"], DataError, "/nowhere.parquet"),
         (
             ["backbone.name=phi", "plan.shape=phi-3.5-mini", "out=/nowhere"],
             ConfigError,
-            "GiB are free here. Plan for a device instead: --device A100-80GB",
+            "are free here. Lower stage_1.batch_size .* or count without timing: --device A100",
         ),
     ],
 )
-def test_what_cannot_work_is_said(made: Path, overrides: list[str], error: type[MeritError], words: str) -> None:
+def test_what_cannot_work_is_refused(made: Path, overrides: list[str], error: type[MeritError], words: str) -> None:
     with pytest.raises(error, match=words):
-        stage.plan(settings(made, *overrides))
+        planning.plan(settings(made, *overrides))
 
 
 def test_training_refuses_a_history_longer_than_its_backbone_reads(made: Path, tmp_path: Path) -> None:
-    config = settings(made, "text.prompt.budget=2000")
+    run = settings(made, "text.prompt.budget=2000")
     shop = (artifacts.load(made / name) for name in ("examples", "labels"))
     with pytest.raises(ConfigError, match="more than the 1,024 that tiny reads"):
-        train_generator(*shop, tmp_path / "long", config.generator(config.stage_1), seed=7)
+        train_generator(*shop, tmp_path / "long", run.generator(run.stage_1), seed=7)
     assert not any(tmp_path.iterdir())
 
 
-def test_looks_at_validation_users_are_planned_for(made: Path) -> None:
-    with_looks, without = (
-        stage.work_of(settings(made, f"stage_1.evaluate_every={every}"), stage.sizes.counted(settings(made)))["stage-1"]
-        for every in (1, 0)
-    )
-    assert len(with_looks) == len(without) + 4
+def test_a_run_is_compared_with_what_was_planned(made: Path, probed: Plan) -> None:
+    record = planning.record_of(settings(made), made)
+    compared = {row["stage"]: row for row in planning.compare(probed, record)}
+    assert list(compared) == [*STAGES, "total"]
+    training = compared["stage-1"]["seconds"]
+    assert training["measured"] == record["stage-1"][0].seconds
+    assert training["ratio"] == pytest.approx(training["planned"] / training["measured"])
+    assert compared["propensity"]["seconds"] == {"planned": None, "measured": None, "ratio": None}
+    took = sum(record[stage][0].seconds for stage in GENERATIVE)
+    assert compared["total"]["seconds"]["measured"] == pytest.approx(took)  # of stages with a planned time
 
 
 def test_a_run_of_another_backbone_is_not_compared_with(made: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="another backbone"):
-        stage.measured(settings(made, "backbone.width=32"), made)
+        planning.record_of(settings(made, "backbone.width=32"), made)
     with pytest.raises(MissingArtifact, match="no record of a run"):
-        stage.measured(settings(made), tmp_path)
+        planning.record_of(settings(made), tmp_path)
 
 
-def test_the_command_prints_tables_or_json(made: Path, tmp_path: Path) -> None:
+def test_times_and_disk_add_up_and_memory_is_the_largest() -> None:
+    rows = (PlanRow(stage="a", seconds=10, memory=1e9), PlanRow(stage="b", memory=2e9, disk=7), PlanRow(stage="c"))
+    total = Plan(rows=rows, facts={}, notes=()).total
+    assert (total.tokens, total.seconds, total.memory, total.disk) == (None, 10, 2e9, 7)
+
+
+def test_the_command_prints_tables_or_json(tmp_path: Path) -> None:
     file = tmp_path / "plan.toml"
     file.write_text(f'out = "{tmp_path}"\n[source]\nkind = "tables"\ninteractions = "a"\nitems = "b"\n')
     sizes = [f"--set=plan.expected.{name}={value}" for name, value in EXPECTED]
-    words = ["plan", str(file), "--device", "A100-80GB", "--devices", "2", *sizes]
+    words = ["plan", str(file), "--device", "A100", "--devices", "2", *sizes]
     shown = CliRunner().invoke(cli.app, words)
     assert shown.exit_code == 0, shown.output
-    assert "2 × A100-80GB" in shown.output and "stage-2" in shown.output and "assumed" in shown.output
-    told: dict[str, Any] = json.loads(CliRunner().invoke(cli.app, [*words, "--json"]).stdout)
-    assert [row["stage"] for row in told["rows"]] == list(STAGES)
-    assert told["total"]["seconds"] == pytest.approx(sum(row["seconds"] for row in told["rows"]))
+    assert "2 × A100" in shown.output and "stage-2" in shown.output and "assumed" in shown.output
+    printed: dict[str, Any] = json.loads(CliRunner().invoke(cli.app, [*words, "--json"]).stdout)
+    assert [row["stage"] for row in printed["rows"]] == list(STAGES)
+    assert printed["total"]["tokens"] == pytest.approx(sum(row["tokens"] or 0 for row in printed["rows"]))
+
+
+def test_the_command_compares_with_a_run(made: Path, tmp_path: Path) -> None:
+    file, run = tmp_path / "run.toml", settings(made)
+    file.write_text(f'out = "{made}"\n[source]\n')
+    source = [f"--set=source.{name}={value}" for name, value in run.source.model_dump(mode="json").items() if value]
+    shape = [f"--set=backbone.{name}={value}" for name, value in run.backbone]
+    shown = CliRunner().invoke(cli.app, ["plan", str(file), "--compare", str(made), *source, *shape])
+    assert shown.exit_code == 0, shown.output
+    assert "planned and measured" in shown.output

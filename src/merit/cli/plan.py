@@ -14,25 +14,24 @@ from merit.core import console
 
 def plan(
     file: ConfigFile,
-    device: Annotated[str | None, typer.Option(help="such as A100-80GB; `here` measures this machine")] = None,
+    device: Annotated[str | None, typer.Option(help="`here` times this machine; another name only counts")] = None,
     devices: Annotated[int | None, typer.Option(min=1, help="how many of them")] = None,
     compare: Annotated[Path | None, typer.Option(help="a run's folder: what was planned over what it took")] = None,
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
     """Tell tokens, time, memory and disk of every stage, without running any."""
-    from merit.plan import plan as stage
-    from merit.plan import table
+    from merit.plan import plan as planning
 
-    asked = {"plan.device": device, "devices.processes": devices}
-    run = settings(file, [*(override or []), *(f"{name}={value}" for name, value in asked.items() if value)])
-    record = stage.measured(run, compare) if compare else None
-    found = stage.plan(run)
-    compared = table.compare(found, record) if record else None
+    options = {"plan.device": device, "devices.processes": devices}
+    config = settings(file, [*(override or []), *(f"{name}={value}" for name, value in options.items() if value)])
+    record = planning.record_of(config, compare) if compare else None
+    made = planning.plan(config, earlier=not record)
+    compared = planning.compare(made, record) if record else None
     if as_json:
-        told = found.model_dump(mode="json") | {"total": found.total.model_dump(mode="json")}
-        console.show_json(told | ({"compared": compared} if compared else {}))
+        total = {"total": made.total.model_dump(mode="json")}
+        console.show_json(made.model_dump(mode="json") | total | ({"compared": compared} if compared else {}))
         return
-    table.show(found, f"plan of {file}")
+    planning.show(made, f"plan of {file}")
     if compared:
-        table.show_comparison(compared)
+        planning.show_comparison(compared)

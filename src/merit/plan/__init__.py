@@ -1,1 +1,1 @@
-"""What a run will cost before it is run: shapes without weights, devices by their figures, arithmetic."""
+"""What a run will take: counted before it, timed by an earlier run or a short probe, and compared after it."""

@@ -1,4 +1,4 @@
-"""What a plan may assume. Nothing here decides what a run makes, so no artifact's settings mention it."""
+"""The section [plan]. No artifact depends on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Precision = Literal["fp32", "bf16", "fp16"]
 HERE = "here"
 
 
-class Expected(Frozen):
+class ExpectedSizes(Frozen):
     """Sizes of data that are not there yet. Tables that can be read are counted instead."""
 
     train: int = Field(ge=1)
@@ -32,19 +32,15 @@ class Expected(Frozen):
 
 
 class PlanConfig(Frozen):
-    """The section [plan]: what is planned for, and the shares of a device's figures that are reached."""
+    """What a plan is made for, and the sizes that cannot be counted yet."""
 
     device: str = HERE
-    """`here` measures this machine; any other name is looked up among the devices we know (docs/planning.md). How many
-    of them, and whether they share a model out, say `devices.processes` and `devices.sharded`."""
+    """`here` times this machine. Any other name, such as A100, only counts: nothing is promised of a device that is not
+    here. How many there are, and whether they share a model, are `devices.processes` and `devices.sharded`."""
+    device_memory: float | None = Field(None, gt=0)
+    """GiB of one device. A stage that needs more gets a note with the setting to change."""
     precision: Precision = "fp32"
     """Of the arithmetic. Weights and moments stay in fp32: `accelerate launch --mixed_precision` does the same."""
     shape: str = ""
     """Published sizes to plan with while the backbone's folder is not there, such as phi-3.5-mini."""
-    training_share: float = Field(0.4, gt=0, le=1)
-    """Of the peak arithmetic that training reaches on a device."""
-    reading_share: float = Field(0.5, gt=0, le=1)
-    """Of the peak arithmetic that reading prompts reaches."""
-    bandwidth_share: float = Field(0.6, gt=0, le=1)
-    """Of the peak memory bandwidth that writing labels token by token reaches."""
-    expected: Expected | None = None
+    expected: ExpectedSizes | None = None

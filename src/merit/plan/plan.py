@@ -1,177 +1,308 @@
-"""plan: what every stage of a run will take, before it is run.
+"""`merit plan`: one row for each stage, every figure counted, measured or assumed.
 
-The same list of amounts serves two questions: how long on this machine (a probe measures it), and how long on devices
-that are not here (their published figures, and shares of them that are assumed and said).
+Work becomes time by the record of an earlier run in the same folder (timings.jsonl), else by one short probe: a
+training step and the decoding of a few prompts. Stages without a language model have a time after a first run only.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
-from merit.core import artifacts, timings
-from merit.core.artifacts import Artifact
+import numpy as np
+import torch
+from pydantic import BaseModel
+from rich.filesize import decimal
+
+from merit.core import artifacts, console, timings
+from merit.core.artifacts import Manifest
+from merit.core.config import Frozen
 from merit.core.errors import ConfigError, MissingArtifact
+from merit.core.pipeline import STAGES
 from merit.core.settings import RunConfig
+from merit.core.timings import Timing
+from merit.data.tokenizer import SPECIALS
 from merit.generator import backbone
-from merit.plan import costs, devices, sizes
+from merit.generator.decoding import DecodeConfig, decode
+from merit.labels import trie
+from merit.objective.losses import linear_set_loss
+from merit.plan import count
 from merit.plan.config import HERE
-from merit.plan.devices import Device
-from merit.plan.probe import make_probe
-from merit.plan.published import Published
-from merit.plan.sample import made_up, real
-from merit.plan.shapes import Shape, has_words, shape_of
-from merit.plan.sizes import Sizes
-from merit.plan.table import Measured, Plan, Row, count, size
-from merit.plan.work import Pace, Passing, Tabulating, Work, tokens_of
-from merit.plan.workload import LONGER, disk, scorer_parameters, work_of
+from merit.plan.count import BackboneShape, DataSizes, StageTokens
+
+OPERATIONS = 3e11  # of a step of the probe at most: a few seconds on a small machine
+WRITTEN = 4  # labels that the probe writes beyond the first
+FIGURES = ("tokens", "seconds", "memory", "disk")
+COMPARED = FIGURES[1:]
+FORMATS: dict[str, Callable[[float], str]] = {
+    "tokens": lambda tokens: f"{tokens:,.0f}",
+    "seconds": lambda seconds: str(timedelta(seconds=round(seconds))),
+    "memory": lambda size: decimal(int(size)),
+    "disk": lambda size: decimal(int(size)),
+    "ratio": lambda ratio: f"{ratio:.2f}",
+}
+
+Record = Mapping[str, tuple[Timing, Manifest]]
 
 
-def plan(config: RunConfig) -> Plan:
-    """One row for each stage, with what was assumed."""
-    here = config.plan.device == HERE
-    ready = sizes.prepared(config) if has_words(config.backbone, config.plan) else None
-    sample, amounts = real(*ready, config) if ready else (None, _unprepared(config))
-    shape = shape_of(config.backbone, config.plan, len(sample.vocabulary) if sample else None)
-    check_room(config, shape, amounts)
-    work = work_of(config, amounts)
-    if here:
-        pace: Pace = make_probe(config, sample or made_up(amounts, config), shape, _free())
-    else:
-        pace = _published(config, shape, amounts)
-    bytes_ = disk(config, amounts, shape)
-    rows = [
-        Row(
-            stage=stage,
-            tokens=sum(map(tokens_of, parts)),
-            seconds=sum(map(pace.seconds, parts)),
-            memory=max(map(pace.memory, parts)),
-            disk=bytes_[stage],
-            basis=_basis(parts, here),
-        )
-        for stage, parts in work.items()
-    ]
-    return Plan(rows=tuple(rows), facts=_facts(config, shape, amounts), notes=_notes(config, rows, bool(ready)))
+class PlanRow(Frozen):
+    """What one stage is planned to take. None: not known before a first run."""
+
+    stage: str
+    tokens: float | None = None
+    """Positions a language model is trained on, reads or writes."""
+    seconds: float | None = None
+    memory: float | None = None
+    """Bytes at the peak, on each device."""
+    disk: float | None = None
+    """Bytes of the artifact."""
+    basis: dict[str, str] = {}
+    """By figure: counted, measured or assumed."""
 
 
-def measured(config: RunConfig, folder: Path) -> dict[str, Measured]:
-    """What the stages of a finished run took, as far as their artifacts are those that were timed."""
-    record = timings.read(folder)
-    found = {stage: artifacts.load(folder / stage, verify=False) for stage in record if (folder / stage).exists()}
-    if not found:
-        raise MissingArtifact(f"{folder} has no record of a run ({timings.FILE}). Make one with `merit run CONFIG`.")
-    _check_backbone(config, folder, found)
+class Plan(Frozen):
+    """Stages in the order of the run; with --json, `merit plan` prints these fields and the total."""
+
+    rows: tuple[PlanRow, ...]
+    facts: dict[str, str]
+    """The backbone, its memory and the data, in words."""
+    notes: tuple[str, ...]
+
+    @property
+    def total(self) -> PlanRow:
+        """Sums over the stages that have the figure; memory is that of the largest stage."""
+        return _total(self.rows)
+
+
+def plan(config: RunConfig, earlier: bool = True) -> Plan:
+    """The plan of a run. Without `earlier`, times come from a probe even where the run has been made before."""
+    sizes = count.data_sizes(config)
+    shape = count.shape_of(config.backbone, config.plan, sizes.vocabulary)
+    check_room(config, shape, sizes)
+    tokens, memory = count.stage_tokens(config, sizes), count.training_memory(config, sizes, shape)
+    counted = "counted" if sizes.exact else "assumed"
+    figures: dict[str, dict[str, tuple[float, str]]] = {stage: {} for stage in STAGES}
+    for stage, size in count.stage_disk(config, sizes, shape).items():
+        figures[stage]["disk"] = (size, "assumed" if stage in ("examples", "states") else counted)
+    for stage, work in tokens.items():
+        fixed = work.trained or stage == "states"  # elsewhere the generator decides how long lists are
+        peak = sum(memory.values()) if work.trained else count.decoding_memory(config, work, sizes, shape)
+        figures[stage] |= {"tokens": (sum(work), counted if fixed else "assumed"), "memory": (peak, "assumed")}
+    if config.plan.device == HERE:
+        record = recorded(config.out) if earlier else {}
+        for stage in (stage for stage in STAGES if _comparable(stage, record, config)):
+            timing, factor = record[stage][0], _factor(stage, record, config, sizes, tokens)
+            figures[stage]["seconds"] = (timing.seconds * factor, "measured: earlier run")
+            figures[stage]["memory"] = (timing.peak, "measured: earlier run")
+        if untimed := [stage for stage in tokens if "seconds" not in figures[stage]]:
+            rates = _probe(config, sizes, shape, sum(memory.values()))
+            for stage in untimed:
+                seconds = sum(amount * rate for amount, rate in zip(tokens[stage], rates, strict=True))
+                figures[stage]["seconds"] = (seconds, "measured: probe")
+    rows = tuple(_row(stage, figures[stage]) for stage in STAGES)
+    return Plan(rows=rows, facts=_facts(config, sizes, shape, memory), notes=_notes(config, sizes, rows))
+
+
+def check_room(config: RunConfig, shape: BackboneShape, sizes: DataSizes) -> None:
+    """Positions a backbone was never made for are refused before anything is spent on them."""
+    written = max(config.predict.budget, config.mining.max_labels) * (sizes.label_tokens + 1)
+    longest = max(config.stage_1.max_target, config.stage_2.max_target, round(written))
+    backbone.check_room(config.backbone.name, shape.context, config.text.prompt.budget, longest)
+
+
+def recorded(folder: Path) -> Record:
+    """Timing and manifest of the stages of a run, as far as their artifacts are those that were timed."""
+    timed = {stage: timing for stage, timing in timings.read(folder).items() if (folder / stage).exists()}
+    manifests = {stage: artifacts.load(folder / stage, verify=False).manifest for stage in timed}
     return {
-        stage: Measured(
-            seconds=record[stage].seconds,
-            memory=record[stage].peak,
-            disk=sum(each.bytes for each in artifact.manifest.files.values()),
-        )
-        for stage, artifact in found.items()
-        if artifact.manifest.hash == record[stage].hash
+        stage: (timing, manifests[stage]) for stage, timing in timed.items() if manifests[stage].hash == timing.hash
     }
 
 
-def check_room(config: RunConfig, shape: Shape, amounts: Sizes) -> None:
-    """Positions a backbone was never made for are refused before anything is spent on them."""
-    written = max(config.predict.budget, config.mining.max_labels) * (amounts.label_tokens + 1)
-    target = max(config.stage_1.max_target, config.stage_2.max_target)
-    said = max(target, round(written))
-    backbone.check_room(config.backbone.name, shape.context, config.text.prompt.budget, said)
+def record_of(config: RunConfig, folder: Path) -> Record:
+    """The record of a run to compare with; a folder without one, or of another backbone, is refused."""
+    record = recorded(folder)
+    if not record:
+        raise MissingArtifact(f"{folder} has no record of a run ({timings.FILE}). Make one with `merit run CONFIG`.")
+    if "stage-1" in record and (other := record["stage-1"][1].config["backbone"]) != _plain(config.backbone):
+        raise ConfigError(
+            f"{folder} was made with another backbone ({other['name']}) or another shape of it than the configuration "
+            f"names ({config.backbone.name}). Compare with a run of the same backbone."
+        )
+    return record
 
 
-def _unprepared(config: RunConfig) -> Sizes:
-    told = config.plan.expected
-    return sizes.expected(told, config) if told else sizes.counted(config)
+def compare(plan: Plan, record: Record) -> list[dict[str, Any]]:
+    """Planned over measured, stage by stage and for the stages together that have a record."""
+    planned = [row for row in plan.rows if row.stage in record]
+    measured = [_measured(row, *record[row.stage]) for row in planned]
+    both = zip([*planned, _total(planned)], [*measured, _total(measured)], strict=True)
+    return [
+        {"stage": one.stage} | {name: _ratio(getattr(one, name), getattr(two, name)) for name in COMPARED}
+        for one, two in both
+    ]
 
 
-def _published(config: RunConfig, shape: Shape, amounts: Sizes) -> Published:
-    wide = config.propensity.model
-    own = max(0, 2 * wide.own - 1) * amounts.labels  # looked up, not multiplied: what a label is and what it says
-    own += max(0, wide.own - 1) * amounts.words
-    return Published(
-        device=devices.named(config.plan.device),
-        plan=config.plan,
-        devices=config.devices,
-        shape=shape,
-        scorer=scorer_parameters(config, amounts, shape) - own,
-        pair=wide.hidden * wide.second + wide.second,
-        events=amounts.events,
-        batch=config.stage_2.batch_size,
-    )
+def show(plan: Plan, title: str) -> None:
+    """Print facts, stages with their total, and notes."""
+    console.show_table(title, ["what", ""], plan.facts.items())
+    rows = [
+        [row.stage, *(_cell(name, getattr(row, name), row.basis.get(name, "")) for name in FIGURES)]
+        for row in (*plan.rows, plan.total)
+    ]
+    console.show_table("", ["stage", "tokens", "time", "peak memory", "disk"], rows)
+    for note in plan.notes:
+        console.stdout.print(f"- {note}")
 
 
-def _basis(parts: list[Work], here: bool) -> str:
-    if isinstance(parts[-1], Tabulating | Passing):  # what is no more than a constant stands last
-        return "estimated"
-    return "measured" if here else "counted"
+def show_comparison(compared: Sequence[Mapping[str, Any]]) -> None:
+    """Print the rows of `compare`; a ratio above 1 means that more was planned than was taken."""
+    rows = [
+        [row["stage"], *(_cell("seconds", row["seconds"][side]) for side in ("planned", "measured"))]
+        + [_cell("ratio", row[name]["ratio"]) for name in COMPARED]
+        for row in compared
+    ]
+    columns = ["stage", "planned", "measured", "ratio of time", "of memory", "of disk"]
+    console.show_table("planned and measured", columns, rows)
 
 
-def _facts(config: RunConfig, shape: Shape, amounts: Sizes) -> dict[str, str]:
-    asked, prompt, patching = config.plan, config.text.prompt, config.text.patching
-    rows = costs.rows_of_device(config.stage_2.batch_size, config.devices.processes)
-    tokens = amounts.prompt + config.stage_2.max_target
-    held = costs.training_memory(shape, asked.precision, config.devices, rows, tokens)
-    kept = -(-config.stage_2.steps // config.stage_2.checkpoint_every)
+def _comparable(stage: str, record: Record, config: RunConfig) -> bool:
+    """Whether a stage was timed before, with settings that differ in amounts only."""
+    if stage not in record or "examples" not in record:
+        return False
+    now, then = _plain(STAGES[stage].settings(config)), record[stage][1].config
+    if STAGES[stage].kind == "generator":
+        shape = ("objective", "batch_size", "max_target")
+        both = [[run["backbone"], run["text"], *(run["train"][name] for name in shape)] for run in (now, then)]
+        return bool(both[0] == both[1])
+    same = stage == "examples" or now | {"examples": 0} == then | {"examples": 0}
+    generator = STAGES[stage].parents.get("generator")
+    return same and (generator is None or _comparable(generator, record, config))
+
+
+def _factor(
+    stage: str, record: Record, config: RunConfig, sizes: DataSizes, tokens: Mapping[str, StageTokens]
+) -> float:
+    """The planned work over the timed one: tokens of a training, examples of all else."""
+    summary = record[stage][1].summary
+    if STAGES[stage].kind == "generator":
+        return tokens[stage].trained / float(summary["tokens"])
+    if STAGES[stage].kind == "mined":
+        return count.mined_examples(config, sizes) / float(summary["examples"])
+    return sizes.train / float(record["examples"][1].summary["train"])
+
+
+def _probe(config: RunConfig, sizes: DataSizes, shape: BackboneShape, needed: float) -> StageTokens:
+    """Seconds for a token trained on, read and written, on random tokens of the planned lengths."""
+    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    if needed > free:
+        raise ConfigError(
+            f"Training {config.backbone.name} takes {decimal(int(needed))}, and {decimal(free)} are free here. Lower "
+            "stage_1.batch_size and stage_2.batch_size, or count without timing: --device A100 --devices 8."
+        )
+    rng, words = np.random.default_rng(config.seed), count.stand_in(shape.vocabulary)
+    prompt, label, gold = (max(1, round(length)) for length in (sizes.prompt, sizes.label_tokens, sizes.gold))
+    length, targets = prompt + gold * (label + 1), gold * (label + 1)
+    rows = max(1, min(config.stage_1.batch_size, int(OPERATIONS / (6 * shape.parameters * length))))
+    ids = rng.integers(len(words) - len(SPECIALS), size=(rows, length))
+    paths = np.unique(rng.integers(len(words) - len(SPECIALS), size=(500, label)), axis=0)
+    labels = trie.build(np.arange(0, paths.size + 1, label), paths.ravel(), np.arange(len(paths), dtype=np.int32))
+    model = backbone.make(config.backbone, words, config.seed)
+
+    def decoding(most: int) -> float:
+        how = DecodeConfig(max_labels=most, fixed_budget=True)
+        prompts = list(ids[:, :prompt].astype(np.int32))
+        return _seconds(lambda: decode(model, prompts, labels, words.sep, words.end, how))
+
+    def training() -> None:
+        states = backbone.states(trained, torch.from_numpy(ids))[:, -targets:].flatten(0, 1)
+        valid, weights = torch.from_numpy(ids[:, -targets:]).reshape(-1, 1), torch.ones(rows * targets)
+        linear_set_loss(states, backbone.head(trained), valid, weights)[0].backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+    with console.spinner("timing a training step and a decoding"):
+        decoding(1)  # the first pays for starting
+        first, longer = decoding(1), decoding(1 + WRITTEN)
+        trained = backbone.adapt(model, config.backbone, words, config.seed).train()
+        optimizer = torch.optim.AdamW([value for value in trained.parameters() if value.requires_grad])
+        training()
+        seconds = _seconds(training)
+    written = max(0.0, longer - first) / (rows * WRITTEN * (label + 1))
+    return StageTokens(seconds / ids.size, first / (rows * prompt), written)
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _facts(config: RunConfig, sizes: DataSizes, shape: BackboneShape, memory: Mapping[str, float]) -> dict[str, str]:
+    prompt, patching, train = config.text.prompt, config.text.patching, config.stage_2
     read = f" ({patching.full_budget:,} tokens read, older ones pooled)" if patching else ""
-    where = (
-        "this machine" if asked.device == HERE else f"{config.devices.processes} × {asked.device}, {asked.precision}"
-    )
     return {
         "backbone": f"{config.backbone.name}: {shape.parameters:,} parameters, {shape.trained:,} of them trained; "
         f"{shape.layers} layers of {shape.width:,}, {shape.vocabulary:,} tokens",
-        "propensity model": f"{scorer_parameters(config, amounts, shape):,} parameters",
-        "token budgets": f"{prompt.budget:,} positions of a prompt{read}, {config.stage_2.max_target:,} of a target; "
+        "propensity model": f"{count.scorer_parameters(config, sizes, shape):,} parameters",
+        "token budgets": f"{prompt.budget:,} positions of a prompt{read}, {train.max_target:,} of a target; "
         f"the backbone reads {shape.context:,}",
-        "on": where,
-        "memory of training": "; ".join(f"{name} {size(each)}" for name, each in held.items())
-        + f" (each device reads {rows} × {tokens:,.0f} positions at a time)",
-        "checkpoints": f"{kept} of {size(costs.checkpoint_bytes(shape))} until a generator is trained",
-        "data": f"{count(amounts.train)} training examples of {count(amounts.users)} users, {amounts.labels:,} labels; "
-        f"{amounts.origin}",
+        "memory of training": "; ".join(f"{name} {decimal(int(size))}" for name, size in memory.items()),
+        "checkpoints": f"{-(-train.steps // train.checkpoint_every)} of {decimal(12 * shape.trained)} until trained",
+        "on": "this machine" if config.plan.device == HERE else f"{config.devices.processes} × {config.plan.device}",
+        "data": f"{sizes.train:,} training examples of {sizes.users:,} users, {sizes.labels:,} labels; {sizes.origin}",
     }
 
 
-def _notes(config: RunConfig, rows: Sequence[Row], ready: bool) -> tuple[str, ...]:
-    asked = config.plan
-    told = [
+def _notes(config: RunConfig, sizes: DataSizes, rows: Sequence[PlanRow]) -> tuple[str, ...]:
+    room, sharded = (config.plan.device_memory or 0) * 2**30, config.devices.sharded
+    notes = [
         "Nothing is taken as made already; label vectors kept from an earlier run cost nothing.",
-        f"Samples are as long as gold lists, {LONGER:g} × as long from a generator that has read mistakes.",
+        f"Lists are taken to be as long as gold lists, samples {count.LONGER:g} × as long after mistakes were read.",
     ]
-    if not ready:
-        told.append("The data are not prepared: prompts are taken to fill their budget.")
-    if asked.device == HERE:
-        return (*told, "Measured on a few steps and prompts, beside whatever else this machine was doing.")
-    device = devices.named(asked.device)
-    told += [
-        f"{asked.device}: {device.peak(asked.precision) / 1e12:g} TFLOP/s in {asked.precision}, "
-        f"{device.bandwidth / 1e9:,.0f} GB/s, of which training reaches {asked.training_share:.0%}, reading "
-        f"{asked.reading_share:.0%} and writing {asked.bandwidth_share:.0%} of the bandwidth (assumed).",
-        "The propensity model is planned as if it ran on a device; it runs on the CPU.",
-    ]
-    if config.engine.device == "cpu":
-        told.append("Generators are planned to speak on the devices: that takes engine.device=cuda.")
-    return (*told, *(_too_large(row, device, config) for row in rows if row.memory > device.memory))
+    notes += [] if sizes.exact else ["The data are not prepared: prompts are taken to fill their budget."]
+    if config.plan.device != HERE:
+        notes.append(f"No time is promised of {config.plan.device}: run `merit plan` there, or a few steps.")
+    elif untimed := [row.stage for row in rows if row.seconds is None]:
+        notes.append(f"The total has no time of {', '.join(untimed)}: only a first run can tell.")
+    for row in rows if room else ():
+        if (row.memory or 0) > room:
+            training = "a lower batch_size and more accumulate" if sharded else "devices.sharded=true (FSDP)"
+            remedy = training if STAGES[row.stage].kind == "generator" else "a lower decode_batch"
+            memory = f"{decimal(int(row.memory or 0))} of {decimal(int(room))}"
+            notes.append(f"{row.stage} does not fit: {memory} on each device. Try {remedy}.")
+    return tuple(notes)
 
 
-def _too_large(row: Row, device: Device, config: RunConfig) -> str:
-    remedy = "a lower decode_batch"
-    if row.stage in ("stage-1", "stage-2"):
-        remedy = "a lower batch_size and more accumulate" if config.devices.sharded else "devices.sharded=true (FSDP)"
-    return f"{row.stage} does not fit: {size(row.memory)} of {size(device.memory)} on each device. Try {remedy}."
+def _row(stage: str, figures: Mapping[str, tuple[float, str]]) -> PlanRow:
+    values = {name: value for name, (value, _) in figures.items()}
+    return PlanRow(stage=stage, basis={name: basis for name, (_, basis) in figures.items()}, **values)
 
 
-def _check_backbone(config: RunConfig, folder: Path, found: Mapping[str, Artifact]) -> None:
-    trained = found.get("stage-1")
-    had = trained.manifest.config["backbone"] if trained else None
-    if had and had != config.backbone.model_dump(mode="json"):
-        raise ConfigError(
-            f"{folder} was made with another backbone ({had['name']}) or another shape of it than the configuration "
-            f"names ({config.backbone.name}). Compare with a run of the same backbone."
-        )
+def _measured(row: PlanRow, timing: Timing, manifest: Manifest) -> PlanRow:
+    """What a stage took, of the figures that are planned."""
+    disk = sum(file.bytes for file in manifest.files.values())
+    took = {"seconds": timing.seconds, "memory": timing.peak, "disk": disk}
+    return PlanRow(stage=row.stage, **{name: took[name] for name in COMPARED if getattr(row, name) is not None})
 
 
-def _free() -> float:
-    """Bytes of memory that a probe may use."""
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"))
+def _total(rows: Sequence[PlanRow]) -> PlanRow:
+    values = {name: [getattr(row, name) for row in rows if getattr(row, name) is not None] for name in FIGURES}
+    totals = {name: (max if name == "memory" else sum)(figures) for name, figures in values.items() if figures}
+    return PlanRow(stage="total", **totals)
+
+
+def _ratio(planned: float | None, measured: float | None) -> dict[str, float | None]:
+    ratio = None if planned is None or not measured else planned / measured
+    return {"planned": planned, "measured": measured, "ratio": ratio}
+
+
+def _cell(name: str, value: float | None, basis: str = "") -> str:
+    return "–" if value is None else f"{FORMATS[name](value)} {basis}".strip()
+
+
+def _plain(settings: BaseModel) -> dict[str, Any]:
+    return settings.model_dump(mode="json")

@@ -1,0 +1,302 @@
+"""What is known before a run: sizes of the data, parameters, tokens of each stage, bytes in memory and on disk.
+
+Parameters are counted on the meta device, by the real classes without weights. Where the examples and labels of the
+configuration are not made yet, sizes come from `plan.expected` or from the tables, and prompts fill their budget.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+import torch
+from tokenizers import Tokenizer, models
+
+from merit.core import artifacts, console
+from merit.core.artifacts import Artifact
+from merit.core.errors import ConfigError, MissingArtifact
+from merit.core.pipeline import STAGES
+from merit.core.seeds import stream
+from merit.core.settings import RunConfig
+from merit.data import sources, texts, tokenizer, validate
+from merit.data.labelled import label_examples
+from merit.data.prepare import shards
+from merit.data.tokenizer import SPECIALS, Vocabulary
+from merit.generator import backbone, exposure
+from merit.generator.backbone import TINY, BackboneConfig
+from merit.generator.mining import MiningConfig
+from merit.generator.model import CHECKED_BUDGET, CHECKED_USERS, ObjectiveConfig, read_shop
+from merit.labels import encoders, space
+from merit.labels.build import load_vectors, policy_text
+from merit.objective.collate import OBJECTIVES
+from merit.objective.losses import CHUNK_BYTES
+from merit.plan.config import ExpectedSizes, PlanConfig, Precision
+from merit.propensity.states import known_words
+from merit.propensity.states_model import Propensity
+
+# Backbones to plan with before their weights are there; all else is transformers' default for the class.
+PUBLISHED = {"phi-3.5-mini": {"model_type": "phi3", "max_position_embeddings": 131072}}
+SAMPLE = 1024  # examples whose prompts are counted in tokens
+LONGER = 2.0  # samples of a generator that has read mistakes are twice as long: union of 4 in docs/results-details.md
+BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+EVENT, ITEM, USER, LABEL, HISTORY = 4.0, 30.0, 600.0, 60.0, 2.2  # bytes on disk of a row, compressed
+TOKEN, STEP = 60.0, 400.0  # bytes of a token in tokenizer.json, and of a step in the training log
+
+
+class DataSizes(ExpectedSizes):
+    """The data of a run in numbers; `origin` is where they are from, `exact` whether counted in artifacts."""
+
+    words: int  # of titles, in the propensity model
+    prompt: float  # positions of a prompt
+    origin: str
+    exact: bool = False
+    vocabulary: int | None = None
+
+    @property
+    def states(self) -> int:
+        """Prompts of the states: every example, and every user at the end of the data."""
+        return self.train + self.validation + self.test + self.users
+
+
+class BackboneShape(NamedTuple):
+    """A backbone in numbers."""
+
+    parameters: int
+    trained: int
+    layers: int
+    width: int
+    inner: int  # width inside the MLP
+    cached: int  # numbers of a token that decoding keeps: keys and values of all layers
+    vocabulary: int
+    context: int
+
+    def activations(self, precision: Precision) -> float:
+        """Bytes of a token that training keeps for the backward pass; under mixed precision norms stay in fp32."""
+        norms = 0 if precision == "fp32" else 8 * self.width
+        return self.layers * ((13 * self.width + 4 * self.inner) * BYTES[precision] + norms)
+
+
+class StageTokens(NamedTuple):
+    """Positions that a language model is trained on, reads and writes in one stage."""
+
+    trained: float = 0
+    read: float = 0
+    written: float = 0
+
+
+def data_sizes(config: RunConfig) -> DataSizes:
+    """Counted in the artifacts of this configuration, else as expected, else counted in the tables."""
+    if has_tokenizer(config.backbone, config.plan) and (config.out / "labels" / artifacts.MANIFEST).exists():
+        examples, labels = (_current(name, config) for name in ("examples", "labels"))
+        if examples and labels:
+            return _artifact_sizes(examples, labels, config)
+    return _expected_sizes(config.plan.expected, config) if config.plan.expected else table_sizes(config)
+
+
+def _current(name: str, config: RunConfig) -> Artifact | None:
+    """The artifact of a stage, if its settings and input files are those of the configuration."""
+    settings = STAGES[name].settings(config)
+    artifact = artifacts.load(config.out / name, STAGES[name].kind, verify=False)
+    expected = json.loads(json.dumps([settings.model_dump(mode="json"), dict(STAGES[name].inputs(settings))]))
+    return artifact if [artifact.manifest.config, artifact.manifest.inputs] == expected else None
+
+
+def _artifact_sizes(examples: Artifact, labels: Artifact, config: RunConfig) -> DataSizes:
+    """All counted, prompts and label tokens on examples of the first shard."""
+    shop = read_shop(examples, labels, space.load(labels.path), config.generator(config.stage_2))
+    part = next(shards(examples))
+    first = label_examples(part.users, part.events, part.examples, "train", shop.item_labels)
+    rows = np.sort(stream(config.seed, "plan").permutation(len(first))[:SAMPLE])
+    summary = examples.manifest.summary
+    return DataSizes(
+        **{name: summary[name] for name in ("train", "validation", "test", "users", "events", "items")},
+        labels=labels.manifest.summary["labels"],
+        words=len(known_words(examples, config.states.words).vocabulary),
+        gold=float(first.gold.lengths().mean()),
+        prompt=float(texts.write_inputs(first.items.gather(rows), shop, config.text).lengths().mean()),
+        label_tokens=float(np.diff(shop.paths.offsets)[first.gold.values].mean()),
+        vector_width=load_vectors(labels).shape[1],
+        origin=f"counted in {examples.path.parent}",
+        exact=True,
+        vocabulary=len(shop.vocabulary),
+    )
+
+
+def _expected_sizes(expected: ExpectedSizes, config: RunConfig) -> DataSizes:
+    rest = {"words": config.states.words, "prompt": config.text.prompt.budget}
+    return DataSizes(**expected.model_dump(), **rest, origin="as the section plan.expected says")
+
+
+def table_sizes(config: RunConfig) -> DataSizes:
+    """Users, events, items and tags counted in the raw tables; examples and prompts estimated from them."""
+    with console.spinner("counting the tables"):
+        good = validate.validate(sources.open_source(config.source))
+        bought = (pl.col("event") == "purchase").sum()
+        [users], _ = validate.collect(good, good.interactions.group_by("user_id").agg(events=pl.len(), bought=bought))
+    prepare, tags = config.prepare, good.items["tags"].list.len()
+    buyers = users.filter(pl.col("events") > prepare.min_history)["bought"]
+    share = {"validation": prepare.split.validation, "test": prepare.split.test}
+    share["train"] = 1 - sum(share.values())
+    most = {name: prepare.per_train_user if name == "train" else prepare.per_test_user for name in share}
+    expected = ExpectedSizes(
+        **{name: max(1, round(share[name] * int(buyers.clip(upper_bound=most[name]).sum()))) for name in share},
+        users=len(users),
+        events=int(users["events"].sum()),
+        items=len(good.items),
+        labels=good.items["tags"].explode().n_unique(),
+        gold=float(tags.filter(tags > 0).to_numpy().mean()),
+        label_tokens=1.0 if config.backbone.whole_labels and config.backbone.name == TINY else 2.0,
+        vector_width=encoders.make(config.labels.encoder).dimension,
+    )
+    origin = "counted in the tables; examples, prompts and tokens of a label estimated from them"
+    return _expected_sizes(expected, config).model_copy(update={"origin": origin})
+
+
+def shape_of(config: BackboneConfig, plan: PlanConfig, vocabulary: int | None = None) -> BackboneShape:
+    """The backbone as training would make it. `vocabulary`: tokens of the shop, where they are counted."""
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        if config.name == TINY:
+            model = backbone.make(config, stand_in(vocabulary or config.vocabulary), seed=0)
+        else:
+            facts = _pretrained_facts(config, plan)
+            facts.vocab_size = max(facts.vocab_size, vocabulary or 0)
+            model = AutoModelForCausalLM.from_config(facts)
+        facts, size = model.config, model.get_input_embeddings().num_embeddings
+        parameters = sum(value.numel() for value in model.parameters())
+        adapted = backbone.adapt(model, config, stand_in(len(SPECIALS)), seed=0)
+        trained = sum(value.numel() for value in adapted.parameters() if value.requires_grad)
+    heads = getattr(facts, "num_key_value_heads", None) or facts.num_attention_heads
+    head_width = getattr(facts, "head_dim", None) or facts.hidden_size // facts.num_attention_heads
+    layers, width = facts.num_hidden_layers, facts.hidden_size
+    inner = getattr(facts, "intermediate_size", None) or 4 * width
+    cached, context = 2 * layers * heads * head_width, facts.max_position_embeddings
+    return BackboneShape(parameters, trained, layers, width, inner, cached, size, context)
+
+
+def stand_in(size: int) -> Vocabulary:
+    """A vocabulary of so many words without a meaning."""
+    return tokenizer.of(Tokenizer(models.WordLevel({str(n): n for n in range(size - len(SPECIALS))}, unk_token="0")))
+
+
+def has_tokenizer(config: BackboneConfig, plan: PlanConfig) -> bool:
+    """Whether prompts can be tokenised for the backbone; one that is nowhere at all is refused."""
+    if config.name == TINY:
+        return True
+    _pretrained_facts(config, plan)
+    return (backbone.folder(config.name) / "tokenizer.json").exists()
+
+
+def _pretrained_facts(config: BackboneConfig, plan: PlanConfig) -> Any:
+    """The settings of a pretrained backbone: those in its folder, or the published ones."""
+    from transformers import AutoConfig
+
+    folder = backbone.folder(config.name)
+    if (folder / "config.json").exists():
+        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    if plan.shape in PUBLISHED:
+        return AutoConfig.for_model(**PUBLISHED[plan.shape])
+    if plan.shape:
+        raise ConfigError(f"plan.shape: no sizes are known of '{plan.shape}'; known: {', '.join(PUBLISHED)}.")
+    raise MissingArtifact(
+        f"{folder} is not a backbone: it has no config.json. Set backbone.name to the folder of a causal LM, or plan "
+        f"with published sizes: --set plan.shape={next(iter(PUBLISHED))}."
+    )
+
+
+def scorer_parameters(config: RunConfig, sizes: DataSizes, shape: BackboneShape) -> int:
+    """Of the propensity model, the factors of labels and words included."""
+    with torch.device("meta"):
+        seen = torch.zeros(sizes.labels, dtype=torch.bool)
+        model = Propensity(config.propensity.model, shape.width, sizes.vector_width, seen, sizes.words)
+    return sum(value.numel() for value in model.parameters())
+
+
+def stage_tokens(config: RunConfig, sizes: DataSizes) -> dict[str, StageTokens]:
+    """Tokens by stage, for the stages with a language model. Lists are taken to be as long as gold lists."""
+    label = sizes.label_tokens + 1  # with its terminator
+
+    def decoded(prompts: float, labels: float, lanes: int = 1) -> StageTokens:
+        return StageTokens(0, prompts * sizes.prompt, prompts * lanes * labels * label)
+
+    def sampled(prompts: float, how: MiningConfig, trained: ObjectiveConfig) -> StageTokens:
+        longer = LONGER if OBJECTIVES[trained.objective].mined else 1.0
+        return decoded(prompts, min(longer * sizes.gold, how.max_labels), how.samples)
+
+    def training(trained: ObjectiveConfig) -> StageTokens:
+        mined = trained.mined_per_example if OBJECTIVES[trained.objective].mined else 0
+        target = min((sizes.gold + mined) * label, trained.max_target)
+        tokens = trained.steps * trained.batch_size * trained.accumulate * (sizes.prompt + target - 1)
+        looks = trained.steps // trained.evaluate_every if trained.evaluate_every else 0
+        users = looks * min(CHECKED_USERS, sizes.validation)
+        fixed = [decoded(users, CHECKED_BUDGET), decoded(2 * users, exposure.BUDGET)]
+        return _sum(StageTokens(tokens), sampled(users, MiningConfig(), trained), *fixed)
+
+    def predictions(trained: ObjectiveConfig) -> StageTokens:
+        how, users = config.predict, sizes.test
+        ways = [decoded(users, min(sizes.gold, how.budget)), decoded(users, how.budget)]
+        ways += [decoded(users, 1, lanes=how.budget)] if how.likelihood else []
+        ways += [decoded(2 * users, exposure.BUDGET)] if how.exposure else []
+        return _sum(*ways, sampled(users, how.sampling, trained))
+
+    mined = mined_examples(config, sizes)
+    return {
+        "stage-1": training(config.stage_1),
+        "mined-1": sampled(mined, config.mining, config.stage_1),
+        "stage-2": training(config.stage_2),
+        "predictions-1": predictions(config.stage_1),
+        "predictions-2": predictions(config.stage_2),
+        "mined-2": sampled(mined, config.mining, config.stage_2),
+        "states": decoded(sizes.states, config.states.labels),
+    }
+
+
+def mined_examples(config: RunConfig, sizes: DataSizes) -> int:
+    """Training examples whose mistakes are mined."""
+    return min(sizes.train, config.mined.examples or sizes.train)
+
+
+def _sum(*parts: StageTokens) -> StageTokens:
+    return StageTokens(*map(sum, zip(*parts, strict=True)))
+
+
+def training_memory(config: RunConfig, sizes: DataSizes, shape: BackboneShape) -> dict[str, float]:
+    """Bytes on one device, by what they are for: weights and AdamW in fp32, activations by a formula."""
+    devices, precision, train = config.devices, config.plan.precision, config.stage_2
+    parts = devices.processes if devices.sharded else 1
+    half = 0 if precision == "fp32" else BYTES[precision] * shape.parameters
+    rows = -(-train.batch_size // devices.processes)
+    return {
+        "weights": 4 * shape.parameters / parts + half / (shape.layers if devices.sharded else 1),  # a layer at a time
+        "gradients": 4 * shape.trained / parts,
+        "moments": 8 * shape.trained / parts,
+        "activations": shape.activations(precision) * rows * (sizes.prompt + train.max_target) + 2 * CHUNK_BYTES,
+    }
+
+
+def decoding_memory(config: RunConfig, tokens: StageTokens, sizes: DataSizes, shape: BackboneShape) -> float:
+    """Bytes of the weights and of the cache of one batch, which grows by quarters."""
+    positions = config.decode_batch * sizes.prompt * (1 + tokens.written / tokens.read)
+    return BYTES[config.plan.precision] * (shape.parameters + 1.25 * shape.cached * positions)
+
+
+def stage_disk(config: RunConfig, sizes: DataSizes, shape: BackboneShape) -> dict[str, float]:
+    """Bytes of each artifact; lists and pages are too small to count."""
+    model = config.propensity.model
+    generator = 4 * shape.parameters + TOKEN * shape.vocabulary + STEP * config.stage_2.steps
+    vectors = (4 * sizes.vector_width + LABEL) * sizes.labels
+    scorer = 4.0 * scorer_parameters(config, sizes, shape)
+    stored = model.hidden + 2 * model.own  # of a user or label, beside its vector
+    rows = sizes.users * (model.width + stored) + sizes.labels * (sizes.vector_width + stored)
+    return {
+        "examples": EVENT * sizes.events + ITEM * sizes.items,
+        "labels": vectors + len(policy_text(config.labels).encode()),
+        "stage-1": generator,
+        "stage-2": generator,
+        "states": sizes.states * (2 * config.states.labels * shape.width + USER) + HISTORY * sizes.events,
+        "propensity": scorer,
+        "model": generator + vectors + scorer + 4 * rows + ITEM * sizes.items + HISTORY * sizes.events,
+    }
