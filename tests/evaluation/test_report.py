@@ -9,10 +9,13 @@ import polars as pl
 import pytest
 
 from merit.core.ragged import Ragged
+from merit.evaluation import tables
+from merit.evaluation.calibration import Bins
 from merit.evaluation.classification import measure
-from merit.evaluation.exposure_bias import LOST, exposure, recall_lost
+from merit.evaluation.exposure_bias import LOST, RARE, exposure, pictures, recall_lost
 from merit.evaluation.predictions import Predictions, Truth
-from merit.evaluation.report import RARE, pictures, results_page
+from merit.evaluation.ranking import measure_audiences
+from merit.evaluation.report import audience_section, reliability_section, results_page
 from merit.evaluation.tables import compare
 from merit.report.page import Page, render
 from tests.evaluation.worlds import world
@@ -114,3 +117,52 @@ def test_a_small_slice_is_hidden_in_tables_and_charts() -> None:
     assert section.tables[0].frame.columns == ["method", "users"]
     assert not re.search(r"9,?876", render(results_page(cut)))
     assert re.search(r"9,?876", render(results_page(cut.with_columns(users=pl.lit(50)))))
+
+
+def _audiences() -> pl.DataFrame:
+    """Two verticals: 380 users want something of the first, 20 something of the second."""
+    gold = Ragged.of([[0] if user < 380 else [1] for user in range(400)])
+    none = np.zeros(0, np.int32)
+    nothing = Ragged(np.zeros(400 + 1, np.int64), none)
+    truth = Truth(
+        gold=gold,
+        history=nothing,
+        counts=none,
+        purchases=none,
+        user=np.arange(400),
+        vertical=np.array([0, 1]),
+        verticals=["food", "garden"],
+        vectors=np.eye(2, dtype=np.float32),
+        cluster=np.zeros(2, np.int64),
+    )
+    scores = np.random.default_rng(0).random((400, 2)).astype(np.float32)
+    shares = np.eye(2, dtype=np.float32)
+    judged = [
+        (
+            Predictions(name, 1, nothing),
+            measure_audiences(lambda labels: scores[:, labels], truth, shares),
+        )
+        for name in ("history frequency", "ours")
+    ]
+    return tables.compare(judged, 400, 7, "history frequency", 100)
+
+
+def test_small_verticals_are_left_out_and_counted() -> None:
+    by_vertical = audience_section(_audiences(), "history frequency").tables[-1]
+    assert by_vertical.frame["vertical"].to_list() == ["food"]
+    assert "1 verticals with fewer than 50" in by_vertical.note
+
+
+def test_the_sections_make_a_page_that_asks_for_nothing() -> None:
+    bins = Bins.empty(2)
+    rng = np.random.default_rng(0)
+    chance = rng.random(5000) ** 3
+    bins.add(chance, rng.random(5000) < chance, rng.integers(2, size=5000))
+    sections = (
+        audience_section(_audiences(), "history frequency"),
+        reliability_section(bins.table(["food", "garden"])),
+    )
+    html = render(Page("Results", "", sections))
+    assert "Users for an interest" in html
+    assert "Expected calibration error" in html
+    assert "://" not in html.replace("http://www.w3.org", "")

@@ -18,9 +18,9 @@ from merit.bench.tables import NEEDED, TABLES, Part, parts, table_named
 from merit.core import console
 from merit.core.files import storage_errors
 from merit.evaluation import report, tables
-from merit.evaluation.audience_report import reliability_section
 from merit.evaluation.classification import MetricKey
-from merit.evaluation.report import DRAWN, Picture
+from merit.evaluation.exposure_bias import Picture
+from merit.evaluation.report import DRAWN, reliability_section
 from merit.report import charts, page
 from merit.report.charts import Svg
 from merit.report.page import Chart, Format, Page, Provenance, Section, Table, Tile, count

@@ -21,7 +21,6 @@ from merit.core.types import Floats, Ints
 from merit.data.labelled import LabelledExamples, joined, label_examples
 from merit.data.prepare import shards
 from merit.evaluation import exposure_bias, predictions, report, tables
-from merit.evaluation.audience_report import audience_section, reliability_section
 from merit.evaluation.classification import EvaluationConfig, MetricKey, Metrics, measure
 from merit.evaluation.predictions import UNKNOWN, Predictions, Truth, head
 from merit.evaluation.trivial import BASELINES
@@ -81,8 +80,8 @@ def _more(said: Mapping[str, Artifact]) -> list[Section]:
     found = []
     for artifact in said.values():
         if AUDIENCES in artifact.manifest.files:
-            found.append(audience_section(pl.read_parquet(artifact.file(AUDIENCES)), HISTORY_SHARE))
-            found.append(reliability_section(pl.read_parquet(artifact.file("reliability.parquet"))))
+            found.append(report.audience_section(pl.read_parquet(artifact.file(AUDIENCES)), HISTORY_SHARE))
+            found.append(report.reliability_section(pl.read_parquet(artifact.file("reliability.parquet"))))
     return found
 
 
@@ -168,13 +167,13 @@ def _truth(examples: LabelledExamples, known: LabelSpace, vectors: Floats) -> Tr
     )
 
 
-def pictures(runs: Sequence[Predictions], truth: Truth, known: LabelSpace, seed: int) -> list[report.Picture]:
+def pictures(runs: Sequence[Predictions], truth: Truth, known: LabelSpace, seed: int) -> list[exposure_bias.Picture]:
     """Lists of both kinds of training side by side, where both are there."""
     both = [next((run for run in runs if _trained_by(run, objective)), None) for objective in (CONTROLLED, CORRECTED)]
     if both[0] is None or both[1] is None:
         return []
     had = np.bincount(truth.history.values, minlength=truth.labels)
-    return report.pictures(both[0], both[1], truth, known.texts, had, seed)
+    return exposure_bias.pictures(both[0], both[1], truth, known.texts, had, seed)
 
 
 def _markdown(figures: pl.DataFrame) -> str:

@@ -9,9 +9,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from string import ascii_uppercase
 
 import numpy as np
 import polars as pl
@@ -19,14 +21,19 @@ from numpy.typing import NDArray
 
 from merit.core.errors import DataError
 from merit.core.ragged import Ragged, list_column
-from merit.core.types import Floats
+from merit.core.seeds import stream
+from merit.core.types import Floats, Ints
 from merit.evaluation import predictions
 from merit.evaluation.classification import EvaluationConfig, MetricKey, Metrics, named
-from merit.evaluation.matching import Threshold, edges_of, match, near_pairs
+from merit.evaluation.matching import Flags, Threshold, edges_of, match, near_pairs
 from merit.evaluation.predictions import Predictions, Truth, check, owners, ranks, select
 from merit.evaluation.uncertainty import Metric, per_user
+from merit.report.page import SMALLEST_CELL
 
 AFTER_GOLD, AFTER_MISTAKES, LEFT = "after-gold.parquet", "after-mistakes.parquet", "left.parquet"
+PICTURED = 10  # labels of a list
+RARE = "(rare label)"
+SINGLE = "–"  # the mark of a label that shares its cluster with no other of the list
 LOST = MetricKey("recall_lost", "0.7")  # where the result of `recall_lost` belongs among a method's figures
 
 
@@ -109,3 +116,57 @@ def _clusters(lists: Ragged, truth: Truth) -> Metric:
     covered = keys[np.diff(keys, prepend=-1) > 0] // size
     different = per_user(truth.user[covered], np.ones(len(covered)), truth.users)
     return Metric(np.stack([different, per_user(truth.user, np.ones(len(truth)), truth.users)], axis=1))
+
+
+# --- lists side by side ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What two methods generated for one example: method, rank, text, mark (of its cluster), right."""
+
+    rows: pl.DataFrame
+
+
+def pictures(
+    first: Predictions,
+    second: Predictions,
+    truth: Truth,
+    texts: Sequence[str],
+    label_users: Ints,
+    seed: int,
+    number: int = 3,
+) -> list[Picture]:
+    """The lists of both methods for examples chosen by lot, so that nobody picked the telling ones.
+
+    Labels that fewer than 50 users have are not named.
+    """
+    enough = np.flatnonzero((first.free.lengths() >= 2) & (second.free.lengths() >= 2))
+    chosen = stream(seed, "pictures").permutation(enough)[:number]
+    runs = [(run, ~wrong(run.free, truth, 0.7)) for run in (first, second)]
+    shown = [text if users >= SMALLEST_CELL else RARE for text, users in zip(texts, label_users.tolist(), strict=True)]
+    return [_pictured(runs, truth, shown, example) for example in chosen.tolist()]
+
+
+def _pictured(runs: Sequence[tuple[Predictions, Flags]], truth: Truth, shown: Sequence[str], example: int) -> Picture:
+    lists = [run.free[example][:PICTURED].tolist() for run, _ in runs]
+    letters = _letters([truth.cluster[labels].tolist() for labels in lists])
+    frames = [
+        pl.DataFrame(
+            {
+                "method": run.method,
+                "rank": range(1, len(labels) + 1),
+                "text": [shown[label] for label in labels],
+                "mark": [letters.get(int(truth.cluster[label]), SINGLE) for label in labels],
+                "right": right[run.free.offsets[example] :][: len(labels)],
+            }
+        )
+        for (run, right), labels in zip(runs, lists, strict=True)
+    ]
+    return Picture(pl.concat(frames))
+
+
+def _letters(lists: Sequence[Sequence[int]]) -> dict[int, str]:
+    """A letter for each cluster that one of the lists comes back to; the same in all of them."""
+    often = [cluster for clusters in lists for cluster, times in Counter(clusters).items() if times > 1]
+    return dict(zip(dict.fromkeys(often), ascii_uppercase, strict=False))

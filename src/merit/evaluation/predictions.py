@@ -19,7 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from merit.core.errors import DamagedArtifact, DataError
-from merit.core.ragged import Ragged, list_column, offsets_of
+from merit.core.ragged import Ragged, column_lists, list_column, offsets_of
 from merit.core.types import Floats, Ints
 
 UNKNOWN = "unknown"  # the vertical of a label that has none
@@ -160,20 +160,15 @@ def read(*paths: Path) -> Predictions:
     try:
         facts = [json.loads(pl.read_parquet_metadata(path)["merit"]) for path in paths]
         frame = pl.concat([pl.read_parquet(path) for path in paths]).sort("example")
-        free, ranked = _ragged(frame["labels"]), frame["ranked"]
+        free, ranked = column_lists(frame["labels"]), frame["ranked"]
     except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
         raise DamagedArtifact(f"{paths[0]} does not hold predictions ({error}). Make them again.") from None
     if (frame["example"] != pl.int_range(len(frame), eager=True)).any():
         raise DataError(f"{paths[0]}: examples are missing or double. Give all shards of one run, each once.")
     if any(fact != facts[0] for fact in facts):
         raise DataError(f"{paths[0]} and its companions are not from one run: {facts[0]} and others.")
-    return Predictions(free=free, ranked=None if ranked.has_nulls() else _ragged(ranked), **facts[0])
+    return Predictions(free=free, ranked=None if ranked.has_nulls() else column_lists(ranked), **facts[0])
 
 
 def _column(lists: Ragged) -> pl.Series:
     return list_column(lists.values.astype(np.int32), lists.lengths())
-
-
-def _ragged(column: pl.Series) -> Ragged:
-    values = column.explode(empty_as_null=False).to_numpy().astype(np.int32)
-    return Ragged(offsets_of(column.list.len().to_numpy().astype(np.int64)), values)

@@ -7,38 +7,25 @@ html = page.render(results_page(figures, drawn, page.provenance(manifest)))
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from string import ascii_uppercase
 
 import altair as alt
-import numpy as np
 import polars as pl
 
-from merit.core.seeds import stream
-from merit.core.types import Ints
-from merit.evaluation import tables
+from merit.evaluation import calibration, tables
 from merit.evaluation.classification import CURVE, MetricKey, named
-from merit.evaluation.exposure_bias import wrong
-from merit.evaluation.matching import Flags
-from merit.evaluation.predictions import Predictions, Truth
+from merit.evaluation.exposure_bias import SINGLE, Picture
+from merit.evaluation.ranking import MEAN, SHARES, hit_key
 from merit.report import charts
 from merit.report.charts import Svg
 from merit.report.page import SMALLEST_CELL, Chart, Page, Provenance, Section, Table, Tile, count, percent, suppress
 
 DRAWN = 5  # methods in one chart: as many as there are colours
-PICTURED = 10  # labels of a list
-RARE = "(rare label)"
-SINGLE = "–"  # the mark of a label that shares its cluster with no other of the list
+AUDIENCE_TABLES: dict[str, tables.Columns] = {
+    "Hit@k, mean over verticals": {f"{share:.0%} of users": hit_key(share, MEAN) for share in SHARES},
+    "Recall over pairs of user and label": {f"{share:.0%} of users": hit_key(share) for share in SHARES},
+}
 FIGURES = ("value", "low", "high", "spread", "gain", "gain_low", "gain_high")
-
-
-@dataclass(frozen=True)
-class Picture:
-    """What two methods generated for one example: method, rank, text, mark (of its cluster), right."""
-
-    rows: pl.DataFrame
 
 
 def results_page(
@@ -165,16 +152,19 @@ def _length_section(figures: pl.DataFrame) -> Section:
 
 
 def _vertical_section(figures: pl.DataFrame) -> Section:
-    rows = figures.filter(pl.col("vertical") != "", pl.col("metric") == "recall").select(
-        "vertical", "method", "value", "users"
-    )
-    users = rows.group_by("vertical").agg(pl.col("users").max())
-    wide = rows.pivot("method", index="vertical", values="value").join(users, on="vertical")
-    wide = wide.sort("users", "vertical", descending=[True, False])
-    methods = [name for name in wide.columns if name not in ("vertical", "users")]
-    shown = suppress(wide, keep=("vertical",)).select("vertical", "users", *methods)
+    wide, methods = _pivoted(figures.filter(pl.col("vertical") != "", pl.col("metric") == "recall"))
+    shown = suppress(wide, keep=("vertical",))
     note = "Recall at τ = 0.7 and free length over the gold labels of the vertical. Users: those with such a label."
     return Section("Verticals", tables=(Table("Recall by vertical", shown, dict.fromkeys(methods, "percent"), note),))
+
+
+def _pivoted(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+    """A row per vertical, the one with the most users first, a column per method; and the methods."""
+    users = rows.group_by("vertical").agg(pl.col("users").max())
+    wide = rows.pivot("method", index="vertical", values="value").join(users, on="vertical")
+    methods = [name for name in wide.columns if name not in ("vertical", "users")]
+    ordered = wide.sort("users", "vertical", descending=[True, False])
+    return ordered.select("vertical", "users", *methods), methods
 
 
 def _exposure_section(figures: pl.DataFrame) -> Section:
@@ -201,11 +191,15 @@ def _source_section(figures: pl.DataFrame) -> Section:
 
 
 def _table(title: str, figures: pl.DataFrame, columns: tables.Columns, gains: Sequence[str]) -> Table:
-    """Methods and figures; columns nobody has are left out, runs are told at the end of the page."""
-    frame = tables.headline(figures, columns, gains).drop("seeds", "commit", "command")
-    empty = [name for name in frame.columns if frame[name].is_null().all()]
-    frame = suppress(frame.drop(empty), keep=("method",))
+    frame = _shown(figures, columns, gains)
+    frame = frame.drop(name for name in frame.columns if frame[name].is_null().all())
     return Table(title, frame, {name: "count" for name in frame.columns if name not in ("method", "users")}, wide=True)
+
+
+def _shown(figures: pl.DataFrame, columns: tables.Columns, gains: Sequence[str]) -> pl.DataFrame:
+    """Methods and metrics of enough users; the runs are listed at the end of the page."""
+    frame = tables.headline(figures, columns, gains).drop("seeds", "commit", "command")
+    return suppress(frame, keep=("method",))
 
 
 def _best(points: pl.DataFrame) -> pl.DataFrame:
@@ -230,51 +224,97 @@ def _bands(points: pl.DataFrame, x: str, title: str, x_title: str) -> Svg:
     return charts.svg(band + base.mark_line(point=True).encode(y=y), f"{title}. At the right end: {told or 'nothing'}.")
 
 
-# --- cascade pictures ------------------------------------------------------------------------------------------------
+# --- users for an interest, and probabilities -------------------------------------------------------------------------
 
 
-def pictures(
-    first: Predictions,
-    second: Predictions,
-    truth: Truth,
-    texts: Sequence[str],
-    label_users: Ints,
-    seed: int,
-    number: int = 3,
-) -> list[Picture]:
-    """The lists of both methods for examples chosen by lot, so that nobody picked the telling ones.
-
-    Labels that fewer than 50 users have are not named.
-    """
-    enough = np.flatnonzero((first.free.lengths() >= 2) & (second.free.lengths() >= 2))
-    chosen = stream(seed, "pictures").permutation(enough)[:number]
-    runs = [(run, ~wrong(run.free, truth, 0.7)) for run in (first, second)]
-    shown = [text if users >= SMALLEST_CELL else RARE for text, users in zip(texts, label_users.tolist(), strict=True)]
-    return [_pictured(runs, truth, shown, example) for example in chosen.tolist()]
-
-
-def _pictured(runs: Sequence[tuple[Predictions, Flags]], truth: Truth, shown: Sequence[str], example: int) -> Picture:
-    lists = [run.free[example][:PICTURED].tolist() for run, _ in runs]
-    letters = _letters([truth.cluster[labels].tolist() for labels in lists])
-    frames = [
-        pl.DataFrame(
-            {
-                "method": run.method,
-                "rank": range(1, len(labels) + 1),
-                "text": [shown[label] for label in labels],
-                "mark": [letters.get(int(truth.cluster[label]), SINGLE) for label in labels],
-                "right": right[run.free.offsets[example] :][: len(labels)],
-            }
-        )
-        for (run, right), labels in zip(runs, lists, strict=True)
+def audience_section(figures: pl.DataFrame, against: str) -> Section:
+    """`figures` of `evaluation.ranking.measure_audiences`, compared by `tables.compare`."""
+    safe = figures.filter(pl.col("users") >= SMALLEST_CELL)
+    first = f"{SHARES[0]:.0%} of users"
+    shown = [
+        Table(title, _shown(safe, columns, (first,)), wide=True)
+        for title, columns in AUDIENCE_TABLES.items()
+        if len(tables.pick(safe, next(iter(columns.values()))))
     ]
-    return Picture(pl.concat(frames))
+    return Section(
+        "Users for an interest",
+        (
+            "All test users are ranked for an interest. Hit@k is the share of those who then bought it that stand "
+            "among the first k, where k is a share of all users; by chance it is that share. A user's score for a "
+            "vertical is the sum over its labels. In points, with a 95 % interval over users.",
+            f"Δ is the difference to {against} on the same users.",
+        ),
+        tables=(*shown, _by_vertical(figures)),
+    )
 
 
-def _letters(lists: Sequence[Sequence[int]]) -> dict[int, str]:
-    """A letter for each cluster that one of the lists comes back to; the same in all of them."""
-    often = [cluster for clusters in lists for cluster, times in Counter(clusters).items() if times > 1]
-    return dict(zip(dict.fromkeys(often), ascii_uppercase, strict=False))
+def reliability_section(table: pl.DataFrame) -> Section:
+    """`table` of `evaluation.reliability.Bins`: test users, a curve fitted on others."""
+    found, bins = calibration.summary(table), calibration.by_bin(table)
+    shown = bins.filter(pl.col("pairs") >= SMALLEST_CELL).select(
+        promised=pl.col("promised") / pl.col("pairs"), true=pl.col("true") / pl.col("pairs")
+    )
+    verticals = (
+        calibration.by_vertical(table)
+        .sort("pairs", descending=True)
+        .select(
+            "vertical",
+            pl.col("ece").alias("error"),
+            pl.col("ece_likely").alias("1 % and more"),
+            pl.col("prevalence").alias("come true"),
+        )
+    )
+    return Section(
+        "Do probabilities keep their word?",
+        (
+            "Pairs of test user and label by the probability they were given, and how many came true. The curve that "
+            "makes probabilities of scores was fitted on other users. Expected calibration error is the mean distance "
+            "of the two, over pairs; interests are rare, so it is also given for pairs of 1 % and more alone.",
+        ),
+        tiles=(
+            Tile("Expected calibration error", f"{found.ece:.5f}"),
+            Tile("among pairs of 1 % and more", f"{found.ece_likely:.4f}"),
+            Tile("Brier score", f"{found.brier:.5f}", f"{percent(found.prevalence)} of pairs come true"),
+        ),
+        charts=(Chart("Promised and true, both axes logarithmic", _diagram(shown)),),
+        tables=(
+            Table(
+                "By vertical of the label",
+                verticals,
+                {"error": "number", "1 % and more": "number", "come true": "percent"},
+            ),
+        ),
+    )
+
+
+def _by_vertical(figures: pl.DataFrame) -> Table:
+    share = SHARES[2]
+    verticals = ~pl.col("vertical").is_in(["", MEAN])
+    rows = figures.filter(pl.col("metric") == "hit", pl.col("match") == f"{share:.0%}", verticals)
+    wide, methods = _pivoted(rows)
+    shown = wide.filter(pl.col("users") >= SMALLEST_CELL)
+    note = "Users: those who bought something of it."
+    if hidden := len(wide) - len(shown):
+        note += f" {hidden} verticals with fewer than {SMALLEST_CELL} of them are left out."
+    title = f"Hit@k by vertical, k = {share:.0%} of users"
+    return Table(title, shown, dict.fromkeys(methods, "percent"), note, wide=True)
+
+
+def _diagram(points: pl.DataFrame) -> Svg:
+    """Dots on the diagonal are promises kept."""
+    drawn = points.filter((pl.col("promised") > 0) & (pl.col("true") > 0))
+    scale = alt.Scale(type="log")
+    axis = alt.Axis(values=[10.0**power for power in range(-6, 1)], labelExpr="format(datum.value, '~%')")
+    x = alt.X("promised:Q", title="promised", scale=scale, axis=axis)
+    dots = (
+        alt.Chart(drawn).mark_point(size=60).encode(x=x, y=alt.Y("true:Q", title="came true", scale=scale, axis=axis))
+    )
+    line = alt.Chart(drawn).mark_line(strokeDash=[4, 4], opacity=0.5, color="currentColor")
+    told = "; ".join(f"{percent(a)} promised, {percent(b)} true" for a, b in drawn.tail(3).rows())
+    return charts.svg(line.encode(x=x, y="promised:Q") + dots, f"Reliability: {told or 'no pairs'}.")
+
+
+# --- cascade pictures ------------------------------------------------------------------------------------------------
 
 
 def picture_section(drawn: Sequence[Picture]) -> Section:
