@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from safetensors.numpy import load_file
 
 from benchmarks import harness
 from merit.core import artifacts, config, timings
@@ -24,7 +23,7 @@ from merit.core.seeds import stream
 from merit.core.settings import RunConfig
 from merit.data import planted
 from merit.engine.job import EngineConfig
-from merit.retrieval import mlp, store
+from merit.retrieval import store
 from merit.retrieval.all_interests import write_all_interests
 from merit.retrieval.audience_scores import write_audiences
 from merit.retrieval.exact import Exact
@@ -58,7 +57,7 @@ def trained(folder: Path, seed: int) -> Artifact:
 def multiplied(model: Artifact, out: Path, users: int, seed: int) -> Artifact:
     """The same model with so many users: each is one of its own, a little moved."""
     rng = stream(seed, "benchmarks.engine")
-    layer = Exact.of(mlp.load(load_file(model.file("mlp.safetensors")))).users
+    layer = Exact.read(model.file("mlp.safetensors")).users
     vectors = store.read(model.file("users"), layer).vectors.take(slice(None))
     like, spread = rng.integers(len(vectors), size=users), NOISE * vectors.std()
     people = pl.read_parquet(model.file("users.parquet"))

@@ -32,9 +32,8 @@ from merit.evaluation.calibration import Bins
 from merit.labels import space
 from merit.labels.build import LabelsConfig, build_labels, load_vectors
 from merit.propensity.calibration import CENTRES, CalibrationCurve
-from merit.retrieval import mlp, store
-from merit.retrieval.exact import Exact
-from merit.retrieval.mlp import Mlp
+from merit.retrieval import store
+from merit.retrieval.exact import Exact, ScorerWeights
 from merit.retrieval.threads import spans
 
 USER, OWN, FIRST, SECOND = 128, 64, 256, 64  # as a model has by default
@@ -113,7 +112,7 @@ def write_model(out: Path, catalogue: Artifact, labels: Artifact, users: int, se
     return artifacts.load(out, "model", verify=False)
 
 
-def weights(rng: np.random.Generator, text: int) -> Mlp:
+def weights(rng: np.random.Generator, text: int) -> ScorerWeights:
     """The network's part of a score varies by about a half, the product's by about one, around rare interests."""
     same = np.eye(OWN)
     made = {
@@ -127,7 +126,7 @@ def weights(rng: np.random.Generator, text: int) -> Mlp:
         "P_u": np.hstack([np.zeros((OWN, USER)), same]),
         "P_e": np.hstack([_normal(rng, (OWN, text), 0.3), same]),
     }
-    return mlp.load(made)
+    return ScorerWeights.of(made)
 
 
 def user_vectors(rng: np.random.Generator, users: int) -> Iterator[Floats]:

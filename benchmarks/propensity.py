@@ -51,8 +51,8 @@ from merit.propensity.features import UserFeatures
 from merit.propensity.states import StatesConfig, read_states, write_states
 from merit.propensity.train import EncodedUsers, PropensityRun, TrainedScorer, load_scorer, train_propensity
 from merit.propensity.unseen_labels import Catalogue
-from merit.retrieval.build import vertical_shares
 from merit.retrieval.ranking import NAME, history_share_scores, judge, likelihood_scores, propensity_scores, rank
+from merit.retrieval.verticals import vertical_shares
 
 KGS = (1, 3, 5, 7, 10)
 WITHHELD = 0.1

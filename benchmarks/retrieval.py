@@ -29,11 +29,11 @@ from safetensors.numpy import load_file, save_file
 from benchmarks import harness
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
-from merit.retrieval import fast, mlp, quantise, store, topk
-from merit.retrieval.exact import Exact
-from merit.retrieval.mlp import Mlp
+from merit.retrieval import fast, store, topk
+from merit.retrieval.exact import Exact, ScorerWeights
 from merit.retrieval.scorer import Scorer
 from merit.retrieval.threads import spans
+from merit.retrieval.topk import Ranked
 
 USERS, LABELS, AUDIENCE, INTERESTS = 1_000_000, 291_000, 20_000, 100
 COUNTS = (10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000)
@@ -57,7 +57,7 @@ def make(folder: Path, users: int, labels: int, seed: int) -> None:
         "P_u": ((FACTORS, USER), USER**-0.5 * FACTORS**-0.25),
         "P_e": ((FACTORS, LABEL), FACTORS**-0.25),
     }
-    net = mlp.load({name: rng.standard_normal(shape) * scale for name, (shape, scale) in scales.items()})
+    net = ScorerWeights.of({name: rng.standard_normal(shape) * scale for name, (shape, scale) in scales.items()})
     save_file(net.arrays(), folder / "mlp.safetensors")
     exact = Exact.of(net)
     for name, rows, width, layer in (("users", users, USER, exact.users), ("labels", labels, LABEL, exact.labels)):
@@ -69,7 +69,7 @@ def make(folder: Path, users: int, labels: int, seed: int) -> None:
 
 
 def open_scorer(folder: Path) -> Scorer:
-    return Scorer.read(mlp.load(load_file(folder / "mlp.safetensors")), folder / "users", folder / "labels")
+    return Scorer.read(ScorerWeights.of(load_file(folder / "mlp.safetensors")), folder / "users", folder / "labels")
 
 
 def serve(folder: Path, n: int, k: int) -> None:
@@ -96,7 +96,7 @@ class Naive(NamedTuple):
     factors: tuple[Any, Any]  # (user, R), (label, R)
 
 
-def naive_of(net: Mlp, dtype: Any) -> Naive:
+def naive_of(net: ScorerWeights, dtype: Any) -> Naive:
     layers = ((np.hstack([net.W_u, net.W_e]), net.d1), (net.W2, net.d2), (net.w3[None], np.array([net.d3])))
     of_user, of_label = (np.ascontiguousarray(weight.T.astype(dtype)) for weight in (net.P_u, net.P_e))
     return Naive(
@@ -124,7 +124,7 @@ def naive_numpy(naive: Naive, asked: Question) -> Ints:
 class TorchModel(torch.nn.Module):
     """The model as anyone would write it."""
 
-    def __init__(self, net: Mlp) -> None:
+    def __init__(self, net: ScorerWeights) -> None:
         super().__init__()
         naive = naive_of(net, np.float32)
         first, second, last = (_linear(weight, bias) for weight, bias in naive.layers)
@@ -160,7 +160,7 @@ def best(scores: Floats, n: int) -> Ints:
     return near[topk.order(near, scores[near], n)]
 
 
-def faster_naive(net: Mlp, asked: Question) -> tuple[str, Callable[[Question], Ints]]:
+def faster_naive(net: ScorerWeights, asked: Question) -> tuple[str, Callable[[Question], Ints]]:
     ways = {
         "numpy": partial(naive_numpy, naive_of(net, np.float32)),
         "torch": partial(naive_torch, TorchModel(net)),
@@ -171,7 +171,7 @@ def faster_naive(net: Mlp, asked: Question) -> tuple[str, Callable[[Question], I
     return name, ways[name]
 
 
-def torch_products(net: Mlp, rows: int) -> Callable[[], object]:
+def torch_products(net: ScorerWeights, rows: int) -> Callable[[], object]:
     """The product of the second layer alone, of as many rows, as fast as torch does it from memory."""
     step = min(rows, 65_536)
     first, weight = torch.rand(step, FIRST), torch.from_numpy(net.W2_columns)
@@ -190,11 +190,11 @@ def one_way(scorer: Scorer, way: str, questions: list[Question], rounds: int) ->
     """Speed on the first question, against naive and against torch's products; the ranking on all of them."""
     ours = {"audience": scorer.audience, "interests": scorer.interests}[way]
     asked = questions[0]
-    name, naive = faster_naive(scorer.mlp, asked)
+    name, naive = faster_naive(scorer.weights, asked)
     race = harness.alternate(lambda: ours(asked.fixed, asked.n), lambda: naive(asked), rounds)
-    products = torch_products(scorer.mlp, len(asked.rows))
+    products = torch_products(scorer.weights, len(asked.rows))
     share = harness.alternate(lambda: ours(asked.fixed, asked.n), products, rounds)
-    truth = naive_of(scorer.mlp, np.float64)
+    truth = naive_of(scorer.weights, np.float64)
     wanted = [naive_numpy(truth, one) for one in questions]
     same = all((ours(one.fixed, one.n).rows == rows).all() for one, rows in zip(questions, wanted, strict=True))
     rounded = f"{(naive(asked) == wanted[0]).mean():.2%}"
@@ -214,8 +214,10 @@ def one_way(scorer: Scorer, way: str, questions: list[Question], rounds: int) ->
 
 def first_users(scorer: Scorer, count: int) -> Scorer:
     users = scorer.users
-    cut = replace(users, vectors=store.Rows(users.vectors.codes[:count]), halves=store.Rows(users.halves.codes[:count]))
-    return Scorer(scorer.mlp, cut, scorer.labels)
+    cut = replace(
+        users, vectors=store.Rows(users.vectors.codes[:count]), projections=store.Rows(users.projections.codes[:count])
+    )
+    return Scorer(scorer.weights, cut, scorer.labels)
 
 
 def seconds_by_users(scorer: Scorer, label: Floats, counts: list[int]) -> dict[int, float]:
@@ -248,38 +250,42 @@ def draw(seconds: dict[int, float], file: Path) -> None:
 
 
 def storage(scorer: Scorer, label: Floats, count: int, n: int, rounds: int) -> tuple[Figures, dict[str, str]]:
-    """What smaller halves cost in time, and smaller vectors in rows."""
+    """What smaller projections cost in time, and smaller vectors in rows."""
     figures: Figures = {}
     remarks = {}
     full = first_users(scorer, count)
     vectors = np.array(full.users.vectors.codes)
     wanted = full.audience(label, n)
     for form in ("float16", "int8"):
-        side = store.hold("users", vectors, scorer.exact.users, halves_form=form)
-        small = Scorer(scorer.mlp, side, scorer.labels)
+        side = store.hold("users", vectors, scorer.exact.users, projections_form=form)
+        small = Scorer(scorer.weights, side, scorer.labels)
         race = harness.alternate(partial(full.audience, label, n), partial(small.audience, label, n), rounds)
-        lossy = Scorer(scorer.mlp, store.hold("users", vectors, scorer.exact.users, form, form), scorer.labels)
-        lost = quantise.loss([wanted], [lossy.audience(label, n)])
+        lossy = Scorer(scorer.weights, store.hold("users", vectors, scorer.exact.users, form, form), scorer.labels)
+        kept, difference = loss(wanted, lossy.audience(label, n))
         figures[f"{form}_halves_time"] = round(race.speedup, 2)
-        figures[f"{form}_vectors_kept"] = round(lost.kept, 5)
+        figures[f"{form}_vectors_kept"] = round(kept, 5)
         same = (small.audience(label, n).rows == wanted.rows).all()
         remarks[f"{form}_halves_time"] = (
             f"of the time with float32; {exactly(small, label, n) / n:.2f} × n rows scored exactly, "
             f"against {exactly(full, label, n) / n:.2f}; " + ("same ranking" if same else "ANOTHER RANKING")
         )
-        remarks[f"{form}_vectors_kept"] = (
-            f"of the best {n:,} of {count:,}; scores change by up to {lost.difference:.1e}"
-        )
+        remarks[f"{form}_vectors_kept"] = f"of the best {n:,} of {count:,}; scores change by up to {difference:.1e}"
     return figures, remarks
+
+
+def loss(full: Ranked, small: Ranked) -> tuple[float, float]:
+    """The share of the best rows that smaller storage still ranks among the best, and the largest change of a score."""
+    _, at, there = np.intersect1d(full.rows, small.rows, assume_unique=True, return_indices=True)
+    return len(at) / len(full.rows), float(np.abs(full.scores[at] - small.scores[there]).max(initial=0))
 
 
 def exactly(scorer: Scorer, label: Floats, n: int) -> int:
     """How many rows of an audience are scored in float64."""
-    half = scorer.exact.labels.halves(label[None])
-    stored = half.astype(np.float32)
-    off = scorer.bound.most(scorer.users.norm, scorer.users.error, half, stored)
-    fixed = fast.fix(scorer.mlp, stored)
-    rough = fast.scores(scorer.mlp, scorer.users.halves, fixed, None, scorer.threads, scorer.block)[0]
+    projection = scorer.exact.labels.of(label[None])
+    stored = projection.astype(np.float32)
+    off = scorer.bound.most(scorer.users.norm, scorer.users.error, projection, stored)
+    fixed = fast.fix(scorer.weights, stored)
+    rough = fast.scores(scorer.weights, scorer.users.projections, fixed, None, scorer.threads, scorer.block)[0]
     return len(topk.candidates(rough, n, float(off[0])))
 
 
@@ -327,7 +333,7 @@ def main() -> None:
         **stored,
     }
     remarks = {
-        "write_seconds": "vectors drawn, halves computed in float64 and stored, both sides",
+        "write_seconds": "vectors drawn, projections computed in float64 and stored, both sides",
         "gemm_share": "aim ≥ 0.5; the rate of the whole answer / torch's for the second layer's product alone",
         "peak_gib": "aim ≤ 2; a process that opens both sides and answers both ways",
         "same_ranking": "aim: identical to float64 over whole pairs, row by row",

@@ -40,7 +40,7 @@ from benchmarks import harness, large_model
 from merit.core.artifacts import MANIFEST
 from merit.core.errors import DataError
 from merit.core.seeds import stream
-from merit.retrieval import mlp
+from merit.retrieval.exact import ScorerWeights
 from merit.retrieval.scorer import Scorer
 from merit.retrieval.threads import cores
 from merit.service import keys
@@ -198,7 +198,7 @@ def against_scorer(
 ) -> tuple[dict[str, harness.Ratio], list[float]]:
     """Service and bare scorer in turns; and previews of the same interests with another size."""
     model = folder / "model"
-    scorer = Scorer.read(mlp.load(load_file(model / "mlp.safetensors")), model / "users", model / "interests")
+    scorer = Scorer.read(ScorerWeights.of(load_file(model / "mlp.safetensors")), model / "users", model / "interests")
     live = (pl.read_parquet(model / "labels/labels.parquet")["status"] == "live").to_numpy()
     asked: list[int] = []
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from merit.evaluation.calibration import Reliability
 from merit.report.page import SMALLEST_CELL, TOO_FEW, WITHHELD, large_enough, suppress
-from merit.retrieval import card
+from merit.retrieval import build
 
 USERS = st.lists(st.integers(0, 200), min_size=1, max_size=8)
 
@@ -46,5 +46,5 @@ def test_machines_are_told_what_people_are(users: list[int], partition: bool) ->
 def test_a_model_card_names_no_vertical_of_few_pairs() -> None:
     overall = Reliability(ece=0.01, ece_likely=0.01, brier=0.1, prevalence=0.1, pairs=9_000)
     verticals = pl.DataFrame({"vertical": ["rare", "large"], "ece": [0.5, 0.4], "pairs": [SMALLEST_CELL - 1, 900]})
-    told = card._weak(overall, verticals)
+    told = build._weak_verticals(overall, verticals)
     assert "large" in told and "rare" not in told

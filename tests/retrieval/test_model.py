@@ -134,7 +134,7 @@ def test_everybodys_probability_is_that_of_the_pair(model, label):
 def test_names_of_labels_are_found_as_the_space_finds_them(model):
     texts = model.labels.texts
     asked = [texts[3], f"  {texts[5].upper()}!", "what nobody sells", "", "🙂", texts[3]]
-    assert model._meanings.find(asked).tolist() == model.labels.find(asked).tolist()
+    assert model._queries.find(asked).tolist() == model.labels.find(asked).tolist()
     assert model.are_labels(texts[:2]) and model.are_labels([]) and not model.are_labels(asked)
 
 

@@ -79,7 +79,7 @@ def test_less_than_once_counts_by_how_much_as_in_the_model(times: float) -> None
 def test_labels_that_products_name_join_those_that_were_had() -> None:
     ours, _, _ = made([{1: 2}, {}, {3: 1, 4: 1}])
     more = ours.also(np.array([0, 1, 2]), np.array([11, 10, 10]), np.array([0.5, 1.5, 2.0]))
-    assert [more.had[row].tolist() for row in range(3)] == [[1, 11], [10], [3, 4, 10]]
+    assert [more.history[row].tolist() for row in range(3)] == [[1, 11], [10], [3, 4, 10]]
     assert more.times.tolist() == [2, 0.5, 1.5, 1, 1, 2.0]
     assert more.totals.tolist() == ours.totals.tolist() == [2, 1, 2]
     assert more.of_users(np.array([2]))[:2].tolist() == ours.of_users(np.array([2])).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -15,10 +16,10 @@ from merit.core.errors import DamagedArtifact, DataError
 from merit.retrieval import exact as exact_module
 from merit.retrieval import store
 from merit.retrieval.exact import Exact
-from merit.retrieval.quantise import DTYPES
-from merit.retrieval.scorer import Lists, Scorer
+from merit.retrieval.scorer import Scorer
+from merit.retrieval.store import DTYPES
 from merit.retrieval.topk import Ranked
-from tests.retrieval.worlds import KINDS, labels_of, naive_best, naive_scores, users_of, world
+from tests.retrieval.worlds import KINDS, grid, labels_of, naive_best, naive_scores, users_of, world
 
 worlds = st.builds(
     world,
@@ -60,17 +61,17 @@ def test_a_pair_has_one_score_to_the_last_bit(scorer: Scorer, k: int, share: flo
     rng = np.random.default_rng(seed)
     live = rng.random(len(scorer.labels)) < share
     everyone, everything = np.arange(len(scorer.users)), np.arange(len(scorer.labels))
-    grid = scorer.grid(everyone, everything)
-    assert grid == pytest.approx(naive_scores(scorer, users_of(scorer), labels_of(scorer)), rel=1e-9, abs=1e-9)
+    pairs = grid(scorer, everyone, everything)
+    assert pairs == pytest.approx(naive_scores(scorer, users_of(scorer), labels_of(scorer)), rel=1e-9, abs=1e-9)
     users, labels = (rng.integers(0, len(side), 70) for side in (scorer.users, scorer.labels))
-    assert (scorer.score(users, labels) == grid[users, labels]).all()
+    assert (scorer.score(users, labels) == pairs[users, labels]).all()
     label = int(rng.integers(len(everything)))
     audience = scorer.audience(labels_of(scorer)[label], k)
-    assert (audience.scores == grid[audience.rows, label]).all()
+    assert (audience.scores == pairs[audience.rows, label]).all()
     lists = joined(scorer, k, live)
     for user in everyone:
         own = scorer.interests(users_of(scorer)[user], k, live)
-        assert (own.scores == grid[user, own.rows]).all()
+        assert (own.scores == pairs[user, own.rows]).all()
         assert lists[user].rows.tolist() == own.rows.tolist()
         assert (lists[user].scores == own.scores).all()
 
@@ -99,8 +100,8 @@ def test_everybody_is_scored_exactly_or_as_nearly_as_the_bound_says(scorer: Scor
     vector = labels_of(scorer)[label % len(scorer.labels)]
     exact, rough = scorer.user_scores(vector, exact=True), scorer.user_scores(vector)
     everyone, one = np.arange(len(scorer.users)), np.array([label % len(scorer.labels)])
-    assert (exact == scorer.grid(everyone, one)[:, 0]).all()
-    off = scorer._fix(scorer.exact.labels.halves(vector[None]), scorer.users)[1][0]
+    assert (exact == grid(scorer, everyone, one)[:, 0]).all()
+    off = scorer._fix(scorer.exact.labels.of(vector[None]), scorer.users)[1][0]
     assert rough.dtype == np.float32 and (np.abs(rough - exact) <= off).all()
 
 
@@ -109,7 +110,7 @@ def test_everybody_is_scored_exactly_or_as_nearly_as_the_bound_says(scorer: Scor
 def test_everything_is_scored_as_nearly_as_the_bound_says(scorer: Scorer, users: int) -> None:
     some = np.arange(len(scorer.users))[:users]
     off = scorer.fixed_users(some)[1]
-    away = np.abs(scorer.label_scores(some) - scorer.grid(some, np.arange(len(scorer.labels))))
+    away = np.abs(scorer.label_scores(some) - grid(scorer, some, np.arange(len(scorer.labels))))
     assert (away <= off[:, None]).all()
 
 
@@ -123,15 +124,7 @@ def test_threads_change_no_bit_of_everybody_nor_everything(block: int) -> None:
 
 
 def joined(scorer: Scorer, k: int, live: np.ndarray) -> list[Ranked]:
-    return [one for lists in scorer.all_interests(k, live=live, at_once=7) for one in ranked(lists)]
-
-
-def ranked(lists: Lists) -> list[Ranked]:
-    starts = lists.labels.offsets
-    return [
-        Ranked(lists.labels[row].astype(np.int64), lists.scores[starts[row] : starts[row + 1]])
-        for row in range(len(lists.users))
-    ]
+    return [one for lists in scorer.all_interests(k, live=live, at_once=7) for one in lists.each()]
 
 
 @pytest.mark.parametrize("factors", [0, 4, 64])
@@ -158,19 +151,19 @@ def test_float32_alone_would_get_the_order_wrong() -> None:
 
 def test_a_model_that_never_wakes_ranks_by_row() -> None:
     scorer = world(3, factors=0)
-    asleep = Scorer(replace(scorer.mlp, d2=np.full_like(scorer.mlp.d2, -1e6)), scorer.users, scorer.labels)
+    asleep = Scorer(replace(scorer.weights, d2=np.full_like(scorer.weights.d2, -1e6)), scorer.users, scorer.labels)
     rows, scores = asleep.audience(labels_of(scorer)[0], 9)
     assert rows.tolist() == list(range(9))
-    assert (scores == scorer.mlp.d3).all()
+    assert (scores == scorer.weights.d3).all()
 
 
 def test_labels_that_come_later_change_no_score() -> None:
     scorer = world(11, labels=30)
     later = np.random.default_rng(0).standard_normal((300, 7), dtype=np.float32) * 50
     more = store.hold("labels", np.vstack([labels_of(scorer), later]), scorer.exact.labels)
-    wider = Scorer(scorer.mlp, scorer.users, more)
+    wider = Scorer(scorer.weights, scorer.users, more)
     everyone = np.arange(40)
-    assert (wider.grid(everyone, np.arange(330))[:, :30] == scorer.grid(everyone, np.arange(30))).all()
+    assert (grid(wider, everyone, np.arange(330))[:, :30] == grid(scorer, everyone, np.arange(30))).all()
     live = np.arange(330) < 30
     before, after = (one.interests(users_of(scorer)[3], 10, mask) for one, mask in ((scorer, None), (wider, live)))
     assert before.rows.tolist() == after.rows.tolist()
@@ -188,29 +181,29 @@ def test_where_a_blas_treats_rows_differently_each_row_stands_alone(monkeypatch:
 
 
 def test_the_check_of_the_blas_sees_rows_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    net = world(2).mlp
-    plain = exact_module.Layer.fill
+    net = world(2).weights
+    plain = exact_module.Projection.fill
 
-    def uneven(layer: exact_module.Layer, vectors: np.ndarray, wide: np.ndarray, half: np.ndarray) -> None:
-        plain(layer, vectors, wide, half)
-        half[50:] = np.nextafter(half[50:], np.inf)
+    def uneven(projection: exact_module.Projection, tile: np.ndarray, out: np.ndarray) -> None:
+        plain(projection, tile, out)
+        out[50:] = np.nextafter(out[50:], np.inf)
 
     assert Exact.of(net).tile == exact_module.TILE
-    monkeypatch.setattr(exact_module.Layer, "fill", uneven)
+    monkeypatch.setattr(exact_module.Projection, "fill", uneven)
     assert Exact.of(net).tile == 1
 
 
 def test_the_check_of_the_blas_sees_products_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = Exact._tail
+    plain = exact_module.pair_score
 
-    def uneven(exact: Exact, joined: np.ndarray, second: np.ndarray) -> np.ndarray:
-        products = joined[50:, len(exact.W2) :]
-        products[:] = np.nextafter(products, np.inf)
-        return plain(exact, joined, second)
+    def uneven(users: np.ndarray, labels: np.ndarray, width: int, *layers: Callable) -> np.ndarray:
+        users = users.copy()
+        users[50:, width:] = np.nextafter(users[50:, width:], np.inf)
+        return plain(users, labels, width, *layers)
 
-    monkeypatch.setattr(Exact, "_tail", uneven)
-    assert Exact.of(world(2, factors=0).mlp).tile == exact_module.TILE
-    assert Exact.of(world(2).mlp).tile == 1
+    monkeypatch.setattr(exact_module, "pair_score", uneven)
+    assert Exact.of(world(2, factors=0).weights).tile == exact_module.TILE
+    assert Exact.of(world(2).weights).tile == 1
 
 
 def test_callers_in_several_threads_get_the_same_and_leave_the_blas_as_it_was() -> None:
@@ -251,7 +244,7 @@ def test_what_cannot_be_answered_says_why() -> None:
     with pytest.raises(DataError, match="no row 40"):
         scorer.score(np.array([0, 40]), np.array([0, 1]))
     with pytest.raises(DataError, match="no row -1"):
-        scorer.grid(np.array([0]), np.array([-1]))
+        scorer.score(np.array([0]), np.array([-1]))
     with pytest.raises(DataError, match="not pairs"):
         scorer.score(np.array([0, 1]), np.array([0]))
 
@@ -262,25 +255,24 @@ def test_nothing_is_ranked_where_nobody_is_eligible() -> None:
     assert len(rows) == len(scores) == 0
     nothing = np.empty(0, np.int64)
     assert scorer.score(nothing, nothing).shape == (0,)
-    assert scorer.grid(nothing, np.arange(3)).shape == (0, 3)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize(("bad", "column"), [(np.nan, 3), (np.inf, 3), (np.nan, -1), (np.inf, -1), (-np.inf, -1)])
-def test_halves_that_are_not_numbers_are_named(bad: float, column: int) -> None:
+def test_projections_that_are_not_numbers_are_named(bad: float, column: int) -> None:
     scorer = world(1)
-    scorer.users.halves.codes[17, column] = bad
+    scorer.users.projections.codes[17, column] = bad
     with pytest.raises(DamagedArtifact, match=r"Row 17 of users .* Make the folder again"):
         scorer.audience(labels_of(scorer)[0], 5)
-    scorer.labels.halves.codes[9] = bad
+    scorer.labels.projections.codes[9] = bad
     with pytest.raises(DamagedArtifact, match="Row 9 of labels"):
         next(scorer.all_interests(5))
 
 
-def test_halves_of_other_vectors_are_noticed() -> None:
+def test_projections_of_other_vectors_are_noticed() -> None:
     scorer = world(1)
-    mixed = replace(scorer.users, halves=store.Rows(scorer.users.halves.codes[::-1].copy()))
+    mixed = replace(scorer.users, projections=store.Rows(scorer.users.projections.codes[::-1].copy()))
     with pytest.raises(DamagedArtifact, match="users do not fit their vectors"):
-        Scorer(scorer.mlp, mixed, scorer.labels).audience(labels_of(scorer)[0], 5)
+        Scorer(scorer.weights, mixed, scorer.labels).audience(labels_of(scorer)[0], 5)
     with pytest.raises(DamagedArtifact, match="users do not fit their vectors"):
-        list(Scorer(scorer.mlp, mixed, scorer.labels).audiences(labels_of(scorer), [5] * 30))
+        list(Scorer(scorer.weights, mixed, scorer.labels).audiences(labels_of(scorer), [5] * 30))

@@ -6,34 +6,40 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors import numpy as safetensors
 
 from merit.core.errors import DamagedArtifact, DataError, StorageError
-from merit.core.ragged import Ragged
-from merit.retrieval import mlp, shortlist, store
-from merit.retrieval.exact import Exact
-from merit.retrieval.mapped import Mapped, Writer
-from merit.retrieval.quantise import DTYPES, Form
+from merit.retrieval import shortlist, store
+from merit.retrieval.exact import Exact, ScorerWeights
 from merit.retrieval.scorer import Scorer
+from merit.retrieval.store import DTYPES, ArrayWriter, Form, MappedArray, decode, encode
 from tests.retrieval.worlds import labels_of, users_of, weights, world
 
 
-def written(folder: Path, scorer: Scorer, vectors: Form = "float32", halves: Form = "float32", split: int = 13) -> Path:
+def written(
+    folder: Path, scorer: Scorer, vectors: Form = "float32", projections: Form = "float32", split: int = 13
+) -> Path:
     folder.mkdir(exist_ok=True)
     rows = users_of(scorer)
-    store.write(folder, len(rows), np.array_split(rows, split), scorer.exact.users, vectors, halves)
+    store.write(folder, len(rows), np.array_split(rows, split), scorer.exact.users, vectors, projections)
     return folder
 
 
-@pytest.mark.parametrize("halves", DTYPES)
+@pytest.mark.parametrize("projections", DTYPES)
 @pytest.mark.parametrize("vectors", DTYPES)
-def test_from_disk_as_from_memory(tmp_path: Path, vectors: Form, halves: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_disk_as_from_memory(
+    tmp_path: Path, vectors: Form, projections: Form, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(store, "CHUNK", 3)  # several chunks of one block
     scorer = world(4)
-    held = store.hold("users", users_of(scorer), scorer.exact.users, vectors, halves)
-    side = store.read(written(tmp_path, scorer, vectors, halves), scorer.exact.users)
+    held = store.hold("users", users_of(scorer), scorer.exact.users, vectors, projections)
+    side = store.read(written(tmp_path, scorer, vectors, projections), scorer.exact.users)
     assert (side.norm, side.error) == (held.norm, held.error)
-    one, other = (Scorer(scorer.mlp, each, scorer.labels).audience(labels_of(scorer)[2], 9) for each in (held, side))
+    one, other = (
+        Scorer(scorer.weights, each, scorer.labels).audience(labels_of(scorer)[2], 9) for each in (held, side)
+    )
     assert (one.rows == other.rows).all()
     assert (one.scores == other.scores).all()
 
@@ -53,7 +59,7 @@ def test_numpy_reads_the_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["vectors.npy", "halves.npy", "halves-scales.npy"])
 def test_a_file_that_is_cut_or_grown_is_refused(tmp_path: Path, name: str) -> None:
     scorer = world(4)
-    path = written(tmp_path, scorer, halves="int8") / name
+    path = written(tmp_path, scorer, projections="int8") / name
     whole = path.read_bytes()
     for spoilt in (whole[:-1], whole + b"\0", whole[:100], b"", b"not an array" * 40):
         path.write_bytes(spoilt)
@@ -67,15 +73,14 @@ def test_a_file_that_is_cut_or_grown_is_refused(tmp_path: Path, name: str) -> No
 @pytest.mark.parametrize("name", ["vectors.npy", "halves.npy"])
 def test_a_file_cut_while_it_is_open_is_noticed_before_it_is_used(tmp_path: Path, name: str) -> None:
     scorer = world(4)
-    opened = Scorer(scorer.mlp, store.read(written(tmp_path, scorer), scorer.exact.users), scorer.labels)
+    opened = Scorer(scorer.weights, store.read(written(tmp_path, scorer), scorer.exact.users), scorer.labels)
     with (tmp_path / name).open("r+b") as file:
         file.truncate(300)
     for question in (
         lambda: opened.audience(labels_of(scorer)[0], 3),
         lambda: opened.score(np.array([1]), np.array([1])),
-        lambda: opened.grid(np.array([1]), np.array([1])),
         lambda: next(opened.all_interests(3)),
-        lambda: next(shortlist.interests(opened, np.array([1]), Ragged.of([[1, 2]]), 3)),
+        lambda: next(shortlist.interests(opened, np.array([1]), np.zeros(30, int), 1, 3, np.ones(30, bool))),
     ):
         with pytest.raises(DamagedArtifact, match="has 300 bytes"):
             question()
@@ -115,14 +120,17 @@ def test_vectors_that_cannot_be_stored_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk that is always full")
 def test_a_full_disk_is_one_sentence() -> None:
-    with pytest.raises(StorageError, match="the disk is full"), Writer(Path("/dev/full"), "<f4", (1000, 100)) as writer:
+    with (
+        pytest.raises(StorageError, match="the disk is full"),
+        ArrayWriter(Path("/dev/full"), "<f4", (1000, 100)) as writer,
+    ):
         writer.add(np.zeros((1000, 100), np.float32))
 
 
 def test_released_rows_can_be_read_again(tmp_path: Path) -> None:
     path = tmp_path / "some.npy"
     np.save(path, np.arange(100_000, dtype=np.float32).reshape(-1, 10))
-    mapped = Mapped(path)
+    mapped = MappedArray(path)
     before = mapped.array.copy()
     for rows in (range(10_000), range(3_000, 9_999), range(5, 5)):
         mapped.release(rows)
@@ -132,17 +140,28 @@ def test_released_rows_can_be_read_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("factors", [0, 3])
 def test_weights_come_back_and_must_fit(factors: int) -> None:
     net = weights(np.random.default_rng(0), 5, 7, 16, 6, factors)
-    again = mlp.load(safetensors.load(safetensors.save(net.arrays())))
+    again = ScorerWeights.of(safetensors.load(safetensors.save(net.arrays())))
     assert all(np.array_equal(again.arrays()[name], array) for name, array in net.arrays().items())
     assert Exact.of(again).users.fingerprint == Exact.of(net).users.fingerprint
     with pytest.raises(DamagedArtifact, match="W2 of the scorer"):
-        mlp.load(net.arrays() | {"W2": net.W2[:, :-1]})
+        ScorerWeights.of(net.arrays() | {"W2": net.W2[:, :-1]})
     with pytest.raises(DamagedArtifact, match="P_e of the scorer"):
-        mlp.load(net.arrays() | {"P_e": np.zeros((factors + 1, 7))})
+        ScorerWeights.of(net.arrays() | {"P_e": np.zeros((factors + 1, 7))})
     with pytest.raises(DamagedArtifact, match="P_u of the scorer"):
-        mlp.load(net.arrays() | {"P_u": net.P_u[:, :-1]})
+        ScorerWeights.of(net.arrays() | {"P_u": net.P_u[:, :-1]})
     for lost in net.arrays():
         with pytest.raises(DamagedArtifact, match=f"no array {lost}"):
-            mlp.load({name: array for name, array in net.arrays().items() if name != lost})
+            ScorerWeights.of({name: array for name, array in net.arrays().items() if name != lost})
     with pytest.raises(DamagedArtifact, match="not numbers"):
-        mlp.load(net.arrays() | {"d2": np.full(6, np.nan)})
+        ScorerWeights.of(net.arrays() | {"d2": np.full(6, np.nan)})
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([1e-6, 1.0, 1e4]))
+def test_what_is_read_back_is_near(seed: int, scale: float) -> None:
+    rows = np.random.default_rng(seed).standard_normal((9, 5), dtype=np.float32) * np.float32(scale)
+    rows[3] = 0
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    assert (decode(*encode(rows, "float32")) == rows).all()
+    assert (np.abs(decode(*encode(rows, "float16")) - rows) <= largest * 2.0**-11 + 2.0**-25).all()
+    assert (np.abs(decode(*encode(rows, "int8")) - rows) <= largest / 254 * 1.0001).all()

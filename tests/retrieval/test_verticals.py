@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merit.core.errors import DataError
-from merit.core.ragged import Ragged
-from merit.retrieval.verticals import given_label, roll_up, roll_up_lists
+from merit.retrieval.verticals import given_label, roll_up
 
 
 @settings(max_examples=50, deadline=None)
@@ -22,9 +21,7 @@ def test_sums_over_labels_one_by_one(lists: list[list[int]], seed: int) -> None:
         [sum(likelihood[label, vertical] * row[label] for label in range(6)) for vertical in range(3)]
         for row in probabilities
     ]
-    flat = np.array([probabilities[user, label] for user, labels in enumerate(lists) for label in labels])
     assert roll_up(probabilities, likelihood) == pytest.approx(np.array(wanted))
-    assert roll_up_lists(Ragged.of(lists), flat, likelihood) == pytest.approx(np.array(wanted))
 
 
 def test_a_label_is_of_the_verticals_of_its_events() -> None:

@@ -7,12 +7,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from merit.core.types import Floats
-from merit.retrieval import mlp, store
-from merit.retrieval.exact import Doubles, Exact
-from merit.retrieval.mlp import Mlp
-from merit.retrieval.quantise import Form
+from merit.core.types import Floats, Ints
+from merit.retrieval import store
+from merit.retrieval.exact import Doubles, Exact, ScorerWeights
 from merit.retrieval.scorer import Scorer
+from merit.retrieval.store import Form
 
 Kind = Literal["any", "whole", "close"]
 KINDS: tuple[Kind, ...] = ("any", "whole", "close")
@@ -31,7 +30,7 @@ def numbers(rng: np.random.Generator, shape: tuple[int, ...], kind: Kind) -> Flo
 
 def weights(
     rng: np.random.Generator, user: int, label: int, first: int, second: int, factors: int, kind: Kind = "any"
-) -> Mlp:
+) -> ScorerWeights:
     shapes: dict[str, tuple[int, ...]] = {
         "W_u": (first, user),
         "W_e": (first, label),
@@ -43,7 +42,7 @@ def weights(
         "P_u": (factors, user),
         "P_e": (factors, label),
     }
-    return mlp.load(
+    return ScorerWeights.of(
         {name: numbers(rng, shape, "whole" if kind == "whole" else "any") for name, shape in shapes.items()}
     )
 
@@ -58,7 +57,7 @@ def world(
     block: int | None = None,
     factors: int = 4,
 ) -> Scorer:
-    """A third of the users and of the labels are copies of others; `form` is how the halves are stored."""
+    """A third of the users and of the labels are copies of others; `form` is how the projections are stored."""
     rng = np.random.default_rng(seed)
     net = weights(rng, 5, 7, 16, 6, factors, kind)
     exact = Exact.of(net)
@@ -67,11 +66,11 @@ def world(
         vectors = numbers(rng, (count, len(layer.weight)), kind)
         copies = rng.random(count) < 1 / 3
         vectors[copies] = vectors[rng.integers(0, count, count)][copies]
-        sides.append(store.hold(name, vectors, layer, halves_form=form))
+        sides.append(store.hold(name, vectors, layer, projections_form=form))
     return Scorer(net, *sides, threads=threads, block=block)
 
 
-def naive_score(net: Mlp, user: Floats, label: Floats) -> float:
+def naive_score(net: ScorerWeights, user: Floats, label: Floats) -> float:
     wide = {name: array.astype(np.float64) for name, array in net.arrays().items()}
     first = np.hstack([wide["W_u"], wide["W_e"]]) @ np.concatenate([user, label]).astype(np.float64) + wide["d1"]
     second = wide["W2"] @ np.maximum(first, 0) + wide["d2"]
@@ -81,7 +80,7 @@ def naive_score(net: Mlp, user: Floats, label: Floats) -> float:
 
 def naive_scores(scorer: Scorer, users: Floats, labels: Floats) -> Doubles:
     """(users, labels)"""
-    return np.array([[naive_score(scorer.mlp, user, label) for label in labels] for user in users])
+    return np.array([[naive_score(scorer.weights, user, label) for label in labels] for user in users])
 
 
 def naive_best(scores: Doubles, n: int, mask: NDArray[np.bool_] | None = None) -> list[int]:
@@ -95,3 +94,8 @@ def users_of(scorer: Scorer) -> Floats:
 
 def labels_of(scorer: Scorer) -> Floats:
     return scorer.labels.vectors.take(slice(None))
+
+
+def grid(scorer: Scorer, users: Ints, labels: Ints) -> Doubles:
+    """(users, labels): the exact score of every pair."""
+    return scorer.score(np.repeat(users, len(labels)), np.tile(labels, len(users))).reshape(len(users), len(labels))

@@ -3,7 +3,7 @@
     write_all_interests("runs/shop", "lists.parquet", k=10)
     write_all_interests("runs/shop", "s3://bucket/lists", k=10, engine=EngineConfig(runner="ray"))
 
-Shard after shard, and within a shard in the model's order. The millions of rows never stand in memory.
+Shard after shard, and within a shard in the model's order. The millions of rows are never in memory at once.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -25,8 +26,8 @@ from merit.retrieval.model import Model, load
 
 
 @dataclass(frozen=True)
-class Asked:
-    """It goes to every worker."""
+class InterestsJob:
+    """What every worker gets."""
 
     folder: Path
     labels: Path | None
@@ -35,18 +36,11 @@ class Asked:
     threads: int
 
 
-class Worker:
-    """A model that answers one question, of many users."""
+class InterestsWorker(NamedTuple):
+    """The job, and the model of this process."""
 
-    def __init__(self, asked: Asked, model: Model) -> None:
-        self.asked, self.model = asked, model
-        model.live_labels(asked.k)
-        if asked.regions is not None:
-            topk.require_count(asked.regions, "regions")
-
-    def lists(self, users: pl.DataFrame) -> pl.DataFrame:
-        """The k most likely interests of each of these users, in their order."""
-        return self.model.for_users(users).ranked(users["user_id"], self.asked.k, self.asked.regions)
+    job: InterestsJob
+    model: Model
 
 
 def write_all_interests(
@@ -63,37 +57,37 @@ def write_all_interests(
     if path and single and path.is_dir():
         raise DataError(f"{out} is a folder. Name a file in it, such as {path / 'interests.parquet'}.")
     model = load(folder, labels)
-    asked = Asked(Path(folder), labels, k, regions, engine.worker_threads())
-    worker = Worker(asked, model)
-    job = ShardJob("interests of all users", set_up, asked, tell, {"parents": model.hashes, "k": k, "regions": regions})
+    model.live_labels(k)
+    if regions is not None:
+        topk.require_count(regions, "regions")
+    job = InterestsJob(Path(folder), labels, k, regions, engine.worker_threads())
+    worker = InterestsWorker(job, model)
+    essence = {"parents": model.hashes, "k": k, "regions": regions}
+    shard_job = ShardJob("interests of all users", set_up, job, rank_interests, essence)
     users = model.stored_users()
     if not path or not single:
-        return _rows(write_parts(job, users, out, engine, worker))
+        return sum(len(table) for table in write_parts(shard_job, users, out, engine, worker).tables())
     with workplace(path, engine) as place:
-        return _join(make_parts(job, users, place, engine, worker), path)
+        return _join(make_parts(shard_job, users, place, engine, worker), path)
 
 
-def set_up(asked: Asked) -> Worker:
-    """Who began the job has read every byte, so nobody does again."""
-    return Worker(asked, load(asked.folder, asked.labels, verify=False, threads=asked.threads, users=False))
+def set_up(job: InterestsJob) -> InterestsWorker:
+    """The worker of another process. Whoever began the job has verified the model."""
+    return InterestsWorker(job, load(job.folder, job.labels, verify=False, threads=job.threads, users=False))
 
 
-def tell(worker: Worker, rows: pl.DataFrame) -> pl.DataFrame:
-    """The work on one shard: a function of the module, so that other processes find it by its name."""
-    return worker.lists(rows)
-
-
-def _rows(parts: Parts) -> int:
-    return sum(len(table) for table in parts.tables())
+def rank_interests(worker: InterestsWorker, rows: pl.DataFrame) -> pl.DataFrame:
+    """The k most likely interests of each user of a shard, in their order."""
+    return worker.model.for_users(rows).ranked(rows["user_id"], worker.job.k, worker.job.regions)
 
 
 def _join(parts: Parts, out: Path) -> int:
-    """All parts as one file, which is complete or not there."""
+    """Write all parts into one file, which is complete or not there; the number of rows."""
     rows, writer = 0, None
     with files.replacing(out, storage.MODE) as file, ExitStack() as closing:
-        for each in parts.tables():
-            table = each.to_arrow()
+        for part in parts.tables():
+            table = part.to_arrow()
             writer = writer or closing.enter_context(pq.ParquetWriter(file, table.schema))
             writer.write_table(table)
-            rows += len(each)
+            rows += len(part)
     return rows

@@ -30,8 +30,8 @@ USERS = 50_000  # of a shard: its scores for a few interests are 4 bytes each
 
 
 @dataclass(frozen=True)
-class Asked:
-    """It goes to every worker."""
+class AudiencesJob:
+    """What every worker gets."""
 
     folder: Path
     labels: Path | None
@@ -41,10 +41,10 @@ class Asked:
     threads: int
 
 
-class Worker(NamedTuple):
-    """Made once in every process: the question, and the model that answers it."""
+class AudiencesWorker(NamedTuple):
+    """The job, and the model of this process."""
 
-    asked: Asked
+    job: AudiencesJob
     model: Model
 
 
@@ -63,61 +63,59 @@ def write_audiences(
     topk.require_count(n, "users")
     if n > len(users):
         raise DataError(f"There are {len(users):,} users; ask for no more than that (n = {n:,}).")
-    asked = Asked(Path(folder), labels, tuple(numbers.tolist()), n, engine.worker_threads())
-    essence = {"parents": model.hashes, "n": n, "interests": asked.numbers}
+    job = AudiencesJob(Path(folder), labels, tuple(numbers.tolist()), n, engine.worker_threads())
+    essence = {"parents": model.hashes, "n": n, "interests": job.numbers}
     sharded = engine.model_copy(update={"shards": engine.shards or max(1, round(len(users) / USERS))})
-    job = ShardJob("audiences", set_up, asked, rank, essence)
+    shard_job = ShardJob("audiences", set_up, job, rank_users, essence)
     with workplace(Path(out), sharded) as place:
-        best = _join(make_parts(job, users, place, sharded, Worker(asked, model)), n)
+        best = _join(make_parts(shard_job, users, place, sharded, AudiencesWorker(job, model)), n)
         with files.replacing(Path(out), storage.MODE) as file:
-            _told(model, numbers, best).write_parquet(file)
+            _table(model, numbers, best).write_parquet(file)
     return len(best)
 
 
-def set_up(asked: Asked) -> Worker:
-    """Who began the job has read every byte, so nobody does again."""
-    return Worker(asked, load(asked.folder, asked.labels, verify=False, threads=asked.threads, users=False))
+def set_up(job: AudiencesJob) -> AudiencesWorker:
+    """The worker of another process. Whoever began the job has verified the model."""
+    return AudiencesWorker(job, load(job.folder, job.labels, verify=False, threads=job.threads, users=False))
 
 
-def rank(worker: Worker, rows: pl.DataFrame) -> pl.DataFrame:
-    """Of every interest: the best of these users, as rows of the model, with their scores."""
-    asked, stored = worker.asked, rows["row"].to_numpy()
-    ranked = list(
-        worker.model.for_users(rows).audiences(np.array(asked.numbers, dtype=np.int64), rows["user_id"], asked.n)
-    )
-    sizes = [len(each.rows) for each in ranked]
+def rank_users(worker: AudiencesWorker, rows: pl.DataFrame) -> pl.DataFrame:
+    """The best users of a shard for every interest, as rows of the model, with their scores."""
+    labels, stored = np.array(worker.job.numbers, dtype=np.int64), rows["row"].to_numpy()
+    ranked = list(worker.model.for_users(rows).audiences(labels, rows["user_id"], worker.job.n))
+    sizes = [len(audience.rows) for audience in ranked]
     return pl.DataFrame(
         {
             "at": np.repeat(np.arange(len(ranked), dtype=np.uint32), sizes),
-            "row": stored[np.concatenate([each.rows for each in ranked])].astype(np.uint32),
-            "score": np.concatenate([each.scores for each in ranked]),
+            "row": stored[np.concatenate([audience.rows for audience in ranked])].astype(np.uint32),
+            "score": np.concatenate([audience.scores for audience in ranked]),
         }
     )
 
 
 def _numbers(model: Model, interests: Sequence[str] | None) -> Ints:
-    """Labels by their numbers. What is blocked is refused; what is no label is a question for `Model.audience`."""
+    """The numbers of labels. Blocked ones are refused, and phrases, which `Model.audience` can score."""
     if interests is None:
         return np.flatnonzero(model.labels.live_mask())
-    wanted = [model.interest(text) for text in dict.fromkeys(interests)]
-    if unknown := [each.text for each in wanted if each.label < 0]:
-        raise DataError(f"'{unknown[0]}' is no label of this model. Ask for it alone, with `merit model audience`.")
-    if not wanted:
+    queries = [model.interest(text) for text in dict.fromkeys(interests)]
+    if phrases := [query.text for query in queries if query.label < 0]:
+        raise DataError(f"'{phrases[0]}' is no label of this model. Ask for it alone, with `merit model audience`.")
+    if not queries:
         raise DataError("The list of interests is empty.")
-    return np.array([each.label for each in wanted], dtype=np.int64)
+    return np.array([query.label for query in queries], dtype=np.int64)
 
 
 def _join(parts: Parts, n: int) -> pl.DataFrame:
     """The best of all shards; two lists of n are in memory for each interest, however many shards there are."""
     best: pl.DataFrame | None = None
-    for each in parts.tables():
-        both = each if best is None else pl.concat([best, each])
+    for part in parts.tables():
+        both = part if best is None else pl.concat([best, part])
         best = both.sort("at", -pl.col("score"), "row").group_by("at", maintain_order=True).head(n)
     assert best is not None
     return best
 
 
-def _told(model: Model, numbers: Ints, best: pl.DataFrame) -> pl.DataFrame:
+def _table(model: Model, numbers: Ints, best: pl.DataFrame) -> pl.DataFrame:
     texts = model.labels.table["text"].gather(numbers[best["at"].to_numpy()])
     ranks = best.select(pl.int_range(1, pl.len() + 1).over("at")).to_series()
     users = model.probabilities(best["row"].to_numpy(), best["score"].to_numpy())

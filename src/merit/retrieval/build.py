@@ -1,7 +1,8 @@
 """model: everything needed to score, in one folder that can be moved: what `merit.load` opens.
 
-The artifact: labels/, propensity/ and generator/ (copies of those artifacts), users/ and interests/ (vectors and halves
-for retrieval), mlp.safetensors, verticals.*, users.parquet, items.parquet, and README.md, a model card.
+The artifact: labels/, propensity/ and generator/ (copies of those artifacts), users/ and interests/ (vectors and
+projections for retrieval), mlp.safetensors, verticals.*, users.parquet, items.parquet, and README.md, a model card:
+what the model was made from, how good it is, and what not to use it for.
 """
 
 from __future__ import annotations
@@ -9,43 +10,45 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import torch
 from pydantic import Field
 from safetensors.numpy import save
 
+from merit import __version__
 from merit.core import artifacts, console
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged
 from merit.core.types import Floats
 from merit.data.prepare import shards
-from merit.evaluation import calibration
+from merit.evaluation import calibration, tables
+from merit.evaluation.calibration import Reliability
 from merit.labels import space
-from merit.labels.build import load_vectors
 from merit.labels.space import LabelSpace
 from merit.propensity.features import UserFeatures
 from merit.propensity.states import NOW, read_states
 from merit.propensity.states_model import Propensity
 from merit.propensity.train import TrainedScorer, load_scorer
-from merit.retrieval import card, mlp, store
-from merit.retrieval.exact import Exact
-from merit.retrieval.mlp import Mlp
-from merit.retrieval.quantise import Form
-from merit.retrieval.verticals import given_label
+from merit.report.page import SMALLEST_CELL
+from merit.retrieval import store
+from merit.retrieval.exact import Exact, ScorerWeights
+from merit.retrieval.store import Form
+from merit.retrieval.verticals import vertical_shares
 
 BLOCK = 8_192  # users encoded at a time
+WEAK = 2.0  # a vertical whose calibration error is so many times the overall one is named in the card
 
 
 class ModelConfig(Frozen):
     """How the model's folder is laid out; no answer depends on it."""
 
     halves: Form = Field("float32")
-    """How users' and labels' halves are stored: float32, float16 or int8. Answers do not change, only their speed."""
+    """How projections of users and labels are stored: float32, float16 or int8. Answers do not change, only their
+    speed."""
 
 
 def write_model(
@@ -59,37 +62,39 @@ def write_model(
     config: ModelConfig,
     seed: int,
 ) -> Artifact:
-    """Encode every user as they stand at the end of the data, and put all that scoring needs into one folder."""
-    scorer, known = load_scorer(propensity, labels), space.load(labels.path)
-    people, kept = read_states(states, NOW)
-    weights = mlp_of(scorer.model)
-    layers = Exact.of(weights)
+    """The model: every user as of the end of the data, and all that scoring needs, in one folder."""
+    scorer, label_space = load_scorer(propensity, labels), space.load(labels.path)
+    users, features = read_states(states, NOW)
+    weights = weights_of(scorer.model)
+    exact = Exact.of(weights)
     parents = {"propensity": propensity, "states": states, "generator": generator, "examples": examples}
     parents |= {"labels": labels, "results": results}
     with artifacts.writing(out, "model", config=config, seed=seed, parents=parents) as draft:
         for name, artifact in (("labels", labels), ("propensity", propensity), ("generator", generator)):
             shutil.copytree(artifact.path, draft.path / name)
         shutil.copyfile(examples.file("items.parquet"), draft.path / "items.parquet")
-        people.select("user_id", "history", "counts", "items").write_parquet(draft.path / "users.parquet")
+        users.select("user_id", "history", "counts", "items").write_parquet(draft.path / "users.parquet")
         repeat = {"repeat": scorer.model.repeat.detach().numpy(), "repeat_labels": scorer.repeats.numpy()}
         (draft.path / "mlp.safetensors").write_bytes(save(weights.arrays() | repeat))
-        shares, names = vertical_shares(examples, known)
+        shares, names = vertical_shares(examples, label_space)
         (draft.path / "verticals.safetensors").write_bytes(save({"shares": shares}))
         (draft.path / "verticals.json").write_text(json.dumps(names, ensure_ascii=False), encoding="utf-8")
-        for name, rows in (("users", len(people)), ("interests", len(known))):
+        sides = {
+            "users": (len(users), _user_vectors(scorer, features), exact.users),
+            "interests": (len(label_space), iter([_label_vectors(scorer, features)]), exact.labels),
+        }
+        for name, (rows, blocks, projection) in sides.items():
             (draft.path / name).mkdir()
-            texts = load_vectors(labels)
-            blocks = _users(scorer, kept) if name == "users" else iter([_interests(scorer, texts, kept)])
-            layer = layers.users if name == "users" else layers.labels
             with console.spinner(f"storing {rows:,} {name}"):
-                store.write(draft.path / name, rows, blocks, layer, halves_form=config.halves)
-        (draft.path / "README.md").write_text(_card(propensity, examples, labels, results, known), encoding="utf-8")
-        draft.summary |= {"users": len(people), "labels": len(known), "label_version": known.version}
+                store.write(draft.path / name, rows, blocks, projection, projections_form=config.halves)
+        card = _card(propensity, examples, labels, results, label_space)
+        (draft.path / "README.md").write_text(card, encoding="utf-8")
+        draft.summary |= {"users": len(users), "labels": len(label_space), "label_version": label_space.version}
     return artifacts.load(out, "model")
 
 
-def mlp_of(model: Propensity) -> Mlp:
-    """The scorer's three layers and its product as plain arrays."""
+def weights_of(model: Propensity) -> ScorerWeights:
+    """The layers and factors of a trained model as plain arrays."""
     same, unread = torch.eye(model.factors), torch.zeros(model.of_label.out_features, min(1, model.factors))
     values = {
         "W_u": model.of_user.weight,
@@ -102,81 +107,106 @@ def mlp_of(model: Propensity) -> Mlp:
         "P_u": torch.cat([torch.zeros(model.factors, model.of_user.in_features - model.factors), same], dim=1),
         "P_e": torch.cat([model.of_text, same], dim=1),
     }
-    return mlp.load({name: value.detach().numpy() for name, value in values.items()})
+    return ScorerWeights.of({name: value.detach().numpy() for name, value in values.items()})
 
 
-def label_vectors(model: Propensity, texts: Floats, first: int = 0) -> Floats:
-    """Text vectors with the numbers that labels seen in training have of their own; `first` is the id of the first."""
-    with torch.inference_mode():
-        found: Floats = model.labels(torch.from_numpy(texts), torch.arange(first, first + len(texts))).numpy()
-    return found
-
-
-def _interests(scorer: TrainedScorer, texts: Floats, now: UserFeatures) -> Floats:
-    """The vectors of all labels, as popular as they are now: all users are asked about in one week."""
-    vectors = label_vectors(scorer.model, texts)
+@torch.inference_mode()
+def _label_vectors(scorer: TrainedScorer, now: UserFeatures) -> Floats:
+    """The vectors of all labels, with their popularity of the last week: all users are scored for it."""
+    numbers = torch.arange(len(scorer.texts))
+    vectors: Floats = scorer.model.labels(torch.from_numpy(scorer.texts), numbers).numpy()
     if scorer.model.factors and now.trends and len(now):
-        with torch.inference_mode():
-            new = torch.from_numpy(now.trends.part(0, 1).of(np.arange(len(vectors))))
-            vectors[:, -1] += scorer.model.trend_score(new)[0].numpy()
+        trends = torch.from_numpy(now.trends.part(0, 1).of(numbers.numpy()))
+        vectors[:, -1] += scorer.model.trend_score(trends)[0].numpy()
     return vectors
 
 
-def vertical_shares(examples: Artifact, known: LabelSpace) -> tuple[Floats, list[str]]:
-    """P(vertical | label) from training events alone, and the names of the verticals."""
-    items = pl.read_parquet(examples.file("items.parquet"))
-    counts = pl.read_parquet(examples.file("item_counts.parquet"))["count"].to_numpy().astype(np.int64)
-    item_labels = Ragged(*space.item_labels(known, items))
-    names = verticals_of(known)
-    own = items["vertical"].fill_null(UNKNOWN).replace_strict(names, range(len(names)), default=-1)
-    place, owner = own.to_numpy().astype(np.int64), np.repeat(np.arange(len(item_labels)), item_labels.lengths())
-    told = place[owner] >= 0
-    shape = (len(known), len(names))
-    shares = given_label(
-        item_labels.values[told].astype(np.int64), place[owner][told], counts[owner][told], shape
-    ).astype(np.float32)
-    return shares, names
+def _user_vectors(scorer: TrainedScorer, features: UserFeatures) -> Iterator[Floats]:
+    for at in range(0, len(features), BLOCK):
+        yield scorer.vectors(features.part(at, at + BLOCK)).numpy()
 
 
-UNKNOWN = "unknown"
+@dataclass(frozen=True)
+class CardFacts:
+    """What the card says about data, label space and policy."""
+
+    first: date
+    last: date
+    users: int
+    events: int
+    labels: int
+    live: int
+    label_version: int
+    policy: str
+    blocked: int
+    seed: int | None
 
 
-def verticals_of(known: LabelSpace) -> list[str]:
-    """Names in order, the columns of `vertical_shares`; labels without one count as unknown."""
-    return known.table["vertical"].fill_null(UNKNOWN).unique().sort().to_list()
-
-
-def _users(scorer: TrainedScorer, kept: UserFeatures) -> Iterator[Floats]:
-    for at in range(0, len(kept), BLOCK):
-        yield scorer.vectors(kept.part(at, at + BLOCK)).numpy()
-
-
-def _card(propensity: Artifact, examples: Artifact, labels: Artifact, results: Artifact, known: LabelSpace) -> str:
-    first, last = _span(examples)
-    found = pl.read_parquet(propensity.file("reliability.parquet"))
-    return card.write(
-        card.Facts(
-            first=first,
-            last=last,
-            users=examples.manifest.summary["users"],
-            events=examples.manifest.summary["events"],
-            labels=len(known),
-            live=int(known.live_mask().sum()),
-            label_version=known.version,
-            policy=labels.manifest.config["policy"],
-            blocked=labels.manifest.summary["blocked"],
-            seed=propensity.manifest.seed,
-        ),
-        pl.read_parquet(results.file("figures.parquet")),
-        calibration.summary(found),
-        calibration.by_vertical(found),
-    )
-
-
-def _span(examples: Artifact) -> tuple[date, date]:
-    """The first and the last day of the data."""
-    spans = [
+def _card(
+    propensity: Artifact, examples: Artifact, labels: Artifact, results: Artifact, label_space: LabelSpace
+) -> str:
+    days = [
         part.events.select(first=pl.col("timestamp").min(), last=pl.col("timestamp").max()).row(0)
         for part in shards(examples)
     ]
-    return min(low for low, _ in spans if low).date(), max(high for _, high in spans if high).date()
+    facts = CardFacts(
+        first=min(first for first, _ in days if first).date(),
+        last=max(last for _, last in days if last).date(),
+        users=examples.manifest.summary["users"],
+        events=examples.manifest.summary["events"],
+        labels=len(label_space),
+        live=int(label_space.live_mask().sum()),
+        label_version=label_space.version,
+        policy=labels.manifest.config["policy"],
+        blocked=labels.manifest.summary["blocked"],
+        seed=propensity.manifest.seed,
+    )
+    figures, reliability = (
+        pl.read_parquet(artifact.file(f"{name}.parquet"))
+        for artifact, name in ((results, "figures"), (propensity, "reliability"))
+    )
+    return card_text(facts, figures, calibration.summary(reliability), calibration.by_vertical(reliability))
+
+
+def card_text(facts: CardFacts, figures: pl.DataFrame, overall: Reliability, verticals: pl.DataFrame) -> str:
+    """The card in Markdown. `figures` of the results stage, `verticals` of `calibration.by_vertical`."""
+    parts = [
+        "# Model card",
+        f"Propensities over {facts.live:,} text interests, made by merit {__version__} with seed {facts.seed}.",
+        "## Data",
+        f"- Interactions from {facts.first} to {facts.last}: {facts.events:,} events of {facts.users:,} users.\n"
+        f"- Label space version {facts.label_version}: {facts.labels:,} labels, {facts.live:,} of them live, "
+        f"{facts.blocked:,} blocked by the policy `{facts.policy}`.\n"
+        "- A probability speaks of the labels of a purchase at least a week after the last event.",
+        "## Interests for a user",
+        _accuracy(figures),
+        "## Probabilities",
+        f"Test users, a curve fitted on others: expected calibration error {overall.ece:.5f} over {overall.pairs:,} "
+        f"pairs, {overall.ece_likely:.4f} among pairs given 1 % and more; Brier score {overall.brier:.5f}; "
+        f"{overall.prevalence:.3%} of pairs came true.",
+        _weak_verticals(overall, verticals),
+        "## Not for",
+        "Decisions about single people in credit, housing, employment, health or insurance. Interests blocked by the "
+        "policy are neither scored nor named. A phrase far from every label of training is answered with a warning: "
+        "take that seriously.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _accuracy(figures: pl.DataFrame) -> str:
+    users = int(figures["users"].max() or 0)  # type: ignore[arg-type]
+    if users < SMALLEST_CELL:
+        return f"Tested on fewer than {SMALLEST_CELL} users; no figure is shown."
+    table = tables.headline(figures, tables.EXACT, ()).drop("commit", "command")
+    return f"Exact match on {users:,} test users, in points with 95 % intervals.\n\n" + tables.markdown(
+        table, tables.leaders(figures, tables.EXACT)
+    )
+
+
+def _weak_verticals(overall: Reliability, verticals: pl.DataFrame) -> str:
+    enough = verticals.filter(pl.col("pairs") >= SMALLEST_CELL)
+    weak = enough.filter(pl.col("ece") > WEAK * overall.ece).sort("ece", descending=True)
+    if not len(weak):
+        return "No vertical is calibrated much worse than the whole."
+    named = ", ".join(f"{name} ({error:.4f})" for name, error in weak.select("vertical", "ece").head(10).rows())
+    return f"Verticals whose calibration error is more than {WEAK:g} times that: {named}."

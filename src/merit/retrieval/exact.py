@@ -1,71 +1,124 @@
-"""The score of a pair in float64, from the vectors themselves: what every answer is ranked by.
+"""The weights of the score (see `propensity.score`), and the exact score of a pair in float64, from the vectors.
 
-    exact = Exact.of(mlp)
-    exact.scores(exact.users.halves(user_vectors), exact.labels.halves(label_vectors))
+    exact = Exact.read(model.file("mlp.safetensors"))
+    exact.scores(exact.users.of(user_vectors), exact.labels.of(label_vectors))
 
-A pair has one score, to the last bit, whichever call asks for it and whatever stands beside it. A BLAS does not promise
-that: it may add in another order where a matrix has another shape or more threads. So all products here are made by one
-thread and have one shape, a tile of rows of which the last may be partly unused, and a tile of equal rows is tried once
-to see that each of them gives the same.
+The projection of a user is W_u u, then the factors P_u u; that of a label W_e e_c + d1, then P_e e_c: H + R numbers.
+Each is computed once, and a pair costs the other two layers and R products: at the default sizes, an eleventh.
+
+A pair has one score, to the last bit, whatever else is scored with it. A BLAS does not promise that: it may add in
+another order where a matrix has another shape or more threads. So all products here are made by one thread and have one
+shape, a tile of rows of which the last may be partly unused, and a tile of equal rows is tried once to see that each of
+them gives the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import blake2b
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import load_file
 
+from merit.core.errors import DamagedArtifact
 from merit.core.seeds import stream
 from merit.core.types import Floats
-from merit.retrieval.mlp import Mlp
+from merit.propensity.score import pair_score
 from merit.retrieval.threads import one_blas_thread, spans
 
 Doubles = NDArray[np.float64]
 TILE = 128  # rows: within 5 % of the rate of longer ones, and little is wasted on a short list
+_SHAPES = {"W_u": "HU", "W_e": "HE", "d1": "H", "W2": "SH", "d2": "S", "w3": "S", "P_u": "RU", "P_e": "RE"}
 
 
 @dataclass(frozen=True)
-class Layer:
-    """What makes one side's halves: its part of the first layer, then its factors, which have no bias."""
+class ScorerWeights:
+    """The weights in float32. `of` checks that they fit each other."""
+
+    W_u: Floats  # (H, user)   H = width of the first layer
+    W_e: Floats  # (H, label)
+    d1: Floats  # (H,)
+    W2: Floats  # (S, H)      S = width of the second layer
+    d2: Floats  # (S,)
+    w3: Floats  # (S,)
+    d3: float
+    P_u: Floats  # (R, user)   R = number of factors; 0 for the MLP alone
+    P_e: Floats  # (R, label)
+
+    @staticmethod
+    def of(arrays: Mapping[str, NDArray[Any]]) -> ScorerWeights:
+        """From what `arrays()` gave; arrays that are missing or do not fit are refused."""
+        if missing := [name for name in (*_SHAPES, "d3") if name not in arrays]:
+            raise DamagedArtifact(f"The scorer has no array {', '.join(missing)}. Train the propensity model again.")
+        taken = {name: np.ascontiguousarray(arrays[name], np.float32) for name in (*_SHAPES, "d3")}
+        sizes: dict[str, int] = {}
+        for name, letters in _SHAPES.items():
+            shape = taken[name].shape
+            fits = len(shape) == len(letters) and all(
+                sizes.setdefault(letter, size) == size for letter, size in zip(letters, shape, strict=True)
+            )
+            if not fits:
+                raise DamagedArtifact(f"{name} of the scorer has the shape {shape}, which does not fit the rest.")
+        if taken["d3"].size != 1 or not all(np.isfinite(array).all() for array in taken.values()):
+            raise DamagedArtifact("Some weights of the scorer are not numbers. Train the propensity model again.")
+        return ScorerWeights(**{name: taken[name] for name in _SHAPES}, d3=float(taken["d3"].item()))
+
+    @cached_property
+    def W2_columns(self) -> Floats:
+        """(H, S): W2 the way round in which rows are multiplied by it."""
+        return np.ascontiguousarray(self.W2.T)
+
+    @property
+    def width(self) -> int:
+        """H + R: the width of a projection."""
+        return len(self.W_u) + len(self.P_u)
+
+    def arrays(self) -> dict[str, Floats]:
+        """Plain arrays, ready for safetensors."""
+        return {name: getattr(self, name) for name in _SHAPES} | {"d3": np.array([self.d3], np.float32)}
+
+
+@dataclass(frozen=True)
+class Projection:
+    """What projects one side: its part of the first layer, then its factors, which have no bias."""
 
     weight: Doubles  # (D, H + R)
     bias: Doubles  # (H + R,)
     tile: int
 
     @one_blas_thread()
-    def halves(self, vectors: Floats) -> Doubles:
-        """(n, H + R) of vectors (n, D)."""
-        made = np.empty((len(vectors), len(self.bias)))
-        wide, half = self.buffers()
+    def of(self, vectors: Floats) -> Doubles:
+        """(n, H + R): the projections of vectors (n, D)."""
+        projections = np.empty((len(vectors), len(self.bias)))
+        tile, product = np.zeros((self.tile, len(self.weight))), np.empty((self.tile, len(self.bias)))
         for span in spans(len(vectors), self.tile):
-            self.fill(vectors[span.start : span.stop], wide, half)
-            made[span.start : span.stop] = half[: len(span)]
-        return made
+            tile[: len(span)] = vectors[span.start : span.stop]
+            self.fill(tile, product)
+            projections[span.start : span.stop] = product[: len(span)]
+        return projections
 
-    def buffers(self) -> tuple[Doubles, Doubles]:
-        """For `fill`, made once for many tiles: memory fresh from the system costs more than the product itself."""
-        return np.zeros((self.tile, len(self.weight))), np.empty((self.tile, len(self.bias)))
-
-    def fill(self, vectors: Floats, wide: Doubles, half: Doubles) -> None:
-        """half (tile, H + R) of up to a tile of vectors; what is below them is of no meaning."""
-        wide[: len(vectors)] = vectors
-        np.matmul(wide, self.weight, out=half)
-        half += self.bias
+    def fill(self, tile: Doubles, out: Doubles) -> None:
+        """Write the projections of a whole tile of vectors into `out`."""
+        np.matmul(tile, self.weight, out=out)
+        out += self.bias
 
     @property
     def fingerprint(self) -> str:
-        """Of the weights: halves made with others are refused."""
+        """Of the weights: stored projections made with others are refused."""
         return blake2b(self.weight.tobytes() + self.bias.tobytes(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True)
 class Exact:
-    """The weights in float64, and the rows of the tile that every product has."""
+    """The weights in float64, and the number of rows of every product."""
 
-    users: Layer
-    labels: Layer
+    users: Projection
+    labels: Projection
     W2: Doubles  # (H, S)
     d2: Doubles  # (S,)
     w3: Doubles  # (S,)
@@ -73,64 +126,49 @@ class Exact:
     tile: int
 
     @staticmethod
-    def of(mlp: Mlp) -> Exact:
+    def of(weights: ScorerWeights) -> Exact:
         """In tiles of TILE rows, or of one on a machine that does not add alike in all rows of a tile."""
-        made = _with_tile(mlp, TILE)
-        return made if _rows_alike(made) else _with_tile(mlp, 1)  # one row is always alike
+        exact = _with_tile(weights, TILE)
+        return exact if _rows_alike(exact) else _with_tile(weights, 1)  # one row is always alike
+
+    @staticmethod
+    def read(file: Path) -> Exact:
+        """From a model's mlp.safetensors."""
+        return Exact.of(ScorerWeights.of(load_file(file)))
 
     @one_blas_thread()
-    def scores(self, user_projections: Doubles, label_projections: Doubles) -> Doubles:
-        """(n,) of (n, H + R) and (n, H + R), or of (n, H + R) and the one (H + R,) that all share."""
-        users, labels = np.broadcast_arrays(user_projections, label_projections)
-        made, first, second = np.empty(len(users)), np.zeros((self.tile, users.shape[1])), self._second()
+    def scores(self, users: Doubles, labels: Doubles) -> Doubles:
+        """(n,): of projections (n, H + R) and (n, H + R), or of (n, H + R) and the one (H + R,) that all share."""
+        users, labels = np.broadcast_arrays(users, labels)
+        scores = np.empty(len(users))
         for span in spans(len(users), self.tile):
-            some = slice(span.start, span.stop)
-            self._join(users[some], labels[some], first[: len(span)])
-            made[some] = self._tail(first, second)[: len(span)]
-        return made
+            ours, theirs = (_whole(side[span.start : span.stop], self.tile) for side in (users, labels))
+            scores[span.start : span.stop] = self._tile(ours, theirs)[: len(span)]
+        return scores
 
-    @one_blas_thread()
-    def against(self, layer: Layer, vectors: Floats, half: Doubles) -> Doubles:
-        """(n,) of vectors (n, D) of one side with one half (H + R,) of the other: `scores` that keeps no halves."""
-        made, (wide, first), second = np.empty(len(vectors)), layer.buffers(), self._second()
-        for span in spans(len(vectors), self.tile):
-            layer.fill(vectors[span.start : span.stop], wide, first)
-            self._join(first, half, first)
-            made[span.start : span.stop] = self._tail(first, second)[: len(span)]
-        return made
-
-    def _second(self) -> Doubles:
-        return np.empty((self.tile, len(self.w3)))
-
-    def _join(self, ours: Doubles, theirs: Doubles, out: Doubles) -> None:
-        """out (n, H + R): the sums of the first layer, then the products of the factors."""
-        width = len(self.W2)
-        np.add(ours[..., :width], theirs[..., :width], out=out[:, :width])
-        np.multiply(ours[..., width:], theirs[..., width:], out=out[:, width:])
-
-    def _tail(self, joined: Doubles, second: Doubles) -> Doubles:
-        """(tile,) of joined halves (tile, H + R), which are overwritten."""
-        first, products = np.split(joined, [len(self.W2)], axis=1)
-        np.maximum(first, 0, out=first)
-        np.matmul(first, self.W2, out=second)
-        second += self.d2
-        np.maximum(second, 0, out=second)
-        second *= self.w3
-        total: Doubles = second.sum(axis=1)
-        total += products.sum(axis=1)
-        return total + self.d3
+    def _tile(self, users: Doubles, labels: Doubles) -> Doubles:
+        """(tile,). A sum, not a product, ends it: the order of its additions is numpy's own."""
+        pairs = pair_score(
+            users, labels, len(self.W2), lambda first: first @ self.W2 + self.d2, lambda x: (x * self.w3).sum(-1)
+        )
+        return pairs + self.d3
 
 
-def _with_tile(mlp: Mlp, tile: int) -> Exact:
-    wide = {name: array.astype(np.float64) for name, array in mlp.arrays().items()}
+def _whole(rows: Doubles, tile: int) -> Doubles:
+    """These rows and zeros below, to fill a tile."""
+    return rows if len(rows) == tile else np.pad(rows, ((0, tile - len(rows)), (0, 0)))
+
+
+def _with_tile(weights: ScorerWeights, tile: int) -> Exact:
+    wide = {name: array.astype(np.float64) for name, array in weights.arrays().items()}
     users, labels = (np.ascontiguousarray(np.vstack([wide[f"W_{side}"], wide[f"P_{side}"]]).T) for side in "ue")
     return Exact(
-        users=Layer(users, np.zeros(mlp.half), tile),
-        labels=Layer(labels, np.pad(wide["d1"], (0, len(mlp.P_e))), tile),
+        users=Projection(users, np.zeros(weights.width), tile),
+        labels=Projection(labels, np.pad(wide["d1"], (0, len(weights.P_e))), tile),
         W2=np.ascontiguousarray(wide["W2"].T),
         d2=wide["d2"],
         w3=wide["w3"],
-        d3=mlp.d3,
+        d3=weights.d3,
         tile=tile,
     )
 
@@ -139,10 +177,10 @@ def _rows_alike(exact: Exact) -> bool:
     """Whether equal rows of a tile get equal scores on this machine. Random numbers show any other order of adding."""
     rng = stream(0, "retrieval", "tile")
     users, labels = (
-        layer.halves(np.tile(rng.standard_normal(len(layer.weight), dtype=np.float32), (exact.tile, 1)))
-        for layer in (exact.users, exact.labels)
+        side.of(np.tile(rng.standard_normal(len(side.weight), dtype=np.float32), (exact.tile, 1)))
+        for side in (exact.users, exact.labels)
     )
-    dense = replace(exact, d2=exact.d2 + 1e3)  # no unit of the second layer sleeps, so that all are compared
-    linear = replace(exact, w3=np.zeros_like(exact.w3), d3=0.0)  # large sums would hide the last bits of the products
-    tried = (users, labels, *(each.scores(users, labels) for each in (dense, linear)))
-    return all((found == found[0]).all() for found in tried)
+    dense = replace(exact, d2=exact.d2 + 1e3)  # no unit of the second layer is zero, so that all are compared
+    linear = replace(exact, w3=np.zeros_like(exact.w3), d3=0.0)  # large sums would hide the last bits of the factors
+    rows = (users, labels, *(variant.scores(users, labels) for variant in (dense, linear)))
+    return all((values == values[0]).all() for values in rows)

@@ -30,8 +30,8 @@ from merit.labels.build import load_vectors
 from merit.propensity.features import UserFeatures
 from merit.propensity.states import read_states
 from merit.propensity.train import EncodedUsers, TrainedScorer, load_scorer
-from merit.retrieval.build import vertical_shares
 from merit.retrieval.exact import Doubles
+from merit.retrieval.verticals import vertical_shares
 
 NAME = "propensity"
 LIKELIHOOD = "likelihood"

@@ -1,28 +1,41 @@
-"""What a label in a user's own history adds to its score: `Propensity.repeats`, in float64 and without torch."""
+"""What labels in a user's history add to scores, and rankings with it: `propensity.score.repeat_score` for all users.
+
+The scorer ranks users and labels without repeats; few pairs have one, and these are ranked again (`topk.merged`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from merit.core.errors import DamagedArtifact
 from merit.core.ragged import Ragged, offsets_of, ranges
-from merit.core.types import Ints
+from merit.core.types import Floats, Ints
+from merit.evaluation.predictions import select
+from merit.propensity.score import repeat_score
+from merit.retrieval import shortlist, topk
 from merit.retrieval.exact import Doubles
+from merit.retrieval.scorer import Mask, Scorer
+from merit.retrieval.topk import Ranked, RankedLists
+
+Additions = tuple[Ints, Doubles]  # users, ascending, and what repeats add to their scores
 
 
 @dataclass(frozen=True)
-class Among:
+class RepeatsByLabel:
     """What labels in the histories of some users add, label after label."""
 
     labels: NDArray[np.int32]  # ascending
     users: Ints
     added: Doubles
 
-    def users_with(self, label: int) -> tuple[Ints, Doubles]:
-        """Those of them who had a label, and what that adds."""
+    def users_with(self, label: int) -> Additions:
+        """Those of them who have a label in the history, and what that adds."""
         ends = np.array([label, label + 1], self.labels.dtype)  # of another type, all labels would be copied for it
         some = slice(*np.searchsorted(self.labels, ends).tolist())
         return self.users[some], self.added[some]
@@ -30,11 +43,11 @@ class Among:
 
 @dataclass(frozen=True)
 class Repeats:
-    """What all users had, and how much it counts for having it again."""
+    """The histories of all users, and the weights of repeats."""
 
-    had: Ragged
-    """By user: the labels of the history."""
-    times: NDArray[Any]  # beside had.values
+    history: Ragged
+    """By user: labels."""
+    times: NDArray[Any]  # beside history.values
     totals: Doubles
     """By user: all labels of the history, repeats counted."""
     weights: tuple[float, float, float]
@@ -43,43 +56,127 @@ class Repeats:
     """By label: how much more than the average one it is bought again."""
 
     @staticmethod
-    def of(had: Ragged, times: NDArray[Any], weights: tuple[float, float, float], of_label: Doubles) -> Repeats:
-        """Totals are added up from `times`; that of an empty history is one, as shares are of it."""
-        owner = np.repeat(np.arange(len(had)), had.lengths())
-        totals = np.bincount(owner, weights=times, minlength=len(had)).astype(np.float64)
-        return Repeats(had, times, np.maximum(totals, 1), weights, of_label)
+    def of(history: Ragged, times: NDArray[Any], weights: tuple[float, float, float], of_label: Doubles) -> Repeats:
+        """Totals are added up from `times`; that of an empty history is one."""
+        owner = np.repeat(np.arange(len(history)), history.lengths())
+        totals = np.bincount(owner, weights=times, minlength=len(history)).astype(np.float64)
+        return Repeats(history, times, np.maximum(totals, 1), weights, of_label)
 
     def also(self, users: Ints, labels: Ints, times: Doubles) -> Repeats:
-        """With labels that products of a history name, though it does not have them; its length stays as it is."""
-        owner = np.concatenate([np.repeat(np.arange(len(self.had)), self.had.lengths()), users])
+        """With labels that products of a history name, though it does not have them; its total stays as it is."""
+        owner = np.concatenate([np.repeat(np.arange(len(self.history)), self.history.lengths()), users])
         order = np.argsort(owner, kind="stable")
-        values = np.concatenate([self.had.values, labels.astype(np.int32)])[order]
-        had = Ragged(offsets_of(np.bincount(owner, minlength=len(self.had))), values)
-        return replace(self, had=had, times=np.concatenate([self.times, times])[order])
+        values = np.concatenate([self.history.values, labels.astype(np.int32)])[order]
+        history = Ragged(offsets_of(np.bincount(owner, minlength=len(self.history))), values)
+        return replace(self, history=history, times=np.concatenate([self.times, times])[order])
 
-    def users_with(self, label: int) -> tuple[Ints, Doubles]:
-        """The users who had a label, and what that adds."""
-        places = np.flatnonzero(self.had.values == label)
-        users = np.searchsorted(self.had.offsets, places, side="right") - 1
+    def users_with(self, label: int) -> Additions:
+        """The users who have a label in the history, and what that adds."""
+        places = np.flatnonzero(self.history.values == label)
+        users = np.searchsorted(self.history.offsets, places, side="right") - 1
         return users, self.added(self.times[places], self.totals[users], self.of_label[label])
 
-    def among(self, rows: Ints) -> Among:
+    def among(self, rows: Ints) -> RepeatsByLabel:
         """The same for many labels and some users (ascending): sorted once, where `users_with` looks through all."""
-        had, added = self.had.gather(rows), self.of_users(rows)
-        order = np.argsort(had.values, kind="stable")
-        return Among(had.values[order], np.repeat(rows, had.lengths())[order], added[order])
+        history, added = self.history.gather(rows), self.of_users(rows)
+        order = np.argsort(history.values, kind="stable")
+        return RepeatsByLabel(history.values[order], np.repeat(rows, history.lengths())[order], added[order])
 
     def of_users(self, rows: Ints) -> Doubles:
-        """Beside the labels of these users' histories: what having had them adds."""
-        places, sizes = ranges(self.had.offsets[rows], self.had.offsets[rows + 1])
+        """Beside the labels of these users' histories: what they add."""
+        places, sizes = ranges(self.history.offsets[rows], self.history.offsets[rows + 1])
         return self.added(
-            self.times[places], np.repeat(self.totals[rows], sizes), self.of_label[self.had.values[places]]
+            self.times[places], np.repeat(self.totals[rows], sizes), self.of_label[self.history.values[places]]
         )
 
     def added(self, times: NDArray[Any], totals: NDArray[Any], of_label: NDArray[Any] | float) -> Doubles:
-        """The same for histories of any make; less than once counts by how much, and not at all for nothing."""
-        first, often, share = self.weights
-        seen = np.maximum(times, 1)
-        added = first + often * np.log1p(seen) + share * np.log(seen / totals) + of_label
-        counted: Doubles = added * np.minimum(times, 1)
-        return counted
+        """What labels add that are so often in histories of these totals."""
+        return repeat_score(times, np.maximum(times, 1) / totals, self.weights, of_label)
+
+
+def weights_of(
+    arrays: Mapping[str, NDArray[Any]], labels: int, folder: Path
+) -> tuple[tuple[float, float, float], Doubles]:
+    """The weights of repeats and, by label, how much more it is bought again; zero for labels added later."""
+    if missing := {"repeat", "repeat_labels"} - set(arrays):
+        raise DamagedArtifact(
+            f"{folder} has no {', '.join(sorted(missing))}: another version of merit made it. Make it again with "
+            "`merit run CONFIG`."
+        )
+    first, often, share = arrays["repeat"].astype(np.float64).tolist()
+    of_label = arrays["repeat_labels"].astype(np.float64)
+    return (first, often, share), np.pad(of_label, (0, labels - len(of_label)))
+
+
+@dataclass(frozen=True)
+class RepeatScorer:
+    """The scorer with what repeats add: all answers of a model are ranked by it."""
+
+    scorer: Scorer
+    repeats: Repeats
+
+    def scores(self, rows: Ints, vector: Floats, additions: Additions) -> Doubles:
+        """(n,): the scores of these users for one label vector."""
+        added = np.zeros(len(self.scorer.users))
+        added[additions[0]] = additions[1]
+        return self.scorer.against(rows, vector) + added[rows]
+
+    def user_scores(self, vector: Floats, additions: Additions, exact: bool) -> Doubles:
+        """(users,): the scores of all users for one label vector, from float32 or exact."""
+        users, added = additions
+        scores = self.scorer.user_scores(vector, exact).astype(np.float64)
+        scores[users] += added
+        return scores
+
+    def label_scores(self, rows: Ints, labels: Ints) -> Doubles:
+        """(users, labels): the scores of these users for these labels, from float32."""
+        scores = self.scorer.label_scores(rows)[:, labels].astype(np.float64)
+        history, added = self.repeats.history.gather(rows), self.repeats.of_users(rows)
+        place = np.full(len(self.scorer.labels), -1)
+        place[labels] = np.arange(len(labels))
+        owner, column = np.repeat(np.arange(len(rows)), history.lengths()), place[history.values]
+        scores[owner[column >= 0], column[column >= 0]] += added[column >= 0]
+        return scores
+
+    def audience(self, vector: Floats, n: int, additions: Additions, eligible: Mask | None) -> Ranked:
+        """The n best users for one label vector, of all or of the eligible ones."""
+        users, added = additions
+        if eligible is not None:
+            users, added = users[eligible[users]], added[eligible[users]]
+        most = min(n + _below_zero(added), len(self.scorer.users))
+        return self._merged(self.scorer.audience(vector, most, eligible), vector, (users, added), n)
+
+    def audiences(self, labels: Ints, rows: Ints, n: int) -> Iterator[Ranked]:
+        """The n best of these users (ascending) for each label; many labels share every pass over the users."""
+        repeats, vectors = self.repeats.among(rows), self.scorer.labels.vectors.take(labels)
+        counts = [n + _below_zero(repeats.users_with(label)[1]) for label in labels.tolist()]
+        ranked = self.scorer.audiences(vectors, counts, rows)
+        for label, vector, dense in zip(labels.tolist(), vectors, ranked, strict=True):
+            yield self._merged(dense, vector, repeats.users_with(label), n)
+
+    def interests(
+        self, rows: Ints, k: int, live: Mask, clusters: Ints, regions: int | None = None
+    ) -> Iterator[RankedLists]:
+        """The k best live labels of these users, of all or, approximately, of each user's best regions."""
+        repeats = self.repeats
+        more = _below_zero(repeats.of_users(rows)) and int(repeats.history.lengths()[rows].max())
+        k_dense = min(k + more, int(live.sum()))
+        if regions is None:
+            dense_lists = self.scorer.all_interests(k_dense, rows, live)
+        else:
+            dense_lists = shortlist.interests(self.scorer, rows, clusters, regions, k_dense, live)
+        for dense in dense_lists:
+            history, added = repeats.history.gather(dense.users), repeats.of_users(dense.users)
+            alive = live[history.values]
+            kept = select(history, alive)
+            scores = self.scorer.score(np.repeat(dense.users, kept.lengths()), kept.values.astype(np.int64))
+            yield topk.merged_lists(dense, kept, scores, added[alive], k, len(live))
+
+    def _merged(self, dense: Ranked, vector: Floats, additions: Additions, n: int) -> Ranked:
+        users, added = additions
+        return topk.merged(dense, users, self.scorer.against(users, vector), added, n)
+
+
+def _below_zero(added: Doubles) -> int:
+    """m of `topk`: how many more must be ranked without additions."""
+    return int((added < 0).sum())

@@ -1,12 +1,13 @@
 """Users for a label, labels for a user, and the score of any pair.
 
-    scorer = Scorer.read(mlp, users_folder, labels_folder)
+    scorer = Scorer.read(weights, users_folder, labels_folder)
     rows, scores = scorer.audience(label_vector, n=20_000)       # a listed label's vector, or that of any phrase
     rows, scores = scorer.interests(user_vector, k=20)
 
-Every row is scored in float32 from the stored halves, block by block; those that can be among the best (see `topk`) are
-scored again in float64 from their vectors, and these scores rank and are returned. Answers are the same for any size
-of block, any number of threads and any form of stored halves. What stays in memory is a block, and 4 bytes per row.
+Every row is scored in float32 from the stored projections, block by block; those that can be among the best (see
+`topk`) are scored again in float64 from their vectors, and these scores rank and are returned. Answers are the same for
+any size of block, any number of threads and any form of stored projections. What stays in memory is a block, and 4
+bytes per row.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,55 +23,45 @@ from merit.core.errors import DamagedArtifact, DataError
 from merit.core.ragged import Ragged, offsets_of
 from merit.core.types import Floats, Ints
 from merit.retrieval import fast, store, topk
-from merit.retrieval.bound import Bound
-from merit.retrieval.exact import Doubles, Exact, Layer
-from merit.retrieval.mlp import Mlp
+from merit.retrieval.exact import Doubles, Exact, Projection, ScorerWeights
+from merit.retrieval.fast import Bound
 from merit.retrieval.store import Side
 from merit.retrieval.threads import cores, each, spans
-from merit.retrieval.topk import Ranked
+from merit.retrieval.topk import Ranked, RankedLists
 
 Mask = NDArray[np.bool_]
 PAIRS = 1_024  # scored exactly at a time, by one thread
 MOST = 2 / 3  # of the rows: from there on all are scored, as to gather some of them costs more
 
 
-class Lists(NamedTuple):
-    """Ranked labels of several users: row i of `labels` belongs to users[i], and `scores` go along with its values."""
-
-    users: Ints
-    labels: Ragged
-    scores: Doubles
-
-
 class Scorer:
     """Users and labels, and the weights between them. Threads and block change its speed, and no ranking."""
 
     def __init__(
-        self, mlp: Mlp, users: Side, labels: Side, threads: int | None = None, block: int | None = None
+        self, weights: ScorerWeights, users: Side, labels: Side, threads: int | None = None, block: int | None = None
     ) -> None:
-        self.mlp = mlp
-        self.exact = Exact.of(mlp)
-        self.bound = Bound.of(mlp)
+        self.weights = weights
+        self.exact = Exact.of(weights)
+        self.bound = Bound.of(weights)
         self.users, self.labels = users, labels
         self.threads = threads or cores()
-        self.block = block or fast.block_rows(mlp)
+        self.block = block or fast.block_rows(weights)
 
     @staticmethod
-    def read(mlp: Mlp, users: Path, labels: Path, threads: int | None = None) -> Scorer:
+    def read(weights: ScorerWeights, users: Path, labels: Path, threads: int | None = None) -> Scorer:
         """Over two folders that `store.write` made."""
-        exact = Exact.of(mlp)
-        return Scorer(mlp, store.read(users, exact.users), store.read(labels, exact.labels), threads)
+        exact = Exact.of(weights)
+        return Scorer(weights, store.read(users, exact.users), store.read(labels, exact.labels), threads)
 
     def of_users(self, rows: Ints) -> Scorer:
         """The same over some users, who are read into memory."""
-        return Scorer(self.mlp, self.users.some(_rows(rows, self.users)), self.labels, self.threads, self.block)
+        return Scorer(self.weights, self.users.some(_rows(rows, self.users)), self.labels, self.threads, self.block)
 
     def audience(self, label: Floats, n: int, eligible: Mask | None = None) -> Ranked:
         """The n users most likely to want what this label vector says, of all or of the eligible ones."""
         topk.require_count(n, "users")
-        half = self.exact.labels.halves(_one_vector(label, self.exact.labels, "label"))
-        (found,) = self._best(self.users, self.exact.users, half, [n], allowed(eligible, self.users))
-        return found
+        (ranked,) = self._best(self.users, self._label(label)[None], [n], allowed(eligible, self.users))
+        return ranked
 
     def audiences(
         self, labels: Floats, counts: Sequence[int], users: Ints | None = None, at_once: int = 32
@@ -87,38 +77,37 @@ class Scorer:
         rows = None if users is None else _rows(users, self.users)
         parts = (slice(span.start, span.stop) for span in spans(len(vectors), at_once))
         return chain.from_iterable(
-            self._best(self.users, self.exact.users, self.exact.labels.halves(vectors[part]), counts[part], rows)
-            for part in parts
+            self._best(self.users, self.exact.labels.of(vectors[part]), counts[part], rows) for part in parts
         )
 
     def interests(self, user: Floats, k: int, live: Mask | None = None) -> Ranked:
         """The k labels that a user vector leans towards most, of all or of the live ones."""
         topk.require_count(k, "labels")
-        half = self.exact.users.halves(_one_vector(user, self.exact.users, "user"))
-        (found,) = self._best(self.labels, self.exact.labels, half, [k], allowed(live, self.labels))
-        return found
+        projection = self.exact.users.of(_vectors(np.asarray(user)[None], self.exact.users, "user"))
+        (ranked,) = self._best(self.labels, projection, [k], allowed(live, self.labels))
+        return ranked
 
     def user_scores(self, label: Floats, exact: bool = False) -> Floats | Doubles:
-        """(users,): what all users score for this label vector.
+        """(users,): the scores of all users for this label vector.
 
         In float32, or exact in ten times the time. Those in float32 are the same for any number of threads, and off by
         far less than `bound` can promise.
         """
-        half = self.exact.labels.halves(_one_vector(label, self.exact.labels, "label"))[0]
+        projection = self._label(label)
         self.check()
         if exact:
-            return self._sure(self.users, self.exact.users, half, np.arange(len(self.users)))
-        fixed, _ = self._fix(half[None], self.users)
+            return self._sure(self.users, projection, np.arange(len(self.users)))
+        fixed, _ = self._fix(projection[None], self.users)
         rough: Floats = self._rough(self.users, fixed, None)[0]
         return rough
 
     def label_scores(self, users: Ints) -> Floats:
-        """(users, labels): what these users score for all labels, in float32 as those of `user_scores`."""
+        """(users, labels): the scores of these users for all labels, in float32 as those of `user_scores`."""
         fixed, _ = self.fixed_users(users)
         return self._rough(self.labels, fixed, None)
 
     def score(self, users: Ints, labels: Ints) -> Doubles:
-        """(n,): of pairs of rows."""
+        """(n,): the scores of pairs of rows."""
         users, labels = _rows(users, self.users), _rows(labels, self.labels)
         if len(users) != len(labels):
             raise DataError(f"{len(users):,} users and {len(labels):,} labels are not pairs. Give as many of each.")
@@ -126,37 +115,25 @@ class Scorer:
 
         def chunk(span: range) -> Doubles:
             some = slice(span.start, span.stop)
-            ours = _spread(self.users, self.exact.users, users[some])
-            return self.exact.scores(ours, _spread(self.labels, self.exact.labels, labels[some]))
+            ours, theirs = self._projected(self.users, users[some]), self._projected(self.labels, labels[some])
+            return self.exact.scores(ours, theirs)
 
         return np.concatenate([np.empty(0), *each(chunk, spans(len(users), PAIRS), self.threads)])
 
     def against(self, users: Ints, label: Floats) -> Doubles:
-        """(n,): of these users, in any order, with one label vector."""
-        half = self.exact.labels.halves(_one_vector(label, self.exact.labels, "label"))[0]
-        rows = _rows(users, self.users)
+        """(n,): the scores of these users, in any order, for one label vector."""
+        projection, rows = self._label(label), _rows(users, self.users)
         self.check()
-        return self.exact.scores(self.exact.users.halves(self.users.vectors.take(rows)), half)
+        return self.exact.scores(self.exact.users.of(self.users.vectors.take(rows)), projection)
 
     def grid(self, users: Ints, labels: Ints) -> Doubles:
-        """(users, labels): of every pair of these rows."""
-        users, labels = _rows(users, self.users), _rows(labels, self.labels)
-        self.check()
-        made = np.empty((len(users), len(labels)))
-        ours = self.exact.users.halves(self.users.vectors.take(users))
-
-        def columns(span: range) -> None:
-            theirs = self.exact.labels.halves(self.labels.vectors.take(labels[span.start : span.stop]))
-            for half, row in zip(ours, made, strict=True):
-                row[span.start : span.stop] = self.exact.scores(half, theirs)
-
-        share = max(1, min(PAIRS, -(-len(labels) // self.threads)))
-        each(columns, spans(len(labels), share), self.threads)
-        return made
+        """(users, labels): the scores of every pair of these rows."""
+        pairs = np.repeat(users, len(labels)), np.tile(labels, len(users))
+        return self.score(*pairs).reshape(len(users), len(labels))
 
     def all_interests(
         self, k: int, users: Ints | None = None, live: Mask | None = None, at_once: int = 32
-    ) -> Iterator[Lists]:
+    ) -> Iterator[RankedLists]:
         """The k best labels of all users, or of these, exactly: `at_once` users share every block of labels.
 
         That is users × labels products. Where it is too much, `shortlist.interests` scores only candidates.
@@ -166,52 +143,51 @@ class Scorer:
         rows = allowed(live, self.labels)
         return (self._lists(chosen[span.start : span.stop], rows, k) for span in spans(len(chosen), at_once))
 
-    def settle(self, users: Ints, owner: Ints, labels: Ints, rough: Floats, off: Doubles, k: int) -> Lists:
+    def settle(self, users: Ints, owner: Ints, labels: Ints, rough: Floats, off: Doubles, k: int) -> RankedLists:
         """Candidates ranked by exact scores: labels[i] for users[owner[i]], its `rough` score `off` by at most that."""
         sure = self.score(users[owner], labels)
         self._require_within(rough, sure, off[owner], "the users or the labels")
         places, sizes = topk.order_within(owner, labels, sure, k, len(users))
-        return Lists(users, Ragged(offsets_of(sizes), labels[places].astype(np.int32)), sure[places])
+        return RankedLists(users, Ragged(offsets_of(sizes), labels[places].astype(np.int32)), sure[places])
 
     def fixed_users(self, users: Ints) -> tuple[list[fast.Fixed], Doubles]:
-        """Users made ready for a pass over labels, and by how much (users,) their rough scores can be off."""
+        """Users made ready for a pass over labels, and how far (users,) their rough scores can be off."""
         self.check()
-        return self._fix(self.exact.users.halves(self.users.vectors.take(_rows(users, self.users))), self.labels)
+        return self._fix(self.exact.users.of(self.users.vectors.take(_rows(users, self.users))), self.labels)
 
-    def _best(
-        self, side: Side, layer: Layer, halves: Doubles, counts: Sequence[int], rows: Ints | None
-    ) -> Iterator[Ranked]:
-        """The counts[i] best for halves[i] of the other side, in this order, of these rows (ascending) or of all."""
+    def _best(self, side: Side, fixed: Doubles, counts: Sequence[int], rows: Ints | None) -> Iterator[Ranked]:
+        """The counts[i] best for projection fixed[i] of the other side, of these rows (ascending) or of all."""
         self.check()
-        fixed, bounds = self._fix(halves, side)
-        for half, n, rough, off in zip(halves, counts, self._rough(side, fixed, rows), bounds.tolist(), strict=True):
+        ready, bounds = self._fix(fixed, side)
+        scores = self._rough(side, ready, rows)
+        for projection, n, rough, off in zip(fixed, counts, scores, bounds.tolist(), strict=True):
             near = topk.candidates(rough, n, off)
-            found = near if rows is None else rows[near]
-            sure = self._sure(side, layer, half, found)
+            chosen = near if rows is None else rows[near]
+            sure = self._sure(side, projection, chosen)
             self._require_within(rough[near], sure, off, side.name)
-            order = topk.order(found, sure, n)
-            yield Ranked(found[order], sure[order])
+            order = topk.order(chosen, sure, n)
+            yield Ranked(chosen[order], sure[order])
 
     def _rough(self, side: Side, fixed: list[fast.Fixed], rows: Ints | None) -> Floats:
         """(F, n) in float32: of these rows, or of all."""
         most = rows is not None and MOST * len(side) < len(rows)
-        made = fast.scores(self.mlp, side.halves, fixed, None if most else rows, self.threads, self.block)
+        made = fast.scores(self.weights, side.projections, fixed, None if most else rows, self.threads, self.block)
         kept = made[:, rows] if most else made
         require_numbers(kept, rows, side)
         return kept
 
-    def _sure(self, side: Side, layer: Layer, half: Doubles, rows: Ints) -> Doubles:
-        """(n,): exact scores of these rows, ascending, with one half of the other side."""
+    def _sure(self, side: Side, fixed: Doubles, rows: Ints) -> Doubles:
+        """(n,): exact scores of these rows, ascending, with one projection of the other side."""
 
         def chunk(span: range) -> Doubles:
             some = rows[span.start : span.stop]
-            made = self.exact.against(layer, side.vectors.take(some), half)
+            scores = self.exact.scores(self._projection(side).of(side.vectors.take(some)), fixed)
             side.vectors.release(range(int(some[0]), int(some[-1]) + 1))  # they lie far apart, and the map reads around
-            return made
+            return scores
 
         return np.concatenate([np.empty(0), *each(chunk, spans(len(rows), PAIRS), self.threads)])
 
-    def _lists(self, users: Ints, rows: Ints | None, k: int) -> Lists:
+    def _lists(self, users: Ints, rows: Ints | None, k: int) -> RankedLists:
         fixed, off = self.fixed_users(users)
         rough = self._rough(self.labels, fixed, rows)
         near = [topk.candidates(row, k, one) for row, one in zip(rough, off.tolist(), strict=True)]
@@ -219,19 +195,34 @@ class Scorer:
         places = np.concatenate(near)
         return self.settle(users, owner, places if rows is None else rows[places], rough[owner, places], off, k)
 
-    def _fix(self, halves: Doubles, against: Side) -> tuple[list[fast.Fixed], Doubles]:
-        stored = halves.astype(np.float32)
-        return fast.fix(self.mlp, stored), self.bound.most(against.norm, against.error, halves, stored)
+    def _label(self, label: Floats) -> Doubles:
+        """(H + R,): the projection of a label vector."""
+        projections = self.exact.labels.of(_vectors(np.asarray(label)[None], self.exact.labels, "label"))
+        return np.asarray(projections[0])
+
+    def _projection(self, side: Side) -> Projection:
+        return self.exact.users if side is self.users else self.exact.labels
+
+    def _projected(self, side: Side, rows: Ints) -> Doubles:
+        """(n, H + R): exact projections of rows that may repeat, each computed once."""
+        distinct, place = np.unique(rows, return_inverse=True)
+        return self._projection(side).of(side.vectors.take(distinct))[place]
+
+    def _fix(self, projections: Doubles, against: Side) -> tuple[list[fast.Fixed], Doubles]:
+        stored = projections.astype(np.float32)
+        return fast.fix(self.weights, stored), self.bound.most(against.norm, against.error, projections, stored)
 
     def check(self) -> None:
-        """That no file was cut short since it was opened: a map of such a file would end the process."""
+        """Refuse files that were cut short since they were opened: a map of such a file would end the process."""
         self.users.check()
         self.labels.check()
 
     def _require_within(self, rough: Floats, sure: Doubles, off: Doubles | float, where: str) -> None:
-        """The bound is proven, so a larger error means that halves and vectors do not belong together."""
+        """The bound is proven, so a larger error means that projections and vectors do not belong together."""
         if (np.abs(rough - sure) > off).any():
-            raise DamagedArtifact(f"The halves of {where} do not fit their vectors. Make them again with `merit run`.")
+            raise DamagedArtifact(
+                f"The projections of {where} do not fit their vectors. Make them again with `merit run`."
+            )
 
 
 def require_numbers(rough: Floats, rows: Ints | None, side: Side) -> None:
@@ -240,20 +231,16 @@ def require_numbers(rough: Floats, rows: Ints | None, side: Side) -> None:
         place = int(np.argmin(good))
         raise DamagedArtifact(
             f"Row {place if rows is None else rows[place]:,} of {side.name} gives a score that is not a number: "
-            "its half is damaged. Make the folder again with `merit run`."
+            "its projection is damaged. Make the folder again with `merit run`."
         )
 
 
-def _one_vector(vector: Floats, layer: Layer, what: str) -> Floats:
-    """(1, D)"""
-    return _vectors(np.asarray(vector)[None], layer, what)
-
-
-def _vectors(vectors: Floats, layer: Layer, what: str) -> Floats:
+def _vectors(vectors: Floats, projection: Projection, what: str) -> Floats:
     """(n, D)"""
     taken = np.asarray(vectors, np.float32)
-    if taken.shape[1:] != layer.weight.shape[:1]:
-        raise DataError(f"A {what} vector has {len(layer.weight)} numbers; this one has the shape {taken.shape[1:]}.")
+    shape, width = taken.shape[1:], len(projection.weight)
+    if shape != (width,):
+        raise DataError(f"A {what} vector has {width} numbers; this one has the shape {shape}.")
     if not np.isfinite(taken).all():
         raise DataError(f"The {what} vector holds values that are not numbers. Encode the {what} again.")
     return taken
@@ -273,9 +260,3 @@ def allowed(mask: Mask | None, side: Side) -> Ints | None:
     if mask.shape != (len(side),) or mask.dtype != np.bool_:
         raise DataError(f"A mask over {side.name} is {len(side):,} truth values; this is {mask.dtype} {mask.shape}.")
     return None if mask.all() else np.flatnonzero(mask)
-
-
-def _spread(side: Side, layer: Layer, rows: Ints) -> Doubles:
-    """(n, H + R): exact halves of rows that may repeat, each computed once."""
-    distinct, place = np.unique(rows, return_inverse=True)
-    return layer.halves(side.vectors.take(distinct))[place]

@@ -1,22 +1,32 @@
-"""One side of the scorer, users or labels: their vectors and their halves, row by row, on disk or in memory.
+"""One side of the scorer, users or labels: their vectors and their projections, row by row, on disk or in memory.
 
     store.write(folder, rows, blocks_of_vectors, exact.users)     # vectors.npy, halves.npy, side.json
     users = store.read(folder, exact.users)                       # nothing is loaded but side.json
 
-The vectors are the truth; the halves are computed here, from them and the first layer, so that the largest error of a
-stored half is known and not assumed.
+Vectors are what scores are defined by; projections are computed here, from them and the first layer, so that the
+largest error of a stored projection is known and not assumed. Both may be stored in fewer bytes: float16, or int8 with
+a scale per row. Small projections never change an answer: they only decide which rows are scored exactly, and the bound
+knows their error, so more rows are. Small vectors do change scores.
+
+Arrays are .npy files, written block by block and read through a memory map. safetensors is written from arrays that are
+whole in memory, and read by copying: a pass over all rows takes 1.45 × as long. A file is opened only if it is exactly
+as long as its header says, and its length is checked again before every use: a map of a file that was cut short
+meanwhile would end the process.
 """
 
 from __future__ import annotations
 
+import mmap
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
@@ -24,25 +34,97 @@ from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, DataError
 from merit.core.files import storage_errors
 from merit.core.types import Floats, Ints
-from merit.retrieval import quantise
-from merit.retrieval.exact import Layer
-from merit.retrieval.mapped import Mapped, Writer
-from merit.retrieval.quantise import DTYPES, Codes, Form
+from merit.retrieval.exact import Projection
 from merit.retrieval.threads import cores, each, spans
 
+Form = Literal["float32", "float16", "int8"]
+Codes = NDArray[Any]
+DTYPES: dict[Form, str] = {"float32": "<f4", "float16": "<f2", "int8": "|i1"}
+LARGEST = 127  # of int8, the same both ways: a row and its negative keep the same scale
 FACTS = "side.json"
-CHUNK = 16_384  # rows computed at a time: 40 MiB of float64 halves
+CHUNK = 16_384  # rows computed at a time: 40 MiB of float64 projections
+RESIDENT = 2**30  # bytes of a file that may stay in memory between uses: mapping them again is 8 % of a pass
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_AGAIN = "Make it again with `merit run`."
 
 
-class Facts(Frozen):
-    """What is known of the arrays of a folder. The last two are for the bound of the error."""
+def encode(rows: Floats, form: Form) -> tuple[Codes, Floats | None]:
+    """Codes (n, D), and for int8 the scales (n,)."""
+    if form == "int8":
+        scales = np.abs(rows).max(axis=1, initial=0).astype(np.float32) / np.float32(LARGEST)
+        scales[scales == 0] = 1
+        return np.clip(np.rint(rows / scales[:, None]), -LARGEST, LARGEST).astype(np.int8), scales
+    with np.errstate(over="ignore"):
+        codes = rows.astype(DTYPES[form])
+    if not np.isfinite(codes).all():
+        raise DataError(f"Some numbers are too large for {form}. Store them as float32.")
+    return codes, None
 
-    rows: int
-    layer: str  # fingerprint of the weights the halves were made with
-    vectors: Form
-    halves: Form
-    norm: float  # the largest ‖half‖
-    error: float  # the largest ‖half − exact half‖
+
+def decode(codes: Codes, scales: Floats | None) -> Floats:
+    """(n, D) in float32: always a copy, which the caller may change."""
+    wide = codes.astype(np.float32)
+    return wide if scales is None else wide * scales[:, None]
+
+
+class MappedArray:
+    """An array in a .npy file, memory-mapped."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file = path.open("rb")
+            shape, fortran, dtype = _HEADERS[npy.read_magic(self._file)](self._file)
+        except FileNotFoundError:
+            raise DamagedArtifact(f"{path} is missing. {_AGAIN}") from None
+        except (ValueError, KeyError, EOFError):
+            raise DamagedArtifact(f"{path} does not begin as an array file does. {_AGAIN}") from None
+        if fortran or dtype.hasobject:
+            raise DamagedArtifact(f"{path} holds an array that merit did not write. {_AGAIN}")
+        self._start = self._file.tell()
+        self._row = int(np.prod(shape[1:])) * dtype.itemsize
+        self._size = self._start + shape[0] * self._row
+        self.check()
+        self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        self.array: NDArray[Any] = np.ndarray(shape, dtype, self._map, self._start)
+
+    def check(self) -> None:
+        """Refuse a file that is not as long as its header says."""
+        if (size := os.fstat(self._file.fileno()).st_size) != self._size:
+            raise DamagedArtifact(f"{self.path} has {size:,} bytes, but its header says {self._size:,}. {_AGAIN}")
+
+    @property
+    def large(self) -> bool:
+        """Whether it should not stay in memory after use."""
+        return self._size > RESIDENT
+
+    def release(self, rows: range) -> None:
+        """Free the memory of these rows; they stay in the system's cache and can be read again."""
+        first = -(-(self._start + rows.start * self._row) // mmap.PAGESIZE) * mmap.PAGESIZE  # whole pages, inwards
+        last = (self._start + rows.stop * self._row) // mmap.PAGESIZE * mmap.PAGESIZE
+        if last > first and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+
+class ArrayWriter:
+    """Writes a .npy file block after block. The file is not mapped, so that a full disk is an error, not a crash."""
+
+    def __init__(self, path: Path, dtype: str, shape: tuple[int, ...]) -> None:
+        with storage_errors(path):
+            self._path, self._file = path, path.open("wb")
+            npy.write_array_header_1_0(self._file, {"descr": dtype, "fortran_order": False, "shape": shape})
+
+    def add(self, block: NDArray[Any]) -> None:
+        """Write the next rows. Their type and shape are for the caller to check."""
+        with storage_errors(self._path):
+            self._file.write(np.ascontiguousarray(block).data)
+
+    def __enter__(self) -> ArrayWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with storage_errors(self._path):
+            self._file.close()
 
 
 @dataclass(frozen=True)
@@ -51,14 +133,14 @@ class Rows:
 
     codes: Codes  # (N, D)
     scales: Floats | None = None  # (N,), of int8
-    file: Mapped | None = None  # where codes are mapped from
+    file: MappedArray | None = None  # where codes are mapped from
 
     def __len__(self) -> int:
         return len(self.codes)
 
     def take(self, rows: Ints | slice) -> Floats:
         """(n, D): a copy of these rows in float32."""
-        return quantise.decode(self.codes[rows], None if self.scales is None else self.scales[rows])
+        return decode(self.codes[rows], None if self.scales is None else self.scales[rows])
 
     def read(self, rows: Ints | slice, out: Floats) -> Floats:
         """(n, D) in float32: as they are if stored so, otherwise decoded into `out`."""
@@ -74,23 +156,23 @@ class Rows:
         return Rows(self.codes[rows], None if self.scales is None else self.scales[rows])
 
     def check(self) -> None:
-        """That the file is as long as it must be; rows in memory have none."""
+        """Refuse rows of a file that was cut short; rows in memory have none."""
         if self.file:
             self.file.check()
 
     def release(self, rows: range) -> None:
-        """Let go of the memory that these rows of a file took. Rows held in memory stay."""
+        """Free the memory of these rows of a file. Rows held in memory stay."""
         if self.file:
             self.file.release(rows)
 
 
 @dataclass(frozen=True)
 class Side:
-    """All users, or all labels. No half is longer than `norm`, or further from the exact one than `error`."""
+    """All users, or all labels. No projection is longer than `norm`, or further from the exact one than `error`."""
 
     name: str  # for messages
     vectors: Rows
-    halves: Rows
+    projections: Rows
     norm: float
     error: float
 
@@ -100,75 +182,89 @@ class Side:
     def some(self, rows: Ints) -> Side:
         """These rows, in memory. What bounds the errors of all bounds theirs."""
         self.check()
-        return Side(self.name, self.vectors.some(rows), self.halves.some(rows), self.norm, self.error)
+        return Side(self.name, self.vectors.some(rows), self.projections.some(rows), self.norm, self.error)
 
     def check(self) -> None:
-        """That neither of its files was cut short since it was opened."""
+        """Refuse a side of which a file was cut short since it was opened."""
         self.vectors.check()
-        self.halves.check()
+        self.projections.check()
+
+
+class SideFacts(Frozen):
+    """side.json: the arrays of a folder. The last two are for the bound of the error."""
+
+    rows: int
+    layer: str  # fingerprint of the weights the projections were made with
+    vectors: Form
+    halves: Form  # of the projections
+    norm: float  # the largest ‖projection‖
+    error: float  # the largest ‖projection − exact projection‖
 
 
 def hold(
-    name: str, vectors: Floats, layer: Layer, vectors_form: Form = "float32", halves_form: Form = "float32"
+    name: str,
+    vectors: Floats,
+    projection: Projection,
+    vectors_form: Form = "float32",
+    projections_form: Form = "float32",
 ) -> Side:
     """A side in memory."""
-    parts = list(_parts(name, [vectors], layer, vectors_form, halves_form))
+    parts = list(_parts(name, [vectors], projection, vectors_form, projections_form))
     _require_rows(name, len(vectors), len(vectors))
     arrays = {key: np.concatenate([part.arrays[key] for part in parts]) for key in parts[0].arrays}
-    norm, error = (max(getattr(part, fact) for part in parts) for fact in ("norm", "error"))
-    held = {key: Rows(arrays[key], arrays.get(f"{key}-scales")) for key in ("vectors", "halves")}
-    return Side(name, held["vectors"], held["halves"], norm, error)
+    stored, projected = (Rows(arrays[key], arrays.get(f"{key}-scales")) for key in ("vectors", "halves"))
+    return Side(name, stored, projected, max(part.norm for part in parts), max(part.error for part in parts))
 
 
 def write(
     folder: Path,
     rows: int,
     blocks: Iterable[Floats],
-    layer: Layer,
+    projection: Projection,
     vectors_form: Form = "float32",
-    halves_form: Form = "float32",
-) -> Facts:
+    projections_form: Form = "float32",
+) -> SideFacts:
     """Write a side into a folder that exists (an artifact's draft). The blocks of vectors have `rows` rows in all."""
     done, norm, error = 0, 0.0, 0.0
-    writers: dict[str, Writer] = {}
+    writers: dict[str, ArrayWriter] = {}
     with ExitStack() as files:
-        for part in _parts(str(folder), blocks, layer, vectors_form, halves_form):
+        for part in _parts(str(folder), blocks, projection, vectors_form, projections_form):
             for key, array in part.arrays.items():
                 if key not in writers:
-                    made = Writer(folder / f"{key}.npy", array.dtype.str, (rows, *array.shape[1:]))
-                    writers[key] = files.enter_context(made)
+                    writer = ArrayWriter(folder / f"{key}.npy", array.dtype.str, (rows, *array.shape[1:]))
+                    writers[key] = files.enter_context(writer)
                 writers[key].add(array)
             done, norm, error = done + len(part.arrays["vectors"]), max(norm, part.norm), max(error, part.error)
     _require_rows(str(folder), done, rows)
-    facts = Facts(rows=rows, layer=layer.fingerprint, vectors=vectors_form, halves=halves_form, norm=norm, error=error)
+    forms = {"vectors": vectors_form, "halves": projections_form}
+    facts = SideFacts(rows=rows, layer=projection.fingerprint, **forms, norm=norm, error=error)
     with storage_errors(folder):
         (folder / FACTS).write_text(facts.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return facts
 
 
-def without(folder: Path, out: Path, dropped: Ints, layer: Layer) -> Facts:
-    """Write a side again without some rows. All others keep every bit: a half depends on its vector alone."""
-    facts, side = _facts(folder), read(folder, layer)
+def without(folder: Path, out: Path, dropped: Ints, projection: Projection) -> SideFacts:
+    """Write a side again without some rows. All others keep every bit: a projection depends on its vector alone."""
+    facts, side = _facts(folder), read(folder, projection)
     kept = np.delete(np.arange(len(side)), dropped)
     blocks = (side.vectors.take(kept[span.start : span.stop]) for span in spans(len(kept), CHUNK))
-    return write(out, len(kept), blocks, layer, facts.vectors, facts.halves)
+    return write(out, len(kept), blocks, projection, facts.vectors, facts.halves)
 
 
-def read(folder: Path, layer: Layer) -> Side:
+def read(folder: Path, projection: Projection) -> Side:
     """Open a side. Files that are cut short, or that belong to other weights, are refused."""
     facts = _facts(folder)
-    if facts.layer != layer.fingerprint:
+    if facts.layer != projection.fingerprint:
         raise DamagedArtifact(f"{folder} was made for another propensity model than this one. {_AGAIN}")
-    wide, half = layer.weight.shape
-    vectors = _read(folder, "vectors", (facts.rows, wide), facts.vectors)
-    return Side(
-        str(folder), vectors, _read(folder, "halves", (facts.rows, half), facts.halves), facts.norm, facts.error
-    )
+    vector_width, projection_width = projection.weight.shape
+    vectors = _read(folder, "vectors", (facts.rows, vector_width), facts.vectors)
+    projections = _read(folder, "halves", (facts.rows, projection_width), facts.halves)
+    return Side(str(folder), vectors, projections, facts.norm, facts.error)
 
 
-def _facts(folder: Path) -> Facts:
+def _facts(folder: Path) -> SideFacts:
     try:
-        return Facts.model_validate_json((folder / FACTS).read_text(encoding="utf-8"))
+        return SideFacts.model_validate_json((folder / FACTS).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ValidationError) as error:
         raise DamagedArtifact(f"{folder / FACTS} cannot be read ({type(error).__name__}). {_AGAIN}") from None
 
@@ -179,19 +275,24 @@ class _Part(NamedTuple):
     error: float
 
 
-def _parts(name: str, blocks: Iterable[Floats], layer: Layer, vectors_form: Form, halves_form: Form) -> Iterator[_Part]:
+def _parts(
+    name: str, blocks: Iterable[Floats], projection: Projection, vectors_form: Form, projections_form: Form
+) -> Iterator[_Part]:
     """What is stored of these vectors, a chunk for each core at a time."""
-    done = 0
+    done, width = 0, len(projection.weight)
     for block in blocks:
-        _require_width(name, block, layer)
+        if block.ndim != 2 or block.shape[1] != width:
+            raise DataError(f"{name}: vectors have the shape {block.shape}; the model needs (rows, {width}).")
         for span in spans(len(block), CHUNK * cores()):
             some = block[span.start : span.stop]
             chunks = [(done + chunk.start, some[chunk.start : chunk.stop]) for chunk in spans(len(some), CHUNK)]
-            yield from each(partial(_part, name, layer, vectors_form, halves_form), chunks, cores())
+            yield from each(partial(_part, name, projection, vectors_form, projections_form), chunks, cores())
             done += len(some)
 
 
-def _part(name: str, layer: Layer, vectors_form: Form, halves_form: Form, numbered: tuple[int, Floats]) -> _Part:
+def _part(
+    name: str, projection: Projection, vectors_form: Form, projections_form: Form, numbered: tuple[int, Floats]
+) -> _Part:
     first, chunk = numbered[0], np.asarray(numbered[1], np.float32)
     if not (good := np.isfinite(chunk).all(axis=1)).all():
         raise DataError(
@@ -199,31 +300,23 @@ def _part(name: str, layer: Layer, vectors_form: Form, halves_form: Form, number
             "again; if that does not help, train the propensity model again."
         )
     arrays: dict[str, Codes] = {}
-    halves = layer.halves(_encoded(arrays, "vectors", chunk, vectors_form))
-    kept = _encoded(arrays, "halves", halves.astype(np.float32), halves_form).astype(np.float64)
-    return _Part(arrays, _longest(kept), _longest(kept - halves))
+    exact = projection.of(_encoded(arrays, "vectors", chunk, vectors_form))
+    stored = _encoded(arrays, "halves", exact.astype(np.float32), projections_form).astype(np.float64)
+    norm, error = (float(np.linalg.norm(rows, axis=1).max(initial=0)) for rows in (stored, stored - exact))
+    return _Part(arrays, norm, error)
 
 
 def _encoded(arrays: dict[str, Codes], key: str, rows: Floats, form: Form) -> Floats:
-    """Put the rows among the arrays, and say what will be read back."""
-    arrays[key], scales = quantise.encode(rows, form)
+    """Put the rows among the arrays, and return what will be read back."""
+    arrays[key], scales = encode(rows, form)
     if scales is not None:
         arrays[f"{key}-scales"] = scales
-    return quantise.decode(arrays[key], scales)
+    return decode(arrays[key], scales)
 
 
-def _longest(rows: NDArray[np.float64]) -> float:
-    return float(np.linalg.norm(rows, axis=1).max(initial=0))
-
-
-def _require_width(name: str, vectors: Floats, layer: Layer) -> None:
-    if vectors.ndim != 2 or vectors.shape[1] != len(layer.weight):
-        raise DataError(f"{name}: vectors have the shape {vectors.shape}; the model needs (rows, {len(layer.weight)}).")
-
-
-def _require_rows(name: str, found: int, wanted: int) -> None:
-    if found != wanted or not found:
-        raise DataError(f"{name}: {found:,} vectors came where {wanted:,} were announced, and there must be some.")
+def _require_rows(name: str, count: int, announced: int) -> None:
+    if count != announced or not count:
+        raise DataError(f"{name}: {count:,} vectors came where {announced:,} were announced, and there must be some.")
 
 
 def _read(folder: Path, key: str, shape: tuple[int, int], form: Form) -> Rows:
@@ -232,12 +325,9 @@ def _read(folder: Path, key: str, shape: tuple[int, int], form: Form) -> Rows:
     return Rows(codes.array, None if scales is None else np.array(scales.array), codes)  # scales: 4 bytes a row
 
 
-def _mapped(path: Path, shape: tuple[int, ...], dtype: str) -> Mapped:
-    file = Mapped(path)
+def _mapped(path: Path, shape: tuple[int, ...], dtype: str) -> MappedArray:
+    file = MappedArray(path)
     if file.array.shape != shape or file.array.dtype.str != dtype:
-        found = f"{file.array.dtype} {file.array.shape}"
-        raise DamagedArtifact(f"{path} holds {found}, but {np.dtype(dtype)} {shape} belongs there. {_AGAIN}")
+        content = f"{file.array.dtype} {file.array.shape}"
+        raise DamagedArtifact(f"{path} holds {content}, but {np.dtype(dtype)} {shape} belongs there. {_AGAIN}")
     return file
-
-
-_AGAIN = "Make it again with `merit run`."

@@ -1,20 +1,25 @@
-"""The n best of many, so that the order is that of the exact scores: higher first, then the lower row.
+"""The n best of many, in the order of their exact scores: higher first, then the lower row.
 
 Let each approximate score be off by at most `bound`. The n rows with the best of them have exact scores of at least
 worst − bound, where worst is the n-th best approximate score, so the n-th best exact score is no lower. A row that
 belongs to the exact n best therefore has an approximate score of at least worst − 2 · bound. These rows are scored
 exactly, and no other can be missing.
+
+Repeats change the scores of a few rows. A row without an addition that is among the n best in total is among the n + m
+best without additions, where m is the number of additions below zero: only such a row can fall from above it. So those,
+and every row with an addition, are all that has to be ranked again (`merged`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from merit.core.errors import DataError
-from merit.core.ragged import offsets_of
+from merit.core.ragged import Ragged, offsets_of
 from merit.core.types import Floats, Ints
 from merit.retrieval.exact import Doubles
 
@@ -26,8 +31,25 @@ class Ranked(NamedTuple):
     scores: Doubles
 
 
+class RankedLists(NamedTuple):
+    """Ranked labels of several users: row i of `labels` belongs to users[i], and `scores` go along with its values."""
+
+    users: Ints
+    labels: Ragged
+    scores: Doubles
+
+    def each(self) -> Iterator[Ranked]:
+        """One user after the other."""
+        for start, stop in zip(self.labels.offsets[:-1], self.labels.offsets[1:], strict=True):
+            yield Ranked(self.labels.values[start:stop].astype(np.int64), self.scores[start:stop])
+
+    def pairs(self, n_labels: int) -> Ints:
+        """A number for every pair of user and label."""
+        return np.repeat(self.users, self.labels.lengths()) * n_labels + self.labels.values
+
+
 def require_count(count: int, of_what: str) -> None:
-    """Refuse counts below one; `of_what` tells in the message what was to be ranked."""
+    """Refuse counts below one; `of_what` is for the message."""
     if count < 1:
         raise DataError(f"{count} {of_what} cannot be ranked. Ask for 1 or more.")
 
@@ -51,3 +73,25 @@ def order_within(owner: Ints, rows: NDArray[Any], scores: NDArray[Any], n: int, 
     sizes = np.bincount(owner, minlength=owners)
     rank = np.arange(len(owner)) - np.repeat(offsets_of(sizes)[:-1], sizes)
     return places[rank < n], np.minimum(sizes, n)
+
+
+def merged(dense: Ranked, rows: Ints, scores: Doubles, added: Doubles, n: int) -> Ranked:
+    """The n best. `dense` holds the n + m best without additions; `rows` have `scores`, and `added` on top."""
+    others = ~np.isin(dense.rows, rows)
+    all_rows = np.concatenate([dense.rows[others], rows])
+    totals = np.concatenate([dense.scores[others], scores + added])
+    places = order(all_rows, totals, n)
+    return Ranked(all_rows[places], totals[places])
+
+
+def merged_lists(
+    dense: RankedLists, rows: Ragged, scores: Doubles, added: Doubles, k: int, n_labels: int
+) -> RankedLists:
+    """The same for several users at once: row i of `rows` has the labels that users[i] gets an addition for."""
+    users = len(dense.users)
+    owner, changed = (np.repeat(np.arange(users), lists.lengths()) for lists in (dense.labels, rows))
+    others = ~np.isin(owner * n_labels + dense.labels.values, changed * n_labels + rows.values)
+    labels = np.concatenate([dense.labels.values[others], rows.values]).astype(np.int64)
+    totals = np.concatenate([dense.scores[others], scores + added])
+    places, sizes = order_within(np.concatenate([owner[others], changed]), labels, totals, k, users)
+    return RankedLists(dense.users, Ragged(offsets_of(sizes), labels[places].astype(np.int32)), totals[places])

@@ -1,7 +1,8 @@
-"""The users that a model knows, all of them or some: who they are, what they had, and who may be told of."""
+"""The users of a model, all or some: their ids and histories, who is visible, and what a group over-indexes in."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,56 +12,145 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from merit.core.errors import DataError
 from merit.core.ragged import Ragged, column_lists
 from merit.core.types import Ints
-from merit.retrieval.names import Names
+
+ENOUGH = 20  # users with a label in the history, below which its index is chance
 
 
-class Visible(NamedTuple):
-    """The users who may be told of: all but those who are being erased."""
+@dataclass(frozen=True)
+class IdIndex:
+    """Finds the rows of ids among millions, by their hashes.
+
+    A join would hash all of them for every question; a dict of Python strings takes ten times the memory.
+    """
+
+    ids: pl.Series
+    hashes: NDArray[np.uint64]  # ascending
+    rows: Ints  # beside them
+
+    @staticmethod
+    def of(ids: pl.Series) -> IdIndex:
+        """Of distinct ids. Their hashes are the same within this process only, and are stored nowhere."""
+        hashes = _hashes(ids)
+        rows = np.argsort(hashes, kind="stable")
+        return IdIndex(ids, hashes[rows], rows)
+
+    def find(self, wanted: pl.Series) -> Ints:
+        """The row of each id; -1 for one that is not there."""
+        hashes = _hashes(wanted)
+        place, end = (np.searchsorted(self.hashes, hashes, side) for side in ("left", "right"))
+        found = np.full(len(hashes), -1, np.int64)
+        while len(left := np.flatnonzero((place < end) & (found < 0))):  # once, unless two ids have one hash
+            rows = self.rows[place[left]]
+            same = (self.ids.gather(rows) == wanted.gather(left)).to_numpy()
+            found[left[same]] = rows[same]
+            place[left] += 1
+        return found
+
+
+def _hashes(ids: pl.Series) -> NDArray[np.uint64]:
+    return ids.hash().to_numpy()
+
+
+class VisibleUsers(NamedTuple):
+    """All users but those who are being erased."""
 
     users: pl.DataFrame
     rows: Ints
-    """Where they are among the stored ones."""
+    """Their rows among the stored users."""
     hidden: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
-class People:
-    """Users as a table, and what is asked of it again and again in faster forms."""
+class StoredUsers:
+    """The users of a model as a table, with an index of ids and histories as arrays."""
 
     table: pl.DataFrame
-    """user_id, history, counts, items: a row for each."""
-    names: Names
-    had: Ragged
+    """user_id, history, counts, items: a row for each user."""
+    index: IdIndex
+    history: Ragged
     """By user: the labels of the history."""
     times: NDArray[Any]
-    """Beside the values of `had`: how often."""
+    """Beside history.values: how often."""
 
     @staticmethod
-    def of(table: pl.DataFrame) -> People:
+    def of(table: pl.DataFrame) -> StoredUsers:
         """From a model's users.parquet, or from some rows of it."""
-        had, times = (column_lists(table[name]) for name in ("history", "counts"))
-        return People(table, Names.of(table["user_id"]), had, times.values)
+        history, times = (column_lists(table[name]) for name in ("history", "counts"))
+        return StoredUsers(table, IdIndex.of(table["user_id"]), history, times.values)
 
     def __len__(self) -> int:
         return len(self.table)
 
     @cached_property
-    def bought(self) -> Ragged:
+    def items(self) -> Ragged:
         """By user: the items of the history."""
         return column_lists(self.table["items"])
 
-    def without(self, hidden: frozenset[str]) -> Visible:
-        """All but these."""
+    def without(self, hidden: frozenset[str]) -> VisibleUsers:
+        """All users but the hidden ones."""
         rows = np.flatnonzero(~self.table["user_id"].is_in(list(hidden)).to_numpy())
-        return Visible(self.table[rows] if hidden else self.table, rows, hidden)
+        return VisibleUsers(self.table[rows] if hidden else self.table, rows, hidden)
 
 
-def sold(users: Path, items: int) -> NDArray[np.float64]:
-    """By item: how often all users of a table on disk have it. Nobody's history stays in memory."""
-    found = pl.scan_parquet(users).select(pl.col("items").explode(empty_as_null=False)).group_by("items").len()
-    counts = found.collect(engine="streaming").drop_nulls()
+@dataclass(frozen=True)
+class OverIndex:
+    """The histories of all users, against which any group of them is measured."""
+
+    history: Ragged
+    """By user: the labels of the history."""
+    labels: int
+
+    def of(self, rows: Ints, live: NDArray[np.bool_], k: int, at_least: int) -> pl.DataFrame:
+        """Up to k live labels that these distinct users have more often than all, the highest index first.
+
+        label, share (of these users), base (share of all users) and index, their ratio. Labels that fewer than
+        `at_least` of these users have are left out.
+        """
+        counts = self.counts(rows)
+        share = counts / max(1, len(rows))
+        base = self.owners / len(self.history)
+        enough = live & (self.owners >= ENOUGH) & (counts >= at_least)
+        index = np.where(enough, share / np.maximum(base, 1e-12), 0)
+        best = np.lexsort((np.arange(len(index)), -index))[:k]
+        best = best[index[best] > 1]
+        return pl.DataFrame({"label": best, "share": share[best], "base": base[best], "index": index[best]})
+
+    @cached_property
+    def owners(self) -> Ints:
+        """By label: how many users have it."""
+        return np.bincount(self.history.values, minlength=self.labels)
+
+    def counts(self, rows: Ints) -> Ints:
+        """By label: how many of these users have it. Where they are most of all, the others are counted."""
+        most = 2 * len(rows) > len(self.history)
+        counted = np.delete(np.arange(len(self.history)), rows) if most else rows
+        counts = np.bincount(self.history.take(counted)[0], minlength=self.labels)
+        return self.owners - counts if most else counts
+
+
+def sales(users: Path, items: int) -> NDArray[np.float64]:
+    """By item: how often all users of a table on disk have it. No history stays in memory."""
+    exploded = pl.scan_parquet(users).select(pl.col("items").explode(empty_as_null=False)).group_by("items").len()
+    counts = exploded.collect(engine="streaming").drop_nulls()
     times = np.zeros(items)
     times[counts["items"].to_numpy()] = counts["len"].to_numpy()
     return times
+
+
+def texts_of(values: Any, what: str) -> list[str]:
+    """A text, or any column of texts, as a list; `what` they are is for the message."""
+    if isinstance(values, str):
+        return [values]
+    if hasattr(values, "to_list"):  # pandas and polars
+        values = values.to_list()
+    elif hasattr(values, "tolist"):  # numpy
+        values = values.tolist()
+    if not isinstance(values, Iterable):
+        raise DataError(f"Give {what} as a text or as a list of texts, not as {type(values).__name__}.")
+    texts = [str(value) for value in values]
+    if not texts:
+        raise DataError(f"The list of {what} is empty.")
+    return texts

@@ -1,8 +1,5 @@
 """From labels to verticals: P(g | u) = Σ_c P(g | c) P(c | u).
 
-    likelihood = given_label(labels, verticals, counts, shape)     # from training data alone
-    roll_up(probabilities, likelihood)                             # (users, labels) → (users, verticals)
-
 P(c | u) are calibrated probabilities of labels one by one, so they need not add up to 1 and neither need the result: it
 is how many interests of that vertical the user is expected to have, and ranks users within a vertical.
 """
@@ -10,13 +7,35 @@ is how many interests of that vertical the user is expected to have, and ranks u
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
+from merit.core.artifacts import Artifact
 from merit.core.errors import DataError
 from merit.core.ragged import Ragged
-from merit.core.types import Ints
+from merit.core.types import Floats, Ints
+from merit.labels import space
+from merit.labels.space import LabelSpace
 from merit.retrieval.exact import Doubles
+
+UNKNOWN = "unknown"
+
+
+def vertical_shares(examples: Artifact, labels: LabelSpace) -> tuple[Floats, list[str]]:
+    """(labels, verticals): P(vertical | label) from training events alone; and the names of the verticals."""
+    items = pl.read_parquet(examples.file("items.parquet"))
+    counts = pl.read_parquet(examples.file("item_counts.parquet"))["count"].to_numpy().astype(np.int64)
+    item_labels = Ragged(*space.item_labels(labels, items))
+    names = labels.table["vertical"].fill_null(UNKNOWN).unique().sort().to_list()
+    numbers = items["vertical"].fill_null(UNKNOWN).replace_strict(names, range(len(names)), default=-1)
+    owner = np.repeat(np.arange(len(item_labels)), item_labels.lengths())
+    verticals = numbers.to_numpy().astype(np.int64)[owner]
+    there = verticals >= 0
+    shape = (len(labels), len(names))
+    shares = given_label(
+        item_labels.values[there].astype(np.int64), verticals[there], counts[owner][there], shape
+    ).astype(np.float32)
+    return shares, names
 
 
 def given_label(
@@ -24,7 +43,7 @@ def given_label(
 ) -> Doubles:
     """(labels, verticals): P(g | c) from how often training events of label c were of vertical g.
 
-    Each label is given `strength` events spread as all events are, so that a label never met in training has the
+    Each label is given `strength` events spread as all events are, so that a label without training events has the
     overall shares and one event is not taken for certainty.
     """
     if not len(labels) or counts.sum() <= 0:
@@ -33,19 +52,11 @@ def given_label(
         )
     seen = np.bincount(labels * shape[1] + verticals, weights=counts, minlength=shape[0] * shape[1]).reshape(shape)
     overall = seen.sum(axis=0) / seen.sum()
-    made: Doubles = (seen + strength * overall) / (seen.sum(axis=1, keepdims=True) + strength)
-    return made
+    likelihood: Doubles = (seen + strength * overall) / (seen.sum(axis=1, keepdims=True) + strength)
+    return likelihood
 
 
 def roll_up(probabilities: NDArray[np.floating], likelihood: Doubles) -> Doubles:
     """(users, verticals) from the probabilities of all labels, (users, labels)."""
-    made: Doubles = probabilities.astype(np.float64) @ likelihood
-    return made
-
-
-def roll_up_lists(labels: Ragged, probabilities: NDArray[np.floating], likelihood: Doubles) -> Doubles:
-    """The same from a list of labels per user; labels outside the list count as 0."""
-    shape = (len(labels), len(likelihood))
-    parts = csr_array((probabilities.astype(np.float64), labels.values, labels.offsets), shape=shape)
-    made: Doubles = parts @ likelihood
-    return made
+    expected: Doubles = probabilities.astype(np.float64) @ likelihood
+    return expected

@@ -88,7 +88,7 @@ def test_others_keep_every_row_and_every_bit_of_their_scores(copy: Copy, filled:
     lists = model.interests(others, k=7)
     erase.erase([work], sorted(gone))
     again = merit.load(work / "run")
-    assert again.users.equals(model._people.table.filter(pl.col("user_id").is_in(others)))
+    assert again.users.equals(model._users.table.filter(pl.col("user_id").is_in(others)))
     assert again.score(others, model.labels.texts[:3]).equals(scores)
     assert again.interests(others, k=7).equals(lists)
     left = ranked.filter(pl.col("user_id").is_in(others)).drop("rank")

@@ -21,7 +21,6 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from safetensors.numpy import load_file
 
 from merit.campaigns import tables
 from merit.campaigns.audiences.audience import (
@@ -45,7 +44,7 @@ from merit.data.sources import files
 from merit.evaluation import calibration
 from merit.privacy import pseudonyms
 from merit.report import page
-from merit.retrieval import mlp, store
+from merit.retrieval import store
 from merit.retrieval.exact import Exact
 from merit.retrieval.model import Model
 from merit.retrieval.query import Interest
@@ -166,8 +165,8 @@ def _lookalike_scores(model: Model, visible: Visible, lookalike: Lookalike) -> S
             f"Fewer than {SMALLEST} users of {lookalike.table} are known to the model: users like so few are a "
             "description of them. Give more seeds, with ids as in the model."
         )
-    layers = Exact.of(mlp.load(load_file(model.artifact.file("mlp.safetensors"))))
-    vectors = store.read(model.artifact.file("users"), layers.users).vectors
+    exact = Exact.read(model.artifact.file("mlp.safetensors"))
+    vectors = store.read(model.artifact.file("users"), exact.users).vectors
 
     def blocks() -> Iterator[Floats]:
         vectors.check()

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from safetensors.numpy import load_file
 
 from merit.campaigns.audiences.export import safe
 from merit.core.artifacts import Artifact
@@ -26,7 +25,7 @@ from merit.core.types import Ints, Split
 from merit.privacy.erasure import rows as without
 from merit.privacy.erasure import shards
 from merit.privacy.erasure.orders import Orders
-from merit.retrieval import mlp, store
+from merit.retrieval import store
 from merit.retrieval.exact import Exact
 
 USER = "user_id"
@@ -181,7 +180,7 @@ def _model(artifact: Artifact, users: frozenset[str], orders: Orders) -> Held:
         raise DataError(f"No user would be left in {artifact.path}. Remove the folder instead.")
 
     def write(out: Path) -> None:
-        layers = Exact.of(mlp.load(load_file(artifact.file("mlp.safetensors"))))
+        layers = Exact.read(artifact.file("mlp.safetensors"))
         (out / "users").mkdir(exist_ok=True)
         store.without(artifact.file("users"), out / "users", gone, layers.users)
 

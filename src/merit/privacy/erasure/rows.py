@@ -12,7 +12,7 @@ import polars as pl
 from safetensors.numpy import load_file, save_file
 
 from merit.core.types import Ints
-from merit.retrieval.mapped import Mapped, Writer
+from merit.retrieval.store import ArrayWriter, MappedArray
 
 BLOCK = 16_384  # rows of an array at a time
 
@@ -31,8 +31,8 @@ ROW = "row to be dropped"
 
 def drop_from_array(file: Path, out: Path, rows: Ints) -> None:
     """A .npy file, block by block."""
-    array = Mapped(file).array
-    with Writer(out, array.dtype.str, (len(array) - len(rows), *array.shape[1:])) as writer:
+    array = MappedArray(file).array
+    with ArrayWriter(out, array.dtype.str, (len(array) - len(rows), *array.shape[1:])) as writer:
         for start in range(0, len(array), BLOCK):
             block = np.arange(start, min(start + BLOCK, len(array)))
             writer.add(array[block[~np.isin(block, rows)]])

@@ -10,22 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merit.retrieval import fast, store
-from merit.retrieval.bound import Bound
-from merit.retrieval.exact import Exact
-from merit.retrieval.mlp import Mlp
-from merit.retrieval.quantise import DTYPES, Form
+from merit.retrieval.exact import Exact, ScorerWeights
+from merit.retrieval.fast import Bound
+from merit.retrieval.store import DTYPES, Form
 from tests.retrieval.worlds import naive_score, weights
 
 
-def errors(net: Mlp, users: np.ndarray, label: np.ndarray, form: Form, fixed: str = "<f4") -> tuple[np.ndarray, float]:
-    """(users,) of |float32 − float64| against one label, and the bound. `fixed`: the type the label's half goes by."""
+def errors(
+    net: ScorerWeights, users: np.ndarray, label: np.ndarray, form: Form, fixed: str = "<f4"
+) -> tuple[np.ndarray, float]:
+    """(users,) of |float32 − float64| against one label, and the bound. `fixed`: the type of the label's projection."""
     exact = Exact.of(net)
-    side = store.hold("users", users, exact.users, halves_form=form)
-    half = exact.labels.halves(label[None])
-    stored = half.astype(fixed).astype(np.float32)
-    rough = fast.scores(net, side.halves, fast.fix(net, stored), None, 1, 64)[0]
-    off = Bound.of(net).most(side.norm, side.error, half, stored)
-    return np.abs(rough - exact.scores(exact.users.halves(users), half[0])), float(off[0])
+    side = store.hold("users", users, exact.users, projections_form=form)
+    projection = exact.labels.of(label[None])
+    stored = projection.astype(fixed).astype(np.float32)
+    rough = fast.scores(net, side.projections, fast.fix(net, stored), None, 1, 64)[0]
+    off = Bound.of(net).most(side.norm, side.error, projection, stored)
+    return np.abs(rough - exact.scores(exact.users.of(users), projection[0])), float(off[0])
 
 
 @settings(max_examples=60, deadline=None)
