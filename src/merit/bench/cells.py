@@ -39,7 +39,6 @@ from merit.generator.model import load_generator, read_examples
 from merit.propensity.states import read_states
 from merit.propensity.train import load_scorer
 from merit.retrieval.ranking import LengthConfig, propensity_scores, top_labels
-from merit.retrieval.verticals import vertical_shares
 
 KIND = "cell"
 HITS = "hits.safetensors"

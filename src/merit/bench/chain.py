@@ -41,7 +41,7 @@ from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.propensity.states import write_states
 from merit.propensity.train import train_propensity
-from merit.retrieval.build import vertical_shares
+from merit.retrieval.verticals import vertical_shares
 
 StageFunction = Callable[..., Artifact]  # of its parents by name, out, config and seed
 WARM = 5  # steps of a probe that pay for caches and are not counted
