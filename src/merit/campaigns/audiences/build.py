@@ -48,7 +48,7 @@ from merit.retrieval import store
 from merit.retrieval.exact import Exact
 from merit.retrieval.model import Model
 from merit.retrieval.query import Interest
-from merit.retrieval.users import Visible
+from merit.retrieval.users import VisibleUsers
 
 Scorer = Callable[[Interest], Reals]  # an interest → the probability of all users, hidden ones included
 Blocks = Callable[[], Iterator[Floats]]  # a pass over all user vectors, in blocks: they need not fit in memory
@@ -153,7 +153,7 @@ def _reliability(model: Model) -> ReliabilityBins:
 # --- scores by likeness to seeds -------------------------------------------------------------------------------------
 
 
-def _lookalike_scores(model: Model, visible: Visible, lookalike: Lookalike) -> ScoredUsers:
+def _lookalike_scores(model: Model, visible: VisibleUsers, lookalike: Lookalike) -> ScoredUsers:
     with tables.scanning(lookalike.table, "lookalike.table =") as scans:
         for frame, file in scans:
             tables.column_type(frame, lookalike.user, file)
