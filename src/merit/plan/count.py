@@ -88,7 +88,9 @@ class StageTokens(NamedTuple):
 
 def data_sizes(config: RunConfig) -> DataSizes:
     """Counted in the artifacts of this configuration, else as expected, else counted in the tables."""
-    if has_tokenizer(config.backbone, config.plan) and (config.out / "labels" / artifacts.MANIFEST).exists():
+    name = config.backbone.name
+    tokenizes = name == TINY or (backbone.folder(name) / "tokenizer.json").exists()
+    if tokenizes and (config.out / "labels" / artifacts.MANIFEST).exists():
         examples, labels = (_current(name, config) for name in ("examples", "labels"))
         if examples and labels:
             return _artifact_sizes(examples, labels, config)
@@ -180,14 +182,6 @@ def shape_of(config: BackboneConfig, plan: PlanConfig, vocabulary: int | None = 
 def stand_in(size: int) -> Vocabulary:
     """A vocabulary of so many words without a meaning."""
     return tokenizer.of(Tokenizer(models.WordLevel({str(n): n for n in range(size - len(SPECIALS))}, unk_token="0")))
-
-
-def has_tokenizer(config: BackboneConfig, plan: PlanConfig) -> bool:
-    """Whether prompts can be tokenised for the backbone; one that is nowhere at all is refused."""
-    if config.name == TINY:
-        return True
-    _pretrained_facts(config, plan)
-    return (backbone.folder(config.name) / "tokenizer.json").exists()
 
 
 def _pretrained_facts(config: BackboneConfig, plan: PlanConfig) -> Any:

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel
 from rich.filesize import decimal
 
 from merit.core import artifacts, console, timings
@@ -36,14 +35,11 @@ from merit.plan.count import BackboneShape, DataSizes, StageTokens
 
 OPERATIONS = 3e11  # of a step of the probe at most: a few seconds on a small machine
 WRITTEN = 4  # labels that the probe writes beyond the first
-FIGURES = ("tokens", "seconds", "memory", "disk")
-COMPARED = FIGURES[1:]
 FORMATS: dict[str, Callable[[float], str]] = {
     "tokens": lambda tokens: f"{tokens:,.0f}",
     "seconds": lambda seconds: str(timedelta(seconds=round(seconds))),
     "memory": lambda size: decimal(int(size)),
     "disk": lambda size: decimal(int(size)),
-    "ratio": lambda ratio: f"{ratio:.2f}",
 }
 
 Record = Mapping[str, tuple[Timing, Manifest]]
@@ -75,7 +71,9 @@ class Plan(Frozen):
     @property
     def total(self) -> PlanRow:
         """Sums over the stages that have the figure; memory is that of the largest stage."""
-        return _total(self.rows)
+        values = {name: [getattr(row, name) for row in self.rows if getattr(row, name) is not None] for name in FORMATS}
+        totals = {name: (max if name == "memory" else sum)(figures) for name, figures in values.items() if figures}
+        return PlanRow(stage="total", **totals)
 
 
 def plan(config: RunConfig, earlier: bool = True) -> Plan:
@@ -99,7 +97,7 @@ def plan(config: RunConfig, earlier: bool = True) -> Plan:
             figures[stage]["seconds"] = (timing.seconds * factor, "measured: earlier run")
             figures[stage]["memory"] = (timing.peak, "measured: earlier run")
         if untimed := [stage for stage in tokens if "seconds" not in figures[stage]]:
-            rates = _probe(config, sizes, shape, sum(memory.values()))
+            rates = _probe(config, sizes, shape, memory)
             for stage in untimed:
                 seconds = sum(amount * rate for amount, rate in zip(tokens[stage], rates, strict=True))
                 figures[stage]["seconds"] = (seconds, "measured: probe")
@@ -128,7 +126,9 @@ def record_of(config: RunConfig, folder: Path) -> Record:
     record = recorded(folder)
     if not record:
         raise MissingArtifact(f"{folder} has no record of a run ({timings.FILE}). Make one with `merit run CONFIG`.")
-    if "stage-1" in record and (other := record["stage-1"][1].config["backbone"]) != _plain(config.backbone):
+    if "stage-1" in record and (other := record["stage-1"][1].config["backbone"]) != config.backbone.model_dump(
+        mode="json"
+    ):
         raise ConfigError(
             f"{folder} was made with another backbone ({other['name']}) or another shape of it than the configuration "
             f"names ({config.backbone.name}). Compare with a run of the same backbone."
@@ -137,23 +137,20 @@ def record_of(config: RunConfig, folder: Path) -> Record:
 
 
 def compare(plan: Plan, record: Record) -> list[dict[str, Any]]:
-    """Planned over measured, stage by stage and for the stages together that have a record."""
-    planned = [row for row in plan.rows if row.stage in record]
-    measured = [_measured(row, *record[row.stage]) for row in planned]
-    both = zip([*planned, _total(planned)], [*measured, _total(measured)], strict=True)
+    """Planned over measured seconds, by stage and in total, of the stages that have both."""
+    timed = [(row.stage, row.seconds, record[row.stage][0].seconds) for row in plan.rows if row.stage in record]
+    both = [(stage, planned, measured) for stage, planned, measured in timed if planned is not None]
+    both.append(("total", sum(planned for _, planned, _ in both), sum(measured for *_, measured in both)))
     return [
-        {"stage": one.stage} | {name: _ratio(getattr(one, name), getattr(two, name)) for name in COMPARED}
-        for one, two in both
+        {"stage": stage, "planned": planned, "measured": measured, "ratio": planned / max(measured, 1e-9)}
+        for stage, planned, measured in both
     ]
 
 
 def show(plan: Plan, title: str) -> None:
     """Print facts, stages with their total, and notes."""
     console.show_table(title, ["what", ""], plan.facts.items())
-    rows = [
-        [row.stage, *(_cell(name, getattr(row, name), row.basis.get(name, "")) for name in FIGURES)]
-        for row in (*plan.rows, plan.total)
-    ]
+    rows = [[row.stage, *(_cell(row, name) for name in FORMATS)] for row in (*plan.rows, plan.total)]
     console.show_table("", ["stage", "tokens", "time", "peak memory", "disk"], rows)
     for note in plan.notes:
         console.stdout.print(f"- {note}")
@@ -162,19 +159,17 @@ def show(plan: Plan, title: str) -> None:
 def show_comparison(compared: Sequence[Mapping[str, Any]]) -> None:
     """Print the rows of `compare`; a ratio above 1 means that more was planned than was taken."""
     rows = [
-        [row["stage"], *(_cell("seconds", row["seconds"][side]) for side in ("planned", "measured"))]
-        + [_cell("ratio", row[name]["ratio"]) for name in COMPARED]
+        [row["stage"], *(FORMATS["seconds"](row[side]) for side in ("planned", "measured")), f"{row['ratio']:.2f}"]
         for row in compared
     ]
-    columns = ["stage", "planned", "measured", "ratio of time", "of memory", "of disk"]
-    console.show_table("planned and measured", columns, rows)
+    console.show_table("planned and measured", ["stage", "planned", "measured", "ratio"], rows)
 
 
 def _comparable(stage: str, record: Record, config: RunConfig) -> bool:
     """Whether a stage was timed before, with settings that differ in amounts only."""
     if stage not in record or "examples" not in record:
         return False
-    now, then = _plain(STAGES[stage].settings(config)), record[stage][1].config
+    now, then = STAGES[stage].settings(config).model_dump(mode="json"), record[stage][1].config
     if STAGES[stage].kind == "generator":
         shape = ("objective", "batch_size", "max_target")
         both = [[run["backbone"], run["text"], *(run["train"][name] for name in shape)] for run in (now, then)]
@@ -196,43 +191,49 @@ def _factor(
     return sizes.train / float(record["examples"][1].summary["train"])
 
 
-def _probe(config: RunConfig, sizes: DataSizes, shape: BackboneShape, needed: float) -> StageTokens:
+def _probe(config: RunConfig, sizes: DataSizes, shape: BackboneShape, memory: Mapping[str, float]) -> StageTokens:
     """Seconds for a token trained on, read and written, on random tokens of the planned lengths."""
-    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-    if needed > free:
-        raise ConfigError(
-            f"Training {config.backbone.name} takes {decimal(int(needed))}, and {decimal(free)} are free here. Lower "
-            "stage_1.batch_size and stage_2.batch_size, or count without timing: --device A100 --devices 8."
-        )
     rng, words = np.random.default_rng(config.seed), count.stand_in(shape.vocabulary)
     prompt, label, gold = (max(1, round(length)) for length in (sizes.prompt, sizes.label_tokens, sizes.gold))
-    length, targets = prompt + gold * (label + 1), gold * (label + 1)
-    rows = max(1, min(config.stage_1.batch_size, int(OPERATIONS / (6 * shape.parameters * length))))
-    ids = rng.integers(len(words) - len(SPECIALS), size=(rows, length))
+    targets, batch = gold * (label + 1), config.stage_2.batch_size
+    rows = max(1, min(batch, int(OPERATIONS / (6 * shape.parameters * (prompt + targets)))))
+    _check_memory(config, sum(memory.values()) - memory["activations"] * (1 - rows / batch))
+    ids = rng.integers(len(words) - len(SPECIALS), size=(rows, prompt + targets))
     paths = np.unique(rng.integers(len(words) - len(SPECIALS), size=(500, label)), axis=0)
     labels = trie.build(np.arange(0, paths.size + 1, label), paths.ravel(), np.arange(len(paths), dtype=np.int32))
-    model = backbone.make(config.backbone, words, config.seed)
+    prompts, device = list(ids[:, :prompt].astype(np.int32)), "cuda" if torch.cuda.is_available() else "cpu"
+    model = backbone.make(config.backbone, words, config.seed).to(config.engine.device)
 
-    def decoding(most: int) -> float:
-        how = DecodeConfig(max_labels=most, fixed_budget=True)
-        prompts = list(ids[:, :prompt].astype(np.int32))
-        return _seconds(lambda: decode(model, prompts, labels, words.sep, words.end, how))
+    def decoding(most: int) -> None:
+        decode(model, prompts, labels, words.sep, words.end, DecodeConfig(max_labels=most, fixed_budget=True))
 
     def training() -> None:
-        states = backbone.states(trained, torch.from_numpy(ids))[:, -targets:].flatten(0, 1)
-        valid, weights = torch.from_numpy(ids[:, -targets:]).reshape(-1, 1), torch.ones(rows * targets)
-        linear_set_loss(states, backbone.head(trained), valid, weights)[0].backward()  # type: ignore[no-untyped-call]
+        tokens = torch.from_numpy(ids).to(device)
+        states, valid = backbone.states(trained, tokens)[:, -targets:].flatten(0, 1), tokens[:, -targets:]
+        weights = torch.ones(rows * targets, device=device)
+        loss = linear_set_loss(states, backbone.head(trained), valid.reshape(-1, 1), weights)[0]
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
+        loss.item()  # a GPU is done
 
     with console.spinner("timing a training step and a decoding"):
-        decoding(1)  # the first pays for starting
-        first, longer = decoding(1), decoding(1 + WRITTEN)
-        trained = backbone.adapt(model, config.backbone, words, config.seed).train()
+        decoding(1)  # the first of each pays for starting
+        first, longer = _seconds(lambda: decoding(1)), _seconds(lambda: decoding(1 + WRITTEN))
+        trained = backbone.adapt(model, config.backbone, words, config.seed).to(device).train()
         optimizer = torch.optim.AdamW([value for value in trained.parameters() if value.requires_grad])
         training()
         seconds = _seconds(training)
     written = max(0.0, longer - first) / (rows * WRITTEN * (label + 1))
     return StageTokens(seconds / ids.size, first / (rows * prompt), written)
+
+
+def _check_memory(config: RunConfig, needed: float) -> None:
+    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    if needed > free:
+        raise ConfigError(
+            f"A training step of {config.backbone.name} takes {decimal(int(needed))}, and {decimal(free)} are free "
+            "here. Count without timing: --device A100 --devices 8."
+        )
 
 
 def _seconds(call: Callable[[], Any]) -> float:
@@ -282,27 +283,6 @@ def _row(stage: str, figures: Mapping[str, tuple[float, str]]) -> PlanRow:
     return PlanRow(stage=stage, basis={name: basis for name, (_, basis) in figures.items()}, **values)
 
 
-def _measured(row: PlanRow, timing: Timing, manifest: Manifest) -> PlanRow:
-    """What a stage took, of the figures that are planned."""
-    disk = sum(file.bytes for file in manifest.files.values())
-    took = {"seconds": timing.seconds, "memory": timing.peak, "disk": disk}
-    return PlanRow(stage=row.stage, **{name: took[name] for name in COMPARED if getattr(row, name) is not None})
-
-
-def _total(rows: Sequence[PlanRow]) -> PlanRow:
-    values = {name: [getattr(row, name) for row in rows if getattr(row, name) is not None] for name in FIGURES}
-    totals = {name: (max if name == "memory" else sum)(figures) for name, figures in values.items() if figures}
-    return PlanRow(stage="total", **totals)
-
-
-def _ratio(planned: float | None, measured: float | None) -> dict[str, float | None]:
-    ratio = None if planned is None or not measured else planned / measured
-    return {"planned": planned, "measured": measured, "ratio": ratio}
-
-
-def _cell(name: str, value: float | None, basis: str = "") -> str:
-    return "–" if value is None else f"{FORMATS[name](value)} {basis}".strip()
-
-
-def _plain(settings: BaseModel) -> dict[str, Any]:
-    return settings.model_dump(mode="json")
+def _cell(row: PlanRow, name: str) -> str:
+    value = getattr(row, name)
+    return "–" if value is None else f"{FORMATS[name](value)} {row.basis.get(name, '')}".strip()
