@@ -27,8 +27,7 @@ from merit.core.errors import DataError
 from merit.core.seeds import stable_hash, stream
 from merit.data import tokenizer
 from merit.generator import backbone, constraint, decoding
-from merit.labels.token_paths import Paths, linearise
-from merit.labels.trie import Trie
+from merit.labels.token_paths import Paths, Trie, linearise
 
 LABELS, QUICK_LABELS, BUDGET = 291_000, 50_000, 10
 VOCABULARY, TRAINED_ON = 8192, 50_000

@@ -46,7 +46,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 LIGHT = [
     "data.examples",
     "data.prompt",
-    "labels.trie",
+    "labels.token_paths",
     "labels.space",
     "retrieval.scorer",
     "campaigns.experiments.lift",

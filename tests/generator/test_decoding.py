@@ -21,7 +21,7 @@ from merit.core.seeds import stable_hash, stream
 from merit.data.patches import Windows
 from merit.generator import kv_cache
 from merit.generator.decoding import DecodeConfig, Decoded, decode
-from merit.labels import trie
+from merit.labels.token_paths import Trie, build_trie
 from tests.generator import elsewhere
 
 VOCABULARY, SEP, END = 40, 1, 2
@@ -91,10 +91,10 @@ def some_prompts(seed: int, count: int, longest: int = 12) -> list[np.ndarray]:
     return [rng.integers(3, VOCABULARY, rng.integers(1, longest + 1)).astype(np.int32) for _ in range(count)]
 
 
-def trie_of(labels: list[Label]) -> trie.Trie:
+def trie_of(labels: list[Label]) -> Trie:
     offsets = np.concatenate([[0], np.cumsum([len(label) for label in labels])]).astype(np.int64)
     tokens = np.array([token for label in labels for token in label], np.int32)
-    return trie.build(offsets, tokens, np.arange(len(labels)))
+    return build_trie(offsets, tokens, np.arange(len(labels)))
 
 
 def allowed(labels: list[Label], written: list[Label], prefix: Label, least: int) -> list[int]:

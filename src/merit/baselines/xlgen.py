@@ -35,7 +35,7 @@ from merit.generator import backbone
 from merit.generator.decoding import DecodeConfig
 from merit.generator.model import Generator
 from merit.generator.training import loss_of
-from merit.labels import trie
+from merit.labels.token_paths import build_trie
 from merit.objective.collate import Batch, Corpus, collate
 from merit.objective.losses import linear_set_loss
 
@@ -84,7 +84,7 @@ def xlgen_mcg(world: World, seed: int, config: XlgenConfig | None = None) -> Ans
     guide, generator = _guide(world, config, seed), _untrained(world, config, seed)
     corpus = _two_tasks(world, guide)
     clusters = np.arange(guide.number)
-    cluster_trie = trie.build(np.arange(guide.number + 1), guide.first + clusters, clusters.astype(np.int32))
+    cluster_trie = build_trie(np.arange(guide.number + 1), guide.first + clusters, clusters.astype(np.int32))
     cluster_generator = replace(generator, trie=cluster_trie)
 
     def loss(rows: Ints, epoch: int) -> Tensor:

@@ -14,8 +14,8 @@ from merit.core import config, console
 from merit.core.files import require_no_folder
 from merit.data.sources import files
 from merit.engine.job import EngineRun
-from merit.labels import search as label_search
-from merit.labels.search import Findable
+from merit.labels import space
+from merit.labels.space import Findable
 from merit.privacy import pseudonyms
 from merit.retrieval.all_interests import write_all_interests
 from merit.retrieval.audience_scores import write_audiences
@@ -50,12 +50,12 @@ def known_labels(
 ) -> None:
     """The interests it knows by name, with users who had them and events of training users, most frequent first."""
     model = merit.load(folder, labels)
-    found = label_search.search(model.labels, search, status)
+    found = space.search(model.labels, search, status)
     if found.is_empty():
-        console.tell(label_search.nothing(search, status, folder), found=0)
+        console.tell(space.no_match(search, status, folder), found=0)
         return
     title = f"{min(k, len(found)):,} of {len(found):,} {status} interests"
-    show_frame(title, label_search.listed(found.head(k), model.users["history"]), lines)
+    show_frame(title, space.listed(found.head(k), model.users["history"]), lines)
 
 
 @model_app.command()

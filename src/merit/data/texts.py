@@ -22,8 +22,7 @@ from merit.data.patches import Patched, pool
 from merit.data.prompt import PatchingConfig, PromptConfig, Texts, choose, spans, tokenise, tokens
 from merit.data.tokenizer import Vocabulary
 from merit.labels.space import LabelSpace, item_labels
-from merit.labels.token_paths import ClusterForm, Paths, linearise
-from merit.labels.trie import Trie
+from merit.labels.token_paths import ClusterForm, Paths, Trie, linearise
 
 
 class TextConfig(Frozen):

@@ -23,7 +23,7 @@ from torch.nn.functional import linear
 from merit.core.errors import ConfigError
 from merit.core.types import Ints
 from merit.generator.kv_cache import Head
-from merit.labels.trie import Ids, Trie
+from merit.labels.token_paths import Ids, Trie
 
 END, SEP, EDGES = 0, 1, 2  # columns
 

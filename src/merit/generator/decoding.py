@@ -38,7 +38,7 @@ from merit.generator.constraint import (
 )
 from merit.generator.kv_cache import Continuations, evaluating, parts, prefill
 from merit.generator.patching import reading
-from merit.labels.trie import Trie
+from merit.labels.token_paths import Trie
 
 Pick = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # logits (n, C), lanes (n,) → columns, log-probs (n, W)
 

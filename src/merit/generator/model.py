@@ -40,7 +40,7 @@ from merit.generator.training import TrainConfig, train
 from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.labels.space import LabelSpace
-from merit.labels.trie import Trie
+from merit.labels.token_paths import Trie
 from merit.objective.collate import OBJECTIVES, Corpus, Objective
 
 CHECKED_USERS = 200  # validation users decoded during training: enough to see a trend, few enough not to slow it

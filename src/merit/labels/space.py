@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import difflib
 import json
+import shlex
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 import polars as pl
@@ -27,6 +28,7 @@ from merit.labels.names import clean, normalise, skeleton
 
 Same = Callable[[Sequence[str]], list[str]]
 Labels = Sequence[str] | Sequence[int]
+Findable = Literal["live", "retired"]
 LIVE: tuple[Status, ...] = ("live",)
 
 COLUMNS = pl.Schema(
@@ -202,6 +204,42 @@ def _hint(space: LabelSpace, label: str) -> str:
     near = difflib.get_close_matches(key, space.aliases.filter(alike)["key"].to_list(), n=3, cutoff=0.5)
     named = [f"'{space.table['text'][int(number)]}'" for number in find(space, near)]
     return f"Nearest: {', '.join(dict.fromkeys(named))}." if named else f"No name is similar; see {TABLE}."
+
+
+def search(space: LabelSpace, typed: str, status: Findable) -> pl.DataFrame:
+    """Rows of the space's table: labels that begin like `typed`, then labels with such words; the most frequent first.
+
+    Blocked labels have no status to be searched by.
+    """
+    table = space.table.filter(pl.col("status") == status)
+    key = normalise(typed)
+    if key:
+        padded = pl.concat_str(pl.lit(" "), "key")
+        words = pl.all_horizontal(padded.str.contains(f" {word}", literal=True) for word in key.split())
+        begins = pl.col("key").str.starts_with(key)
+        table = table.with_columns(begins=begins).filter(begins | words)
+        return table.sort("begins", "count", "id", descending=[True, True, False]).drop("begins")
+    return table.sort("count", "id", descending=[True, False])
+
+
+def listed(rows: pl.DataFrame, histories: pl.Series) -> pl.DataFrame:
+    """interest, users with it (`histories`: a list of label ids of each user), events of training users, and more."""
+    users = histories.explode().drop_nulls().cast(pl.UInt32).alias("id").value_counts(name="users")
+    return rows.join(users, on="id", how="left", maintain_order="left").select(
+        pl.col("text").alias("interest"),
+        pl.col("users").fill_null(0),
+        pl.col("count").alias("events"),
+        "vertical",
+        pl.col("status").cast(pl.String),
+    )
+
+
+def no_match(typed: str, status: Findable, folder: Path) -> str:
+    """The message where `search` gives no rows."""
+    if normalise(typed):
+        command = shlex.join(["merit", "model", "audience", str(folder), typed])
+        return f"No {status} interest has words that begin like '{typed}'. Any phrase can be asked for: `{command}`."
+    return f"There are no {status} interests in {folder}."
 
 
 def item_labels(

@@ -5,6 +5,10 @@ A path is a cluster part and a leaf part, joined as token ids, so the objective 
     none    the label's own tokens
     text    the tokens of the cluster's medoid, then the label's own
     token   one new token per cluster (vocabulary + cluster), then the label's own
+
+The trie of all paths is three flat arrays. Nodes are numbered breadth first, the root is 0, and edges are numbered by
+(node they leave, token). Then the edges of a node are one slice, and edge e always leads to node e + 1: no array of
+children is needed, and a decoder that picks an edge inside a slice already knows where it is.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +24,9 @@ from numpy.typing import NDArray
 from merit.core.console import track
 from merit.core.errors import ConfigError, DataError
 from merit.core.ragged import Ragged, offsets_of
-from merit.labels import trie
-from merit.labels.trie import Ids, Whole
 
+Ids = NDArray[np.int32]
+Whole = NDArray[Any]  # integers of any width
 ClusterForm = Literal["none", "text", "token"]
 
 BATCH = 20_000  # texts handed to the tokenizer at once: bounds its Python lists, and moves the progress bar
@@ -57,11 +61,11 @@ class Paths:
         """The tokens of a label. A dropped label has the path of the one it was merged into."""
         return tuple(self.tokens[self.offsets[label] : self.offsets[label + 1]].tolist())
 
-    def trie(self) -> trie.Trie:
+    def trie(self) -> Trie:
         """Of all labels that own a path, blocked ones too: `restrict` it before anything is decoded."""
         kept = self.kept
         rows = Ragged(self.offsets, self.tokens).gather(kept)
-        return trie.build(rows.offsets, rows.values, kept)
+        return build_trie(rows.offsets, rows.values, kept)
 
 
 def linearise(
@@ -138,7 +142,7 @@ def _batches(count: int) -> Iterator[int]:
 
 def _merge(paths: Ragged) -> Ids:
     """(m, 2): labels that end at one node of the trie have one path; all but the first are dropped."""
-    ends, _, _ = trie.grow(paths.offsets, paths.values)
+    ends, _, _ = grow(paths.offsets, paths.values)
     _, first, place = np.unique(ends, return_index=True, return_inverse=True)
     owner = first[place]
     dropped = np.flatnonzero(owner != np.arange(len(owner)))
@@ -162,3 +166,75 @@ def _join(heads: Ragged, leaves: Ragged) -> Ragged:
     for rows, shift in ((heads, leaves.offsets[:-1]), (leaves, heads.offsets[1:])):
         joined.values[np.repeat(shift, rows.lengths()) + np.arange(len(rows.values))] = rows.values
     return joined
+
+
+# --- the trie --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Trie:
+    """All that may be decoded: a label is a path from the root to the node it ends at."""
+
+    offsets: Ids  # (nodes + 1,)  the edges of node v are offsets[v] : offsets[v + 1]
+    tokens: Ids  # (nodes - 1,)  ascending within a node
+    label: Ids  # (nodes,)      the label that ends here, -1 = none
+
+    def restrict(self, live: NDArray[np.bool_]) -> Trie:
+        """The trie of the labels with live[label]: what leads only to others is gone, so it cannot be decoded."""
+        label = np.where(np.append(live, False)[self.label], self.label, np.int32(-1))  # no label (-1) is never live
+        keep = _leading_to(self.offsets, label >= 0)
+        keep[0] = True  # the root stays, even over nothing
+        kept_before = np.concatenate([[0], np.cumsum(keep[1:])])
+        counts = np.diff(kept_before[self.offsets])[keep]
+        return Trie(_ends(counts), self.tokens[keep[1:]], label[keep])
+
+
+def build_trie(path_offsets: Whole, path_tokens: Whole, label_ids: Whole) -> Trie:
+    """The trie of the paths path_tokens[path_offsets[i] : path_offsets[i + 1]], ending in label_ids[i]."""
+    ends, parents, tokens = grow(path_offsets, path_tokens)
+    if (ends == 0).any():
+        raise DataError(f"Label {label_ids[int(np.argmax(ends == 0))]} has no tokens, so nothing could ever decode it.")
+    label = np.full(len(tokens) + 1, -1, np.int32)
+    label[ends] = label_ids
+    if len(clash := np.flatnonzero(label[ends] != label_ids)):
+        pairs = ", ".join(f"{label_ids[at]} and {label[ends[at]]}" for at in clash[:5])
+        raise DataError(f"{len(clash):,} labels share another label's tokens (labels {pairs}). Merge them first.")
+    return Trie(_ends(np.bincount(parents, minlength=len(label))), tokens, label)
+
+
+def grow(path_offsets: Whole, path_tokens: Whole) -> tuple[Whole, Whole, Ids]:
+    """Where each path ends, and of every node but the root its parent and its token.
+
+    One depth at a time, the (node, token) pairs of all paths are sorted and numbered: that order is breadth first and
+    sorted within a node, whatever the order of the paths. Equal paths end at one node.
+    """
+    starts, lengths = np.asarray(path_offsets[:-1], np.int64), np.diff(path_offsets)
+    width = int(path_tokens.max(initial=0)) + 1
+    ends = np.zeros(len(lengths), np.int64)
+    parents, tokens, nodes = [np.empty(0, np.int64)], [np.empty(0, np.int32)], 1
+    alive = np.flatnonzero(lengths > 0)
+    for depth in range(int(lengths.max(initial=0))):
+        alive = alive[lengths[alive] > depth]
+        pairs = ends[alive] * width + path_tokens[starts[alive] + depth]  # int64: 2³¹ nodes × 2³¹ tokens fit
+        distinct, place = np.unique(pairs, return_inverse=True)
+        ends[alive] = nodes + place
+        parents.append(distinct // width)
+        tokens.append((distinct % width).astype(np.int32))
+        nodes += len(distinct)
+    return ends, np.concatenate(parents), np.concatenate(tokens)
+
+
+def _ends(counts: Whole) -> Ids:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+
+
+def _leading_to(offsets: Ids, wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """(nodes,): whether a wanted node is in the subtree. From the deepest level up; a level is a range of nodes."""
+    levels = [(0, 1)]
+    while (below := (int(offsets[levels[-1][0]]) + 1, int(offsets[levels[-1][1]]) + 1))[0] < below[1]:
+        levels.append(below)
+    marked = wanted.copy()
+    for start, stop in reversed(levels):
+        seen = np.concatenate([[0], np.cumsum(marked[1 + offsets[start] : 1 + offsets[stop]])])
+        marked[start:stop] |= np.diff(seen[offsets[start : stop + 1] - offsets[start]]) > 0
+    return marked

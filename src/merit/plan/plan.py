@@ -27,7 +27,7 @@ from merit.core.timings import Timing
 from merit.data.tokenizer import SPECIALS
 from merit.generator import backbone
 from merit.generator.decoding import DecodeConfig, decode
-from merit.labels import trie
+from merit.labels.token_paths import build_trie
 from merit.objective.losses import linear_set_loss
 from merit.plan import count
 from merit.plan.config import HERE
@@ -200,7 +200,7 @@ def _probe(config: RunConfig, sizes: DataSizes, shape: BackboneShape, memory: Ma
     _check_memory(config, sum(memory.values()) - memory["activations"] * (1 - rows / batch))
     ids = rng.integers(len(words) - len(SPECIALS), size=(rows, prompt + targets))
     paths = np.unique(rng.integers(len(words) - len(SPECIALS), size=(500, label)), axis=0)
-    labels = trie.build(np.arange(0, paths.size + 1, label), paths.ravel(), np.arange(len(paths), dtype=np.int32))
+    labels = build_trie(np.arange(0, paths.size + 1, label), paths.ravel(), np.arange(len(paths), dtype=np.int32))
     prompts, device = list(ids[:, :prompt].astype(np.int32)), "cuda" if torch.cuda.is_available() else "cpu"
     model = backbone.make(config.backbone, words, config.seed).to(config.engine.device)
 

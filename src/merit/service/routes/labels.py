@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from merit.core.errors import MissingArtifact
 from merit.core.types import Floats
-from merit.labels.search import Findable, search
+from merit.labels.space import Findable, search
 from merit.retrieval.model import Model
 from merit.retrieval.query import LONGEST
 from merit.service import schemas
