@@ -90,7 +90,7 @@ def overlap_audiences(
     as_json: AsJson = False,
 ) -> None:
     """Tell whom audiences share, two by two."""
-    told = export.overlap_table(export.load_overlaps(folders))
+    told = export.load_overlaps(folders)
     if as_json:
         console.show_json(told.to_dicts())
     else:

@@ -69,22 +69,12 @@ def bars(frame: pl.DataFrame, category: str, value: str, *, description: str, fo
 
 
 def columns(
-    frame: pl.DataFrame,
-    category: str,
-    value: str,
-    *,
-    description: str,
-    x: str,
-    y: str,
-    form: Format = "count",
+    frame: pl.DataFrame, category: str, value: str, *, description: str, x: str, y: str, form: Format = "count"
 ) -> Svg:
     """Vertical bars in the order of the frame: for bins, so also a histogram of binned counts."""
     base = alt.Chart(frame).encode(
         x=alt.X(
-            f"{_field(category)}:N",
-            sort=None,
-            title=x,
-            axis=alt.Axis(labelAngle=_angle(frame[category]), ticks=False),
+            f"{_field(category)}:N", sort=None, title=x, axis=alt.Axis(labelAngle=_angle(frame[category]), ticks=False)
         ),
         y=alt.Y(f"{_field(value)}:Q", title=y, axis=_value_axis(form)),
     )

@@ -22,7 +22,6 @@ from merit.campaigns.audiences.audience import (
     members,
     ranking,
 )
-from merit.campaigns.audiences.export import overlap_table, overlaps
 from merit.campaigns.audiences.forecast import CombinedScores, ReliabilityBins
 from merit.campaigns.audiences.request import ArmShare, AudienceRequest, Economics
 from merit.campaigns.experiments.assign import arm_of
@@ -145,16 +144,3 @@ def test_the_control_is_that_of_an_experiment_with_its_salt_and_the_holdout_that
     other = arms_of(users, holdout, ArmShare(share=0.2, salt="summer-2027"))
     assert ((other == "holdout") == (arms == "holdout")).all()
     assert arms_of(users, None, None).unique().to_list() == ["treatment"] and arms.dtype == pl.Enum(ARMS)
-
-
-def test_overlaps_tell_nothing_about_few() -> None:
-    def audience(first: int, last: int, arm: str = "treatment") -> pl.DataFrame:
-        return pl.DataFrame({"user_id": [f"u{number}" for number in range(first, last)], "arm": arm})
-
-    found = overlaps({"a": audience(0, 200), "b": audience(100, 300, "control"), "c": audience(190, 400)})
-    assert [(each.both, each.spoiled) for each in found] == [(100, 100), (10, 0), (110, 110)]
-    shown = overlap_table(found).rows(named=True)
-    assert shown[0]["in both"] == "100" and shown[0]["of the first"] == "50.0 %" and shown[0]["arms at odds"] == "100"
-    assert shown[1]["in both"] == "<50" and shown[1]["of the first"] == "–"
-    nearly = overlap_table(overlaps({"a": audience(0, 200), "b": audience(3, 300)})).row(0, named=True)
-    assert nearly["in both"] == "all but <50 of the smaller" and nearly["of the second"] == "–"

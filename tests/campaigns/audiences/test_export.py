@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from merit.campaigns.audiences.export import MARK, WRITERS, marked
+from merit.campaigns.audiences.export import MARK, WRITERS, marked, overlaps
 
 TRIGGERS = "=+-@＝＋－＠−"
 IDS = st.lists(
@@ -64,3 +64,16 @@ def test_programs_get_ids_as_they_are(form: str, tmp_path: Path) -> None:
     else:
         found = [json.loads(line)["user_id"] for line in (tmp_path / "a.jsonl").read_text().split("\n") if line]
     assert found == ids
+
+
+def test_overlaps_tell_nothing_about_few() -> None:
+    def audience(first: int, last: int, arm: str = "treatment") -> pl.DataFrame:
+        return pl.DataFrame({"user_id": [f"u{number}" for number in range(first, last)], "arm": arm})
+
+    table = overlaps({"a": audience(0, 200), "b": audience(100, 300, "control"), "c": audience(190, 400)})
+    shown = table.rows(named=True)
+    assert [(row["in both"], row["arms at odds"]) for row in shown] == [("100", "100"), ("<50", "<50"), ("110", "110")]
+    assert shown[0]["in both"] == "100" and shown[0]["of the first"] == "50.0 %" and shown[0]["arms at odds"] == "100"
+    assert shown[1]["in both"] == "<50" and shown[1]["of the first"] == "–"
+    nearly = overlaps({"a": audience(0, 200), "b": audience(3, 300)}).row(0, named=True)
+    assert nearly["in both"] == "all but <50 of the smaller" and nearly["of the second"] == "–"

@@ -60,7 +60,7 @@ def slow_posterior(lifts: list[Lift], scale: float, of: int | None, beyond: floa
 def test_the_grid_equals_the_integral(lifts: list[Lift]) -> None:
     found = pool(lifts, scale=0.03)
     assert found.common.above() == pytest.approx(slow_posterior(lifts, 0.03, None, 0.0), abs=1e-4)
-    assert found.each[0].above() == pytest.approx(slow_posterior(lifts, 0.03, 0, 0.0), abs=1e-4)
+    assert found.shrunk[0].above() == pytest.approx(slow_posterior(lifts, 0.03, 0, 0.0), abs=1e-4)
 
 
 @settings(max_examples=40, deadline=None)
@@ -72,7 +72,7 @@ def test_intervals_hold_what_they_say_and_order_does_not_matter(lifts: list[Lift
     assert pool(lifts[::-1]).common.above() == pytest.approx(found.common.above())
     assert (found.following.sd or inf) >= found.common.lift.sd
     assert all(
-        shared.lift.sd <= own.sd * 1.0001 or found.spread > 0 for own, shared in zip(lifts, found.each, strict=True)
+        shared.lift.sd <= own.sd * 1.0001 or found.spread > 0 for own, shared in zip(lifts, found.shrunk, strict=True)
     )
 
 
@@ -81,7 +81,7 @@ def test_campaigns_that_disagree_are_not_averaged_into_certainty() -> None:
     assert found.alike < 1e-10 and found.spread > 0.03
     low, high = found.common.interval()
     assert low < -0.02 and high > 0.02
-    assert found.each[0].value == pytest.approx(Lift(-0.05, 0.001).value, abs=1e-3)
+    assert found.shrunk[0].value == pytest.approx(Lift(-0.05, 0.001).value, abs=1e-3)
 
 
 def test_pooling_covers_the_mean_of_all_campaigns() -> None:

@@ -29,18 +29,7 @@ from merit.campaigns.audiences.forecast import (
     histogram,
     sizes,
 )
-from merit.campaigns.audiences.request import (
-    SMALLEST,
-    ArmShare,
-    AudienceRequest,
-    BudgetSize,
-    CountSize,
-    Economics,
-    PercentileSize,
-    ProbabilitySize,
-    Size,
-    ValueSize,
-)
+from merit.campaigns.audiences.request import SMALLEST, ArmShare, AudienceRequest, BudgetSize, Economics, Size
 from merit.campaigns.experiments.assign import arm_of
 from merit.core.config import Frozen
 from merit.core.errors import DataError, PolicyError
@@ -244,21 +233,21 @@ def _notes(figures: AudienceSummary) -> list[str]:
 
 def cut(size: Size, scores: Reals, falling: Reals, contacted: Contacted, economics: Economics | None) -> slice:
     """The places of the ranking that the audience takes; `falling` are the scores best first."""
-    match size:
-        case BudgetSize():
+    match size.by:
+        case "budget":
             return slice(0, _affordable(size, scores, falling, contacted, economics))
-        case CountSize():
+        case "count":
             if size.users > len(falling):
                 raise DataError(
                     f"{len(falling):,} users are eligible, and {size.users:,} are asked for. Ask for fewer, or ease a "
                     "rule (`merit audience preview` shows what each of them takes)."
                 )
             return slice(0, size.users)
-        case PercentileSize():
+        case "percentile":
             return slice(0, math.floor(len(falling) * size.percent / 100 + ROUNDING))
-        case ProbabilitySize():
+        case "probability":
             return slice(int((falling > size.at_most).sum()), int((falling >= size.at_least).sum()))
-        case ValueSize():
+        case "value":
             assert economics is not None
             return slice(0, int((gain(falling, economics) > 0).sum()))
 

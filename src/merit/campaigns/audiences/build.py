@@ -23,13 +23,7 @@ import numpy as np
 import polars as pl
 
 from merit.campaigns import tables
-from merit.campaigns.audiences.audience import (
-    Audience,
-    AudienceProvenance,
-    ResolvedInterest,
-    ScoredUsers,
-    compose,
-)
+from merit.campaigns.audiences.audience import Audience, AudienceProvenance, ResolvedInterest, ScoredUsers, compose
 from merit.campaigns.audiences.eligibility import Mask, waterfall
 from merit.campaigns.audiences.export import AUDIENCE, require_allowed
 from merit.campaigns.audiences.forecast import CombinedScores, Reals, ReliabilityBins, combined
@@ -116,9 +110,6 @@ def _hashes(place: Path) -> dict[str, str]:
     return {file.relative_to(root).as_posix(): artifacts.hash_file(file) for file in tables.find(place, "table =")}
 
 
-# --- scores by interests ---------------------------------------------------------------------------------------------
-
-
 def _interest_scores(model: Model, rows: Ints, request: AudienceRequest, scores: Scorer) -> ScoredUsers:
     interests = [model.interest(interest.text) for interest in request.interests]
     weights = [interest.weight for interest in request.interests]
@@ -148,9 +139,6 @@ def _visible(scores: Reals, rows: Ints) -> Reals:
 def _reliability(model: Model) -> ReliabilityBins:
     bins = calibration.by_bin(pl.read_parquet(model.artifact.file("propensity") / "reliability.parquet"))
     return ReliabilityBins(*(bins[name].to_numpy() for name in ("low", "promised", "true")))
-
-
-# --- scores by likeness to seeds -------------------------------------------------------------------------------------
 
 
 def _lookalike_scores(model: Model, visible: VisibleUsers, lookalike: Lookalike) -> ScoredUsers:

@@ -186,20 +186,21 @@ def keeps(rule: Rule, users: pl.Series, has_label: HasLabel, as_of: date) -> Mas
         case Bought():
             return ~(_mask(_orders(rule, users, as_of), users) if rule.table else has_label(rule.interests))
         case Recency():
-            source = _Source(rule.table, rule.user, rule.column, instants)
-            return _mask(_per_user(source, users, _within(as_of, rule.days).any()), users)
+            seen = _within(as_of, rule.days).any()
+            return _mask(_per_user(_Source(rule.table, rule.user, rule.column, instants), users, seen), users)
         case Frequency():  # a user without a logged contact passes
-            source = _Source(rule.table, rule.user, rule.column, instants)
-            return _mask(_per_user(source, users, _within(as_of, rule.days).sum() < rule.most), users, missing=True)
+            free = _within(as_of, rule.days).sum() < rule.most
+            table = _per_user(_Source(rule.table, rule.user, rule.column, instants), users, free)
+            return _mask(table, users, missing=True)
         case Listed():
             listed = _mask(_per_user(_Source(rule.table, rule.user), users, pl.lit(True)), users)
             return listed if rule.keep else ~listed
         case Consent():
-            table = _one_row_each(_Source(rule.table, rule.user, rule.column, _text), users)
-            return _mask(table.with_columns(value=pl.col("value").is_in(_normalised(rule.accept))), users)
+            table = _one_row_each(rule, _text, users)
+            return _mask(table.with_columns(pl.col("value").is_in(_normalised(rule.accept))), users)
         case Attribute():
             numeric = rule.at_least is not None or rule.at_most is not None
-            table = _one_row_each(_Source(rule.table, rule.user, rule.column, _finite if numeric else _text), users)
+            table = _one_row_each(rule, _finite if numeric else _text, users)
             return _mask(table.with_columns(value=_matches(rule)), users, missing=rule.unknown == "keep")
 
 
@@ -217,8 +218,8 @@ def _per_user(source: _Source, users: pl.Series, aggregate: pl.Expr, extra: Sequ
     with scanning(source.table, "the rule's table =") as scans:
         frame = pl.concat([_read(scan, source, extra, file) for scan, file in scans])
         _check_rows(frame, source)
-        known = frame.join(users.alias("user").to_frame().lazy(), on="user", how="semi")
-        table = known.group_by("user").agg(value=aggregate, rows=pl.len()).collect(engine="streaming")
+        matched = frame.join(users.alias("user").to_frame().lazy(), on="user", how="semi")
+        table = matched.group_by("user").agg(value=aggregate, rows=pl.len()).collect(engine="streaming")
     if table.is_empty():
         first = frame.select("user").head(1).collect(engine="streaming")
         example = str(first.item()) if len(first) else "(it has no rows)"
@@ -230,14 +231,14 @@ def _per_user(source: _Source, users: pl.Series, aggregate: pl.Expr, extra: Sequ
     return table
 
 
-def _one_row_each(source: _Source, users: pl.Series) -> pl.DataFrame:
+def _one_row_each(rule: Consent | Attribute, parser: Parser, users: pl.Series) -> pl.DataFrame:
     """The same for tables that may have one row per user only."""
-    table = _per_user(source, users, pl.col("value").first())
+    table = _per_user(_Source(rule.table, rule.user, rule.column, parser), users, pl.col("value").first())
     twice = table.filter(pl.col("rows") > 1)["user"]
     if len(twice):
         raise DataError(
-            f"{source.table}: {len(twice):,} users come more than once, '{twice.sort()[0]}' among them, and which row "
-            f"of '{source.column}' is true cannot be known. Keep one row per user."
+            f"{rule.table}: {len(twice):,} users come more than once, '{twice.sort()[0]}' among them, and which row "
+            f"of '{rule.column}' is true cannot be known. Keep one row per user."
         )
     return table
 

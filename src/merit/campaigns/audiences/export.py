@@ -142,64 +142,32 @@ WRITERS: dict[Form, Callable[[pl.LazyFrame, Path], None]] = {
 }
 
 
-# --- overlap ---------------------------------------------------------------------------------------------------------
-
-
-class Overlap(Frozen):
-    """Two audiences in exact counts of users; `overlap_table` hides small ones."""
-
-    first: str
-    second: str
-    first_users: int
-    second_users: int
-    both: int
-    spoiled: int
-    """Users whom one contacts and the other holds back."""
-
-    @property
-    def public(self) -> bool:
-        """Whether exact figures may be shown: with the sizes known, each part gives the other two away."""
-        parts = (self.both, self.first_users - self.both, self.second_users - self.both)
-        return all(part == 0 or part >= SMALLEST_CELL for part in parts)
-
-
-def load_overlaps(folders: Sequence[Path]) -> list[Overlap]:
+def load_overlaps(folders: Sequence[Path]) -> pl.DataFrame:
     """The overlaps of audiences that were built into these folders."""
     audiences = {str(folder): load(folder) for folder in folders}
     if len(audiences) < 2:
         raise ConfigError("An overlap needs at least two audiences, each named once.")
-    return overlaps({name: _members(each).select("user_id", "arm").collect() for name, each in audiences.items()})
+    return overlaps({name: _members(audience).collect() for name, audience in audiences.items()})
 
 
-def overlaps(audiences: Mapping[str, pl.DataFrame]) -> list[Overlap]:
-    """The overlap of every pair. `audiences`: name → user_id, arm."""
-    results = []
+def overlaps(audiences: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """The users that every pair of audiences (name → user_id, arm) shares; nothing exact about fewer than 50 users."""
+    rows = []
     for (first, one), (second, two) in combinations(audiences.items(), 2):
-        both = one.select("user_id", "arm").join(two.select("user_id", "arm"), on="user_id", suffix="_second")
-        spoiled = int(((both["arm"] == TREATED) != (both["arm_second"] == TREATED)).sum())
-        sizes = {"first_users": len(one), "second_users": len(two), "both": len(both), "spoiled": spoiled}
-        results.append(Overlap(first=first, second=second, **sizes))
-    return results
-
-
-def overlap_table(overlaps: Sequence[Overlap]) -> pl.DataFrame:
-    """The overlaps as text; nothing exact about fewer than 50 users."""
-    return pl.DataFrame(
-        [
-            {
-                "first": row.first,
-                "users": f"{row.first_users:,}",
-                "second": row.second,
-                "users of it": f"{row.second_users:,}",
-                "in both": f"{row.both:,}" if row.public else _roughly(row),
-                "of the first": f"{100 * row.both / row.first_users:.1f} %" if row.public else "–",
-                "of the second": f"{100 * row.both / row.second_users:.1f} %" if row.public else "–",
-                "arms at odds": f"{row.spoiled:,}" if row.spoiled >= SMALLEST_CELL else TOO_FEW,
-            }
-            for row in overlaps
-        ]
-    )
-
-
-def _roughly(overlap: Overlap) -> str:
-    return TOO_FEW if overlap.both < SMALLEST_CELL else f"all but {TOO_FEW} of the smaller"
+        shared = one.select("user_id", "arm").join(two.select("user_id", "arm"), on="user_id", suffix="_second")
+        both, at_odds = len(shared), int(((shared["arm"] == TREATED) != (shared["arm_second"] == TREATED)).sum())
+        parts = (both, len(one) - both, len(two) - both)  # with the sizes known, each part gives the others away
+        public = all(part == 0 or part >= SMALLEST_CELL for part in parts)
+        roughly = TOO_FEW if both < SMALLEST_CELL else f"all but {TOO_FEW} of the smaller"
+        row = {
+            "first": first,
+            "users": f"{len(one):,}",
+            "second": second,
+            "users of it": f"{len(two):,}",
+            "in both": f"{both:,}" if public else roughly,
+            "of the first": f"{100 * both / len(one):.1f} %" if public else "–",
+            "of the second": f"{100 * both / len(two):.1f} %" if public else "–",
+            "arms at odds": f"{at_odds:,}" if at_odds >= SMALLEST_CELL else TOO_FEW,
+        }
+        rows.append(row)
+    return pl.DataFrame(rows)

@@ -162,10 +162,10 @@ def gain(scores: Reals, economics: Economics) -> Reals:
     return scores * economics.caused * (economics.value_per_conversion or 0) - economics.cost_per_contact
 
 
-def sizes(falling: Reals, economics: Economics | None, shares: Sequence[float] = SHARES) -> tuple[SizeForecast, ...]:
+def sizes(falling: Reals, economics: Economics | None) -> tuple[SizeForecast, ...]:
     """Forecasts of other sizes, before holdout and control. `falling`: scores of eligible users, best first."""
     total, rows = np.cumsum(falling), []
-    for percent in shares:
+    for percent in SHARES:
         if users := math.floor(len(falling) * percent / 100):
             value = float(gain(falling[:users], economics).sum()) if economics else None
             lowest, conversions = float(falling[users - 1]), float(total[users - 1])

@@ -84,7 +84,7 @@ class PolicyGroup(Frozen):
     share: float
     reading: LiftSummary | None = None
     worth: float | None = None
-    """What this group adds to the lift over everybody."""
+    """What this group adds to the lift over all users."""
     worth_low: float | None = None
     worth_high: float | None = None
 
@@ -227,7 +227,7 @@ def _segments(design: ExperimentDesign, cells: Sequence[CellMoments]) -> tuple[t
     parts = {name: [cell for cell in cells if cell.segment == name] for name in names}
     alone = {name: both.lift for name, part in parts.items() if (both := _comparison(design, part))}
     pooled = pool(list(alone.values())) if len(alone) > 1 else None
-    shrunk = dict(zip(alone, pooled.each, strict=True)) if pooled else {}
+    shrunk = dict(zip(alone, pooled.shrunk, strict=True)) if pooled else {}
     rows = tuple(
         Segment(
             name=name,

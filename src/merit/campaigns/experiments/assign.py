@@ -3,8 +3,8 @@
     arms = {"holdout": 0.1, "expert": 0.45, "merit": 0.45}
     arm_of(user_ids, arms, salt="spring-2026")
 
-An arm is a stretch of the unit interval, in the order given. The same user gets the same arm on every machine and in
-every later call, whoever else is asked about. A new salt shuffles everybody anew, so that the users of an earlier
+An arm is a stretch of the unit interval, in the given order. The same user gets the same arm on every machine and in
+every later call, whatever the other users are. A new salt shuffles all users again, so that those of an earlier
 campaign are spread evenly over the arms of the next. An arm that grows at the end of its stretch keeps its users: put
 the holdout first.
 """

@@ -93,9 +93,6 @@ def _early(frame: pl.LazyFrame, design: ExperimentDesign, file: str) -> pl.Expr:
     return (instants(frame, design.exposed_at, file) < instants(frame, design.assigned_at, file)).fill_null(False)
 
 
-# --- first pass ------------------------------------------------------------------------------------------------------
-
-
 def _checked_rows(frame: pl.LazyFrame, design: ExperimentDesign, table: Path) -> Flow:
     columns = (design.outcome.column, *design.covariates)
     no_user = pl.col("user").is_null() | (pl.col("user") == "")
@@ -167,9 +164,6 @@ def _misplaced(frame: pl.LazyFrame, design: ExperimentDesign, rows: int) -> tupl
     users = frame.filter(sample).select("user", "arm").collect(engine="streaming")
     expected = arm_of(users["user"], design.arms, design.salt).cast(pl.String)
     return users.height, int((users["arm"] != expected).sum())
-
-
-# --- second pass -----------------------------------------------------------------------------------------------------
 
 
 def _aggregate(frame: pl.LazyFrame, design: ExperimentDesign, flow: Flow) -> Outcomes:

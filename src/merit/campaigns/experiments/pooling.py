@@ -74,7 +74,7 @@ class Pooled:
     """Fixed effect: one lift for all."""
     common: Mixture
     """Random effects: the mean of all campaigns there could be, if each has its own lift."""
-    each: tuple[Mixture, ...]
+    shrunk: tuple[Mixture, ...]
     """Every campaign in the light of the others: shrunk to the mean, the more the less is known of it."""
     spread: float
     """τ: how much the campaigns' own lifts differ; the mean of its posterior."""
@@ -108,7 +108,7 @@ def pool(campaigns: Sequence[Lift], scale: float | None = None) -> Pooled:
     return Pooled(
         fixed=Lift(float(means[0]), float(sums[0] ** -0.5)),
         common=common,
-        each=tuple(
+        shrunk=tuple(
             Mixture(
                 weights,
                 (1 - shrinkage[:, place]) * effects[place] + shrinkage[:, place] * means,
@@ -178,7 +178,7 @@ def _together_section(campaigns: Mapping[str, Lift], pooled: Pooled) -> Section:
 def _campaign_table(campaigns: Mapping[str, Lift], pooled: Pooled) -> Table:
     rows = [
         (name, _interval(own), share(own.above()), _interval(shrunk), share(shrunk.above()))
-        for (name, own), shrunk in zip(campaigns.items(), pooled.each, strict=True)
+        for (name, own), shrunk in zip(campaigns.items(), pooled.shrunk, strict=True)
     ]
     names = ["campaign", "by itself", "P(lift > 0)", "in the light of all", "P(lift > 0), all"]
     frame = pl.DataFrame(rows, schema=names, orient="row")

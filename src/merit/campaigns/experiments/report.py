@@ -245,13 +245,7 @@ def _covariate_section(analysis: Analysis) -> Section:
 
 def _segment_section(analysis: Analysis) -> Section:
     rows = [
-        (
-            row.name,
-            row.users,
-            _interval(row.own),
-            _interval(row.shared),
-            _above_zero(row.shared),
-        )
+        (row.name, row.users, _interval(row.own), _interval(row.shared), _above_zero(row.shared))
         for row in analysis.segments
     ]
     names = ["segment", "users", "by itself", "in the light of all", "P(lift > 0)"]
