@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from merit import __version__
 from merit.bench import results as results_file
-from merit.bench.cells import HITS, RELIABILITY, Costs, make_cell, read_hits
+from merit.bench.cells import HITS, RELIABILITY, make_cell, read_hits
 from merit.bench.chain import Chain, PreparedDataset
 from merit.bench.config import MERIT, BenchConfig, cells
 from merit.bench.results import BINS, LEAD, BenchResults, Cost
@@ -100,7 +100,7 @@ def _judged(
         ours=MERIT,
         generator=config.stage_2.name,
         seconds=config.seconds,
-        missing={cell: told for cell, told in failures.items() if cell.startswith(f"{name}/")},
+        missing={cell: message for cell, message in failures.items() if cell.startswith(f"{name}/")},
         evaluation=config.evaluation,
     )
     return make_unless_current(
@@ -114,24 +114,25 @@ def _judged(
     )
 
 
-def origin(config: BenchConfig) -> BenchOrigin:
-    """The commit, the settings and the machine that figures come from."""
+def origin(config: BenchConfig) -> dict[str, Any]:
+    """The commit, the settings and the machine that the results come from, as `BenchResults` has them."""
     found = {finding.what: finding.value for finding in doctor.examine()}
-    return BenchOrigin(provenance.commit(), digest(config), {name: found[name] for name in MACHINE})
+    machine = {name: found[name] for name in MACHINE}
+    return {"commit": provenance.commit(), "config": digest(config), "machine": machine}
 
 
 @contextmanager
 def _failing(name: str, failures: dict[str, str], section: str = "") -> Iterator[None]:
-    """One cell that fails must not sink the others: what went wrong is told and remembered.
+    """One cell that fails must not sink the others: the error is reported and remembered.
 
     Remedies speak of a run's settings; those of a data set are in a `section` here.
     """
     try:
         yield
     except Exception as error:
-        told = str(error) if isinstance(error, MeritError) else f"{type(error).__name__}: {error}"
-        failures[name] = told = told.replace("--set source.", f"--set {section}source.")
-        console.warn(f"{name} failed, the rest goes on. {told}", cell=name)
+        message = str(error) if isinstance(error, MeritError) else f"{type(error).__name__}: {error}"
+        failures[name] = message = message.replace("--set source.", f"--set {section}source.")
+        console.warn(f"{name} failed, the rest goes on. {message}", cell=name)
         console.log.debug("the failure in full", exc_info=error)
 
 
@@ -153,21 +154,13 @@ class ResultsConfig(Frozen):
     evaluation: EvaluationConfig = EvaluationConfig()
 
 
-class BenchOrigin(NamedTuple):
-    """Where figures come from."""
-
-    commit: str
-    config: str
-    machine: dict[str, str]
-
-
 def write_results(
     cells: Mapping[str, Artifact],
     data: PreparedDataset,
     out: Path,
     config: ResultsConfig,
     seed: int,
-    origin: BenchOrigin,
+    origin: Mapping[str, Any],
 ) -> Artifact:
     """Judge all cells on the same users."""
     truth = data.truth
@@ -178,11 +171,9 @@ def write_results(
         figures.write_parquet(draft.path / "figures.parquet")
         results = BenchResults(
             dataset=config.dataset,
-            commit=origin.commit,
-            config=origin.config,
             version=__version__,
             date=f"{datetime.now(UTC):%Y-%m-%d}",
-            machine=origin.machine,
+            **origin,
             seconds=config.seconds,
             users=truth.users,
             labels=truth.labels,
@@ -262,32 +253,24 @@ def _kept() -> pl.Expr:
 
 def costs(cells: Iterable[Artifact], examples: int) -> list[Cost]:
     """Means over the seeds of every method."""
-    methods: dict[str, list[Artifact]] = {}
+    summaries: dict[str, list[dict[str, Any]]] = {}
     for cell in cells:
-        methods.setdefault(cell.manifest.config["method"], []).append(cell)
-    found = []
-    for name, of in methods.items():
-        told = [_costs_of(cell) for cell in of]
-        found.append(
-            Cost(
-                method=name,
-                seeds=len(of),
-                train_seconds=_mean([each.train_seconds for each in told], 2),
-                predict_seconds=round(float(np.mean([each.predict_seconds for each in told])) * 1000 / examples, 4),
-                parameters=float(np.mean([each.parameters for each in told])),
-                peak_gib=_mean([each.peak_gib for each in told], 3),
-            )
+        summaries.setdefault(cell.manifest.config["method"], []).append(cell.manifest.summary)
+    return [
+        Cost(
+            method=method,
+            seeds=len(seeds),
+            train_seconds=_mean([seed["train_seconds"] for seed in seeds], 2),
+            predict_seconds=round(float(np.mean([seed["predict_seconds"] for seed in seeds])) * 1000 / examples, 4),
+            parameters=float(np.mean([seed["parameters"] for seed in seeds])),
+            peak_gib=_mean([seed["peak_gib"] for seed in seeds], 3),
         )
-    return found
-
-
-def _costs_of(cell: Artifact) -> Costs:
-    summary = cell.manifest.summary
-    return Costs(summary["train_seconds"], summary["predict_seconds"], summary["parameters"], summary["peak_gib"])
+        for method, seeds in summaries.items()
+    ]
 
 
 def _mean(values: Iterable[float | None], digits: int) -> float | None:
-    """Of those that are known."""
+    """The mean of the values that are known."""
     known = [value for value in values if value is not None]
     return round(float(np.mean(known)), digits) if known else None
 
@@ -296,10 +279,10 @@ def _generators(cells: Iterable[Artifact]) -> list[Artifact]:
     return [cell for cell in cells if "steps" in cell.manifest.summary]
 
 
-def _by_method(cells: Iterable[Artifact], told: Callable[[Artifact], int]) -> dict[str, list[int]]:
+def _by_method(cells: Iterable[Artifact], value: Callable[[Artifact], int]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for cell in cells:
-        found.setdefault(cell.manifest.config["method"], []).append(told(cell))
+        found.setdefault(cell.manifest.config["method"], []).append(value(cell))
     return found
 
 

@@ -8,7 +8,7 @@ One name is one command: `merit bench CONFIG --table budgets`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -61,6 +61,7 @@ CLASSIFICATION: tables.Columns = {
     "F1": MetricKey("f1", "0.7"),
     "labels per user": MetricKey("predictions"),
 }
+MATCHES = {"exact": "exact", "soft at 0.7": "0.7"}
 THREE = {"recall": "recall", "precision": "precision", "F1": "f1"}
 SWEEP: tables.Columns = {
     **{f"recall {match}": MetricKey("recall", match) for match in ("0.7", "0.8", "0.9", "exact")},
@@ -85,96 +86,63 @@ def largest_verticals(rows: pl.DataFrame) -> list[str]:
     return sizes["vertical"].head(SHOWN_VERTICALS).to_list()
 
 
-def _classification(results: BenchResults) -> list[_Sheet]:
-    return [_Sheet("Soft match at 0.7, free length", CLASSIFICATION, tuple(THREE), "main", THREE)]
-
-
-def _verticals(results: BenchResults) -> list[_Sheet]:
-    names = largest_verticals(results.frame().filter(pl.col("metric") == "recall"))
-    return [
-        _Sheet(
-            f"{title} by vertical, soft match at 0.7, free length",
-            {vertical: MetricKey(metric, "0.7", vertical=vertical) for vertical in names},
-        )
-        for title, metric in (("Recall", "recall"), ("Precision", "precision"), ("F1", "f1"))
-        if names
-    ]
-
-
-def _thresholds(results: BenchResults) -> list[_Sheet]:
-    return [_Sheet("Threshold sweep, free length", SWEEP, tuple(SWEPT), "thresholds", SWEPT)]
-
-
-def _budgets(results: BenchResults) -> list[_Sheet]:
-    return [
-        _Sheet(
-            f"Recall at equal budgets, {title}", {f"recall@{k}": MetricKey("recall", match, k) for k in BUDGETS}, GAINED
-        )
-        for title, match in (("exact match", "exact"), ("soft match at 0.7", "0.7"))
-    ]
-
-
-def _novel(results: BenchResults) -> list[_Sheet]:
-    columns = {
-        name: MetricKey("recall", match, 20, "novel") for name, match in (("exact", "exact"), ("soft at 0.7", "0.7"))
-    }
-    fresh = {f"recall@{k}": new_labels_key(k) for k in BUDGETS}
-    return [
-        _Sheet("Labels the user never had, recall of the first 20", columns, tuple(columns)),
-        _Sheet("Only labels the user never had may be said, exact match", fresh),
-    ]
-
-
-def _objectives(results: BenchResults) -> list[_Sheet]:
-    return [_Sheet("Training objectives", ABLATION, tuple(THREE), "main", THREE, OBJECTIVES)]
-
-
-def _exposure(results: BenchResults) -> list[_Sheet]:
-    return [_Sheet("Exposure-bias meter", tables.EXPOSURE)]
-
-
-def _hits(results: BenchResults) -> list[_Sheet]:
-    rows = results.frame().filter(pl.col("metric") == "hit")
-    names, shares = largest_verticals(rows), [f"{share:.0%}" for share in SHARES]
-    means = {name: hit_key(share, MEAN) for name, share in zip(shares, SHARES, strict=True)}
-    beside = {name: name for name in shares if name in paper()["hits"]}
-    return [
-        _Sheet("Hit@k, mean over verticals, k in share of users", means, shares, "hits", beside),
-        _Sheet("Recall over pairs of user and label", dict(zip(shares, map(hit_key, SHARES), strict=True))),
-        *(
-            _Sheet(
-                f"Hit@k by vertical, k = {name} of users", {vertical: hit_key(share, vertical) for vertical in names}
-            )
-            for name, share in zip(shares, SHARES, strict=True)
-            if names
-        ),
-    ]
-
-
-def _states(results: BenchResults) -> list[_Sheet]:
-    """MERIT with states of more or fewer labels, and of another generator."""
+def _sheets(results: BenchResults) -> dict[str, list[_Sheet]]:
+    """What each table shows for a data set, in the order of `TABLES`."""
+    verticals = largest_verticals(results.frame().filter(pl.col("metric") == "recall"))
+    hit_verticals = largest_verticals(results.frame().filter(pl.col("metric") == "hit"))
+    novel = {name: MetricKey("recall", match, 20, "novel") for name, match in MATCHES.items()}
+    recalls = {match: {f"recall@{k}": MetricKey("recall", match, k) for k in BUDGETS} for match in MATCHES.values()}
     means = {f"{share:.0%}": hit_key(share, MEAN) for share in SHARES}
-    recalls = {f"recall@{k}": MetricKey("recall", "exact", k) for k in BUDGETS}
-    return [
-        _Sheet("Variants of MERIT: Hit@k, mean over verticals, k in share of users", means, tuple(means), only=VARIED),
-        _Sheet("Variants of MERIT: recall at equal budgets, exact match", recalls, only=("MERIT",)),
-    ]
+    in_paper = {name: name for name in means if name in paper()["hits"]}
+    variants = "Variants of MERIT"
+    return {
+        "classification": [_Sheet("Soft match at 0.7, free length", CLASSIFICATION, tuple(THREE), "main", THREE)],
+        "verticals": [
+            _Sheet(
+                f"{name[:1].upper()}{name[1:]} by vertical, soft match at 0.7, free length",
+                {vertical: MetricKey(metric, "0.7", vertical=vertical) for vertical in verticals},
+            )
+            for name, metric in THREE.items()
+            if verticals
+        ],
+        "thresholds": [_Sheet("Threshold sweep, free length", SWEEP, tuple(SWEPT), "thresholds", SWEPT)],
+        "budgets": [
+            _Sheet("Recall at equal budgets, exact match", recalls["exact"], tuple(recalls["exact"])),
+            _Sheet("Recall at equal budgets, soft match at 0.7", recalls["0.7"], tuple(recalls["0.7"])),
+        ],
+        "novel": [
+            _Sheet("Labels the user never had, recall of the first 20", novel, tuple(novel)),
+            _Sheet(
+                "Only labels the user never had may be said, exact match",
+                {f"recall@{k}": new_labels_key(k) for k in BUDGETS},
+            ),
+        ],
+        "objectives": [_Sheet("Training objectives", ABLATION, tuple(THREE), "main", THREE, OBJECTIVES)],
+        "exposure": [_Sheet("Exposure-bias meter", tables.EXPOSURE)],
+        "hits": [
+            _Sheet("Hit@k, mean over verticals, k in share of users", means, tuple(means), "hits", in_paper),
+            _Sheet("Recall over pairs of user and label", {f"{share:.0%}": hit_key(share) for share in SHARES}),
+            *(
+                _Sheet(
+                    f"Hit@k by vertical, k = {share:.0%} of users",
+                    {vertical: hit_key(share, vertical) for vertical in hit_verticals},
+                )
+                for share in SHARES
+                if hit_verticals
+            ),
+        ],
+        "variants": [
+            _Sheet(f"{variants}: Hit@k, mean over verticals, k in share of users", means, tuple(means), only=VARIED),
+            _Sheet(f"{variants}: recall at equal budgets, exact match", recalls["exact"], only=("MERIT",)),
+        ],
+    }
 
 
-GAINED = tuple(f"recall@{k}" for k in BUDGETS)
-SHEETS: dict[str, Callable[[BenchResults], list[_Sheet]]] = {
-    "classification": _classification,
-    "verticals": _verticals,
-    "thresholds": _thresholds,
-    "budgets": _budgets,
-    "novel": _novel,
-    "objectives": _objectives,
-    "exposure": _exposure,
-    "hits": _hits,
-    "variants": _states,
-}
 COST = "cost"
-TABLES = (*SHEETS, COST)
+TABLES = (
+    *("classification", "verticals", "thresholds", "budgets", "novel", "objectives", "exposure", "hits", "variants"),
+    COST,
+)
 NEEDED: dict[str, Sequence[str]] = {"objectives": OBJECTIVES, "variants": VARIED}
 """Tables that need only methods whose names begin so."""
 
@@ -190,7 +158,7 @@ def parts(name: str, results: BenchResults) -> list[Part]:
     """A table of the benchmark on one data set. Parts that nobody has figures for are left out."""
     if name == COST:
         return [_costs(results)]
-    made = [_part(sheet, results) for sheet in SHEETS[table_named(name)](results)]
+    made = [_part(sheet, results) for sheet in _sheets(results)[table_named(name)]]
     if name == "variants":
         made.append(_won(results))
     return [part for part in made if len(part.frame)]
