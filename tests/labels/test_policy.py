@@ -160,7 +160,7 @@ def probed(part: str, kind: str) -> dict[str, tuple[BlockReason | None, BlockRea
     texts = [text for each in PROBE[part][kind].values() for text in each]
     vectors = minilm().encode(texts)
     whole = policy.judge(texts, minilm(), policy.load(), vectors, anchors())
-    return dict(zip(texts, zip(whole, policy.by_meaning(vectors, anchors()), strict=True), strict=True))
+    return dict(zip(texts, zip(whole, policy.by_vectors(vectors, anchors()), strict=True), strict=True))
 
 
 @pytest.mark.slow
@@ -203,4 +203,4 @@ def test_many_labels_are_cheap() -> None:
     ready = policy.Anchors(
         [("a", "b")] * 300, np.full(300, 0.5, np.float32), np.ones((900, 8), np.float32) / np.sqrt(8)
     )
-    assert policy.by_meaning(vectors, ready).count(None) == len(vectors)
+    assert policy.by_vectors(vectors, ready).count(None) == len(vectors)

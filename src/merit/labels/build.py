@@ -55,7 +55,7 @@ class LabelsConfig(Frozen):
     """The sensitive-interest policy: `default`, a file, or `none`, which needs a `policy_reason`."""
     policy_reason: str = ""
     min_count: int = Field(0, ge=0)
-    """Labels met less often by training users are left out. By default none: a label is scored from its text alone."""
+    """Labels seen less often by training users are left out. By default none: a label is scored from its text alone."""
 
     @model_validator(mode="after")
     def _explained(self) -> Self:
@@ -76,8 +76,12 @@ def build_labels(examples: Artifact, out: Path, config: LabelsConfig, seed: int,
         _require(len(labels), f"None of the {merged.height:,} tag texts became a label", config)
         vectors = encoder.encode(labels.texts)
         (draft.path / "policy.toml").write_text(rules, encoding="utf-8")
-        labels = _log_reason(labels, config)
-        labels, blocked = _judge(labels, np.arange(len(labels)), draft.path / "policy.toml", encoder, vectors)
+        if config.policy == "none":
+            console.warn(
+                f"No sensitive-interest policy is applied: {config.policy_reason}", reason=config.policy_reason
+            )
+            labels = changes.logged(labels, "no policy", [], config.policy_reason)
+        labels, blocked = _apply_policy(labels, np.arange(len(labels)), draft.path / "policy.toml", encoder, vectors)
         _require(int(labels.live_mask().sum()), "The policy blocks every label", config)
         labels, groups, quality = _cluster(labels, vectors, config, seed)
         _write(draft.path, labels, vectors, groups, merged, blocked)
@@ -108,21 +112,19 @@ def change_labels(
     config = LabelsConfig.model_validate(labels.manifest.config)
     encoder = encoders.Cached(encoders.make(config.encoder), cache)
     old, vectors = space.load(labels.path), load_vectors(labels)
-    new, told = _apply(old, action, texts, verticals, to, encoder, reason)
+    new, skipped = _change(old, action, texts, verticals, to, encoder, reason)
     touched = np.array(new.changes[-1].labels, dtype=np.int64)
     if action in ("add", "rename"):
         vectors = _encode_changed(old, new, vectors, encoder)
-        new, blocked = _judge(new, touched, labels.file("policy.toml"), encoder, vectors)
+        new, blocked = _apply_policy(new, touched, labels.file("policy.toml"), encoder, vectors)
         new = _join_clusters(new, vectors)
     else:
-        blocked = _by_hand(new, touched, reason) if action == "block" else pl.DataFrame(schema=BLOCKED)
+        by_hand = BlockReason("by hand", reason, None)
+        blocked = _blocked(new, [(number, by_hand) for number in touched.tolist() if action == "block"])
     groups = _renamed(new, vectors, pl.read_parquet(labels.file("clusters.parquet")))
-    merged = pl.concat([pl.read_parquet(labels.file("merged.parquet")), told])
-    blocked = (
-        pl.concat([pl.read_parquet(labels.file("blocked.parquet")), blocked])
-        .unique("label", keep="first")
-        .sort("label")
-    )
+    merged = pl.concat([pl.read_parquet(labels.file("merged.parquet")), skipped])
+    blocked = pl.concat([pl.read_parquet(labels.file("blocked.parquet")), blocked])
+    blocked = blocked.unique("label", keep="first").sort("label")
     seed, parents = labels.manifest.seed, {"labels": labels}
     with artifacts.writing(out, "labels", config=config, seed=seed, parents=parents) as draft:
         (draft.path / "policy.toml").write_bytes(labels.file("policy.toml").read_bytes())
@@ -151,7 +153,7 @@ def policy_text(config: LabelsConfig) -> str:
         return NO_POLICY
     if config.policy == "default":
         return (resources.files("merit.labels") / "sensitive.toml").read_text(encoding="utf-8")
-    policy.load(config.policy)  # its mistakes are told under the name the person gave it
+    policy.load(config.policy)  # its mistakes are reported under the given name
     return Path(config.policy).read_text(encoding="utf-8")
 
 
@@ -167,47 +169,35 @@ def label_tags(items: pl.DataFrame, counts: pl.DataFrame) -> pl.DataFrame:
 # --- the policy ------------------------------------------------------------------------------------------------------
 
 
-def _log_reason(labels: LabelSpace, config: LabelsConfig) -> LabelSpace:
-    if config.policy != "none":
-        return labels
-    console.warn(f"No sensitive-interest policy is applied: {config.policy_reason}", reason=config.policy_reason)
-    return changes.logged(labels, "no policy", [], config.policy_reason)
-
-
-def _log_overrides(out: Path, labels: LabelSpace, known: int) -> None:
-    """Into the audit log beside the space, too: it is there even if the space is not any more."""
-    for change in labels.changes[known:]:
+def _log_overrides(out: Path, labels: LabelSpace, before: int) -> None:
+    """Write overrides to the audit log beside the space, too: it is there even if the space is not any more."""
+    for change in labels.changes[before:]:
         if change.action in ("override", "no policy"):
             texts = labels.table["text"].gather(change.labels).to_list()
             audit.append(out.parent, "override", action=change.action, labels=texts, reason=change.reason)
 
 
-def _judge(
+def _apply_policy(
     labels: LabelSpace, ids: Ints, rules: Path, encoder: LabelEncoder, vectors: Floats
 ) -> tuple[LabelSpace, pl.DataFrame]:
     """Block those of the labels that the policy names, and log those it lets through by an override."""
     texts, law = labels.table["text"].gather(ids).to_list(), policy.load(rules)
-    verdicts = policy.judge(texts, encoder, law, vectors[ids])
+    reasons = policy.judge(texts, encoder, law, vectors[ids])
     for at, reason in policy.overridden(texts, law).items():
         labels = changes.logged(labels, "override", [int(ids[at])], reason)
-    for idle in [each.label for each in law.override if labels.find([each.label])[0] < 0]:
+    for idle in [override.label for override in law.override if labels.find([override.label])[0] < 0]:
         console.warn(f"The policy overrides '{idle}', but there is no such label.", label=idle)
-    found = [(int(number), verdict) for number, verdict in zip(ids, verdicts, strict=True) if verdict]
-    if found:
-        labels = changes.block(
-            labels, [number for number, _ in found], "sensitive-interest policy, see blocked.parquet"
-        )
-    return labels, _blocked(labels, found)
+    blocked = [(int(number), why) for number, why in zip(ids, reasons, strict=True) if why]
+    if blocked:
+        numbers = [number for number, _ in blocked]
+        labels = changes.block(labels, numbers, "sensitive-interest policy, see blocked.parquet")
+    return labels, _blocked(labels, blocked)
 
 
-def _blocked(labels: LabelSpace, found: Sequence[tuple[int, BlockReason]]) -> pl.DataFrame:
+def _blocked(labels: LabelSpace, blocked: Sequence[tuple[int, BlockReason]]) -> pl.DataFrame:
     texts = labels.table["text"]
-    rows = [(at, texts[at], verdict.category, verdict.matched, verdict.similarity) for at, verdict in found]
+    rows = [(number, texts[number], why.category, why.matched, why.similarity) for number, why in blocked]
     return pl.DataFrame(rows, schema=BLOCKED, orient="row")
-
-
-def _by_hand(labels: LabelSpace, ids: Ints, reason: str) -> pl.DataFrame:
-    return _blocked(labels, [(number, BlockReason("by hand", reason, None)) for number in ids.tolist()])
 
 
 # --- clusters --------------------------------------------------------------------------------------------------------
@@ -219,13 +209,13 @@ def _cluster(
     """Cluster the live labels. A blocked one gets no cluster: its name could become the name of the cluster."""
     live = np.flatnonzero(labels.live_mask())
     k = config.clusters or max(1, len(live) // PER_CLUSTER)
-    found = clusters.cluster(vectors[live], k, seeds.stream(seed, "labels", "clusters"), config.max_ratio)
+    numbers = clusters.cluster(vectors[live], k, seeds.stream(seed, "labels", "clusters"), config.max_ratio)
     assignment = np.full(len(labels), -1, dtype=np.int32)
-    assignment[live] = found
+    assignment[live] = numbers
     labels = changes.with_clusters(labels, assignment)
-    quality = clusters.quality(vectors[live], found)
+    quality = clusters.quality(vectors[live], numbers)
     cosines = {"within_cosine": round(quality.within_cosine, 4), "random_cosine": round(quality.random_cosine, 4)}
-    return labels, _named_clusters(labels, live[clusters.medoids(vectors[live], found, k)]), cosines
+    return labels, _named_clusters(labels, live[clusters.medoids(vectors[live], numbers, k)]), cosines
 
 
 def _named_clusters(labels: LabelSpace, medoids: Ints) -> pl.DataFrame:
@@ -265,7 +255,7 @@ def _renamed(labels: LabelSpace, vectors: Floats, groups: pl.DataFrame) -> pl.Da
 # --- the next version ------------------------------------------------------------------------------------------------
 
 
-def _apply(
+def _change(
     labels: LabelSpace,
     action: Action,
     texts: Sequence[str],

@@ -1,6 +1,6 @@
 """A label space changes by becoming its next version: added, retired, blocked and renamed labels, each with a record.
 
-    newer, told = changes.add(labels, ["trail running"], ["Sports"])
+    newer, skipped = changes.add(labels, ["trail running"], ["Sports"])
     newer = changes.rename(newer, "trail running", "trail and fell running")
 
 Ids are never reused, and an untouched label keeps its id, its text and its place bit for bit.
@@ -19,9 +19,7 @@ from numpy.typing import NDArray
 from merit.core.errors import DataError
 from merit.core.types import Ints, Status
 from merit.labels.names import clean, normalise
-from merit.labels.space import COLUMNS, MERGED, Change, Labels, LabelSpace, Same, build, find, likeness, resolve
-
-_TAGS = {"text": pl.String, "vertical": pl.String}
+from merit.labels.space import COLUMNS, MERGED, Change, Labels, LabelSpace, Same, build, likeness, resolve
 
 
 def add(
@@ -30,44 +28,42 @@ def add(
     """New labels under new ids; retired ones come back under their old id. Reports the texts that are no new label."""
     if len(texts) != len(verticals):
         raise DataError(f"{len(texts)} labels came with {len(verticals)} verticals. Give one vertical per label.")
-    known, version = find(space, texts), space.version + 1
-    tags = pl.DataFrame({"text": list(texts), "vertical": list(verticals)}, schema=_TAGS).with_columns(count=pl.lit(0))
-    new, _ = build(tags.filter(pl.Series(known < 0)), same)
-    target = _twins(space, new, same)
+    old, version = space.find(texts), space.version + 1
+    schema = {"text": pl.String, "vertical": pl.String}
+    tags = pl.DataFrame({"text": list(texts), "vertical": list(verticals)}, schema=schema).with_columns(count=pl.lit(0))
+    new, _ = build(tags.filter(pl.Series(old < 0)), same)
+    target = _twins(space, new.texts, same)
     fresh = target < 0
     target[fresh] = len(space) + np.arange(fresh.sum())
-    back = _having(space, np.concatenate([known[known >= 0], target[~fresh]]), "retired")
+    back = _having(space, np.concatenate([old[old >= 0], target[~fresh]]), "retired")
     if not fresh.any() and not len(back):
         raise DataError(f"Nothing to add: all {len(texts)} texts are empty or already in the space. Check the list.")
     appended = new.table.filter(pl.Series(fresh)).with_columns(id=pl.Series(target[fresh]), since=version).cast(COLUMNS)
     table = pl.concat([_with(space.table, back, status="live"), appended])
     aliases = new.aliases.with_columns(id=pl.Series(target[new.aliases["id"].to_numpy()], dtype=pl.UInt32))
     labels = np.concatenate([back, target[fresh]])
-    told = Change(
+    change = Change(
         version=version,
         action="add",
         labels=labels.tolist(),
         reason=reason,
         after=table["text"].gather(labels).to_list(),
     )
-    grown = LabelSpace(table, pl.concat([space.aliases, aliases]), version, (*space.changes, told))
+    grown = _next(space, change, table, pl.concat([space.aliases, aliases]))
     return grown, _not_added(grown, texts, labels)
 
 
-def _twins(space: LabelSpace, new: LabelSpace, same: Same | None) -> Ints:
-    """For each new label, the id of the old one that the encoder cannot tell from it, or -1."""
-    if same is None or not len(new):
-        return np.full(len(new), -1, dtype=np.int64)
-    old = dict(zip(likeness(space.texts, same), range(len(space)), strict=True))
-    return np.array([old.get(like, -1) for like in likeness(new.texts, same)], dtype=np.int64)
+def _twins(space: LabelSpace, texts: Sequence[str], same: Same | None) -> Ints:
+    """For each text, the id of the label that the encoder cannot tell from it, or -1."""
+    if same is None or not texts:
+        return np.full(len(texts), -1, dtype=np.int64)
+    ids = dict(zip(likeness(space.texts, same), range(len(space)), strict=True))
+    return np.array([ids.get(like, -1) for like in likeness(texts, same)], dtype=np.int64)
 
 
 def _not_added(space: LabelSpace, texts: Sequence[str], added: Ints) -> pl.DataFrame:
-    ids = find(space, texts)
-    told = pl.DataFrame({"text": list(texts), "id": ids}, schema={"text": pl.String, "id": pl.Int64}).unique(
-        maintain_order=True
-    )
-    told = told.join(space.table.select(pl.col("id").cast(pl.Int64), "status", kept="text"), on="id", how="left")
+    rows = pl.DataFrame({"text": list(texts), "id": space.find(texts)}, schema={"text": pl.String, "id": pl.Int64})
+    labels = space.table.select(pl.col("id").cast(pl.Int64), "status", kept="text")
     reason = (
         pl.when(pl.col("id") < 0)
         .then(pl.lit("nothing left after normalisation"))
@@ -78,7 +74,8 @@ def _not_added(space: LabelSpace, texts: Sequence[str], added: Ints) -> pl.DataF
         .when(pl.col("text") != pl.col("kept"))
         .then(pl.lit("equal after normalisation or tokenisation"))
     )
-    return told.with_columns(reason=reason).drop_nulls("reason").select(*MERGED).cast(MERGED)
+    rows = rows.unique(maintain_order=True).join(labels, on="id", how="left").with_columns(reason=reason)
+    return rows.drop_nulls("reason").select(*MERGED).cast(MERGED)
 
 
 def retire(space: LabelSpace, labels: Labels, reason: str) -> LabelSpace:
@@ -99,24 +96,17 @@ def rename(space: LabelSpace, label: str | int, text: str, same: Same | None = N
         raise DataError(
             f"'{old}' cannot be renamed to {text!r}: nothing is left after cleaning. Give a text with letters."
         )
-    owner = int(find(space, [text])[0])
-    if owner < 0 and same:
-        owner = dict(zip(likeness(space.texts, same), range(len(space)), strict=True)).get(
-            likeness([shown], same)[0], -1
-        )
+    owner = int(space.find([text])[0])
+    owner = owner if owner >= 0 else int(_twins(space, [shown], same)[0])
     if owner not in (-1, number):
         taken = space.table["text"][owner]
         raise DataError(f"'{old}' cannot be renamed to '{shown}': that name leads to '{taken}'. Choose another name.")
     alias = pl.DataFrame({"key": [key], "id": [number]}, schema=space.aliases.schema)
-    told = Change(
+    aliases = pl.concat([space.aliases, alias]).unique("key", keep="first", maintain_order=True)
+    change = Change(
         version=space.version + 1, action="rename", labels=[number], reason=reason, before=[old], after=[shown]
     )
-    return LabelSpace(
-        table=_with(space.table, np.array([number]), text=shown, key=key),
-        aliases=pl.concat([space.aliases, alias]).unique("key", keep="first", maintain_order=True),
-        version=told.version,
-        changes=(*space.changes, told),
-    )
+    return _next(space, change, _with(space.table, np.array([number]), text=shown, key=key), aliases)
 
 
 def with_clusters(space: LabelSpace, assignment: Sequence[int] | NDArray[np.int32]) -> LabelSpace:
@@ -126,18 +116,18 @@ def with_clusters(space: LabelSpace, assignment: Sequence[int] | NDArray[np.int3
 
 def logged(space: LabelSpace, action: str, labels: Sequence[int], reason: str) -> LabelSpace:
     """The same version with one more line in its log."""
-    told = Change(version=space.version, action=action, labels=list(labels), reason=reason)
-    return replace(space, changes=(*space.changes, told))
+    change = Change(version=space.version, action=action, labels=list(labels), reason=reason)
+    return _next(space, change, space.table, space.aliases)
 
 
 def _set_status(space: LabelSpace, labels: Labels, status: Literal["retired", "blocked"], reason: str) -> LabelSpace:
     if not reason.strip():
         raise DataError(f"Labels cannot be {status} without a reason. Say why with --reason.")
     ids = np.unique(resolve(space, labels))
-    if status == "retired" and len(shut := _having(space, ids, "blocked")):
-        first = space.table["text"][int(shut[0])]
+    if status == "retired" and len(blocked := _having(space, ids, "blocked")):
+        first = space.table["text"][int(blocked[0])]
         raise DataError(f"'{first}' is blocked and stays so: a retired label could be added again. Leave it out.")
-    told = Change(
+    change = Change(
         version=space.version + 1,
         action={"retired": "retire", "blocked": "block"}[status],
         labels=ids.tolist(),
@@ -145,9 +135,11 @@ def _set_status(space: LabelSpace, labels: Labels, status: Literal["retired", "b
         before=space.table["status"].gather(ids).to_list(),
         after=[status] * len(ids),
     )
-    return replace(
-        space, table=_with(space.table, ids, status=status), version=told.version, changes=(*space.changes, told)
-    )
+    return _next(space, change, _with(space.table, ids, status=status), space.aliases)
+
+
+def _next(space: LabelSpace, change: Change, table: pl.DataFrame, aliases: pl.DataFrame) -> LabelSpace:
+    return LabelSpace(table, aliases, change.version, (*space.changes, change))
 
 
 def _with(table: pl.DataFrame, ids: Ints, **values: str) -> pl.DataFrame:

@@ -26,9 +26,10 @@ from merit.core.console import tell, track, warn
 from merit.core.errors import ConfigError, MissingArtifact, MissingDependency
 from merit.core.files import storage_errors
 from merit.core.seeds import mix
-from merit.core.types import Floats, LabelEncoder
+from merit.core.types import Floats, Ints, LabelEncoder
 
-Keys = NDArray[np.uint64]  # (n, 2): the two halves of a 128-bit hash
+Hashes = NDArray[np.uint64]
+Keys = NDArray[np.uint64]  # (n, 2): the first and the last 64 bits of a hash
 
 
 def make(name: str) -> LabelEncoder:
@@ -63,8 +64,8 @@ class SentenceEncoder:
             raise MissingArtifact(
                 f"{self.folder} holds no .safetensors weights. Name the folder of a sentence-transformer."
             )
-        told = [f"{path.relative_to(self.folder).as_posix()} {hash_file(path)}" for path in files]
-        return f"sentence:{sha256(chr(10).join(told).encode()).hexdigest()[:32]}"
+        lines = [f"{path.relative_to(self.folder).as_posix()} {hash_file(path)}" for path in files]
+        return f"sentence:{sha256(chr(10).join(lines).encode()).hexdigest()[:32]}"
 
     @cached_property
     def dimension(self) -> int:
@@ -154,18 +155,16 @@ class HashedNgrams:
         return np.asarray(sums / norm[:, None], np.float32)
 
 
-def _features(texts: list[str], sizes: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+def _features(texts: list[str], sizes: Sequence[int]) -> tuple[Ints, Hashes]:
     """The owner (row) and the hash of every n-gram and every word of the texts, without a loop over rows."""
     wrapped = [f" {text} " for text in texts]
     code = np.frombuffer("".join(wrapped).encode("utf-32-le", "surrogatepass"), "<u4").astype(np.uint64)
     owner = np.repeat(np.arange(len(texts)), np.fromiter(map(len, wrapped), np.int64, len(texts)))
-    found = [_grams(code, owner, size) for size in sizes] + [_words(code, owner)]
-    return np.concatenate([owners for owners, _ in found]), np.concatenate([hashes for _, hashes in found])
+    parts = [*(_grams(code, owner, size) for size in sizes), _words(code, owner)]
+    return np.concatenate([owners for owners, _ in parts]), np.concatenate([hashes for _, hashes in parts])
 
 
-def _grams(
-    code: NDArray[np.uint64], owner: NDArray[np.int64], size: int
-) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+def _grams(code: Hashes, owner: Ints, size: int) -> tuple[Ints, Hashes]:
     count = max(len(code) - size + 1, 0)
     hashes = np.zeros(count, np.uint64)
     for place in range(size):
@@ -174,7 +173,7 @@ def _grams(
     return owner[:count][inside], hashes[inside]
 
 
-def _words(code: NDArray[np.uint64], owner: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+def _words(code: Hashes, owner: Ints) -> tuple[Ints, Hashes]:
     """A word's hash is the sum of its letters' hashes, each mixed with its place in the word."""
     starts = np.flatnonzero((code[:-1] == 32) & (code[1:] != 32)) + 1
     if not len(starts):
@@ -222,8 +221,8 @@ class Cached:
         row = {text: at for at, text in enumerate(dict.fromkeys(texts))}
         distinct = list(row)
         keys = _keys(distinct, self.fingerprint)
-        vectors, found = self._recall(keys)
-        missing = np.flatnonzero(~found)
+        vectors, cached = self._recall(keys)
+        missing = np.flatnonzero(~cached)
         self.hits += len(distinct) - len(missing)
         self.misses += len(missing)
         for start in range(0, len(missing), self.chunk):
@@ -238,20 +237,19 @@ class Cached:
         """The vectors that any segment holds, and which rows those are."""
         self._open_new()
         vectors = np.zeros((len(keys), self.dimension), np.float32)
-        found = np.zeros(len(keys), bool)
+        cached = np.zeros(len(keys), bool)
         for held, rows in self._segments.values():
-            # Sorted by the first half alone is enough: two texts sharing 64 bits would at worst be encoded again.
+            # Sorted by the first 64 bits alone is enough: two texts sharing them would at worst be encoded again.
             at = np.minimum(np.searchsorted(held[:, 0], keys[:, 0]), len(held) - 1)
-            here = (held[at] == keys).all(axis=1) & ~found
+            here = (held[at] == keys).all(axis=1) & ~cached
             vectors[here] = rows[at[here]]
-            found |= here
-        return vectors, found
+            cached |= here
+        return vectors, cached
 
     def _open_new(self) -> None:
         """Map the segments that appeared since the last look, whoever wrote them."""
-        known = self._segments.keys() | self._damaged
         for path in sorted(self.folder.glob("*.safetensors")):
-            if path.stem in known:
+            if path.stem in self._segments or path.stem in self._damaged:
                 continue
             if hash_file(path) == path.stem:
                 self._segments[path.stem] = _map(path)
@@ -278,9 +276,8 @@ class Cached:
 
 def _keys(texts: Sequence[str], fingerprint: str) -> Keys:
     salt = blake2b(fingerprint.encode(), digest_size=16).digest()
-    joined = b"".join(
-        [blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, key=salt).digest() for text in texts]
-    )
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    joined = b"".join(blake2b(text, digest_size=16, key=salt).digest() for text in encoded)
     return np.frombuffer(joined, "<u8").astype(np.uint64).reshape(-1, 2)
 
 

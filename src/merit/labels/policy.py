@@ -1,10 +1,10 @@
 """The sensitive-interest policy: which labels may not be used to address people, and why.
 
-    verdicts = policy.judge(["red wine", "wine glasses"], encoder, policy.load("default"))
-    verdicts[0].category        # "alcohol"; verdicts[1] is None
+    reasons = policy.judge(["red wine", "wine glasses"], encoder, policy.load("default"))
+    reasons[0].category        # "alcohol"; reasons[1] is None
 
 A text is blocked by its words (a term of a category, as whole words, unless a harmless phrase covers it) or by its
-meaning (as near to a sensitive phrase as the category's threshold, and no nearer to a harmless one). docs/policy.md
+vector (as near to a sensitive phrase as the category's threshold, and no nearer to a harmless one). docs/policy.md
 says what is blocked, how well it works, and what it cannot see.
 """
 
@@ -81,18 +81,18 @@ def judge(
     vectors: Floats | None = None,
     anchors: Anchors | None = None,
 ) -> list[BlockReason | None]:
-    """A verdict for each text that may not be used, None for the others.
+    """Why each text may not be used; None for those that may.
 
     Give `vectors` where the texts are encoded already, and `anchors` (see `anchor`) where many calls follow each other.
     """
     excused = overridden(texts, policy)
-    verdicts = [None if at in excused else found for at, found in enumerate(by_words(texts, policy))]
-    rest = [at for at, found in enumerate(verdicts) if found is None and at not in excused]
+    reasons = [None if at in excused else reason for at, reason in enumerate(by_words(texts, policy))]
+    rest = [at for at, reason in enumerate(reasons) if reason is None and at not in excused]
     if rest:
-        known = vectors[rest] if vectors is not None else encoder.encode([texts[at] for at in rest])
-        for at, found in zip(rest, by_meaning(known, anchors or anchor(policy, encoder)), strict=True):
-            verdicts[at] = found
-    return verdicts
+        encoded = vectors[rest] if vectors is not None else encoder.encode([texts[at] for at in rest])
+        for at, reason in zip(rest, by_vectors(encoded, anchors or anchor(policy, encoder)), strict=True):
+            reasons[at] = reason
+    return reasons
 
 
 def overridden(texts: Sequence[str], policy: Policy) -> dict[int, str]:
@@ -108,8 +108,8 @@ def overridden(texts: Sequence[str], policy: Policy) -> dict[int, str]:
 
 def by_words(texts: Sequence[str], policy: Policy) -> list[BlockReason | None]:
     """Terms as whole words, singular or plural, unless an allowed phrase of that category covers all their words."""
-    terms = {words_of(term): (name, term) for name, each in policy.category.items() for term in each.terms}
-    allowed = {(name, words_of(phrase)) for name, each in policy.category.items() for phrase in each.allow}
+    terms = {words_of(term): (name, term) for name, rules in policy.category.items() for term in rules.terms}
+    allowed = {(name, words_of(phrase)) for name, rules in policy.category.items() for phrase in rules.allow}
     longest = max(map(len, [*terms, *(words for _, words in allowed)]), default=0)
     return [_by_words(words_of(text), terms, allowed, longest) for text in texts]
 
@@ -140,10 +140,10 @@ def _by_words(
     longest: int,
 ) -> BlockReason | None:
     for start, end in _spans(len(words), longest):
-        if found := terms.get(words[start:end]):
+        if match := terms.get(words[start:end]):
             around = (words[a:b] for a, b in _spans(len(words), longest) if a <= start and end <= b)
-            if not any((found[0], phrase) in allowed for phrase in around):
-                return BlockReason(*found, None)
+            if not any((match[0], phrase) in allowed for phrase in around):
+                return BlockReason(*match, None)
     return None
 
 
@@ -151,7 +151,7 @@ def _spans(count: int, longest: int) -> Iterator[tuple[int, int]]:
     return ((start, end) for start in range(count) for end in range(start + 1, min(count, start + longest) + 1))
 
 
-# --- by meaning ------------------------------------------------------------------------------------------------------
+# --- by vectors ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -165,24 +165,24 @@ class Anchors:
 
 def anchor(policy: Policy, encoder: LabelEncoder) -> Anchors:
     """Encode the phrases of a policy, once for any number of calls of `judge`."""
-    seeds = [(name, phrase) for name, each in policy.category.items() for phrase in each.phrases]
+    seeds = [(name, phrase) for name, rules in policy.category.items() for phrase in rules.phrases]
     limits = np.array([policy.category[name].threshold for name, _ in seeds], dtype=np.float32)
-    harmless = [*policy.allow, *(phrase for each in policy.category.values() for phrase in each.allow)]
+    harmless = [*policy.allow, *(phrase for rules in policy.category.values() for phrase in rules.allow)]
     return Anchors(seeds, limits, encoder.encode([*(phrase for _, phrase in seeds), *harmless]))
 
 
-def by_meaning(vectors: Floats, anchors: Anchors) -> list[BlockReason | None]:
+def by_vectors(vectors: Floats, anchors: Anchors) -> list[BlockReason | None]:
     """Nearness to sensitive phrases, against nearness to harmless ones."""
     if not anchors.seeds:
         return [None] * len(vectors)
-    found: list[BlockReason | None] = []
+    reasons: list[BlockReason | None] = []
     for start in range(0, len(vectors), BLOCK):
         nearest, cosine = _nearest(vectors[start : start + BLOCK], anchors)
-        found += [
+        reasons += [
             BlockReason(anchors.seeds[seed][0], anchors.seeds[seed][1], round(near, 4)) if seed >= 0 else None
             for seed, near in zip(nearest.tolist(), cosine.tolist(), strict=True)
         ]
-    return found
+    return reasons
 
 
 def _nearest(texts: Floats, anchors: Anchors) -> tuple[Ints, Floats]:

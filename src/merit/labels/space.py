@@ -83,7 +83,10 @@ class LabelSpace:
 
     def find(self, texts: Sequence[str]) -> Ints:
         """The id of each text under any name it ever had, live or not; -1 where there is none."""
-        return find(self, texts)
+        rows = pl.DataFrame({"text": list(texts)}, schema={"text": pl.String})
+        names = named(rows["text"]).select("text", "key").join(self.aliases, on="key", how="left")
+        ids = rows.join(names, on="text", how="left", maintain_order="left")["id"]
+        return ids.cast(pl.Int64).fill_null(-1).to_numpy().astype(np.int64)
 
 
 def build(tags: pl.DataFrame, same: Same | None = None, min_count: int = 0) -> tuple[LabelSpace, pl.DataFrame]:
@@ -98,7 +101,16 @@ def build(tags: pl.DataFrame, same: Same | None = None, min_count: int = 0) -> t
     rows = rows.join(keys.select("key", "root", "kept"), on="key", how="left")
     labels = _first(rows, "root", "kept").join(_first(rows, "root", "vertical").select("root", "vertical"), on="root")
     enough = labels.filter(pl.col("total") >= min_count).sort("total", "kept", descending=[True, False])
-    table = _table(enough)
+    table = enough.select(
+        id=pl.int_range(pl.len()),
+        text="kept",
+        key="root",
+        count="total",
+        vertical="vertical",
+        status=pl.lit("live"),
+        since=pl.lit(1),
+        cluster=pl.lit(-1),
+    ).cast(COLUMNS)
     aliases = keys.join(table.select("id", root="key"), on="root").select("key", "id").sort("id", "key")
     made = Change(version=1, action="build", reason=f"{table.height} labels from {rows['text'].n_unique()} texts")
     return LabelSpace(table, aliases, 1, (made,)), _report(rows, labels, min_count)
@@ -156,40 +168,18 @@ def _report(rows: pl.DataFrame, labels: pl.DataFrame, min_count: int) -> pl.Data
         .then(pl.lit("equal after normalisation"))
     )
     gone = reason.str.contains("^(nothing|fewer)")
-    told = rows.select(
+    report = rows.select(
         text=pl.when(pl.col("shown") == "").then("text").otherwise("shown"),
         kept=pl.when(~gone).then("kept"),
         reason=reason,
     )
-    return told.drop_nulls("reason").unique().sort("text", "reason").cast(MERGED)
-
-
-def _table(labels: pl.DataFrame) -> pl.DataFrame:
-    """The first version's table from (kept, root, total, vertical) in the order of the ids."""
-    return labels.select(
-        id=pl.int_range(pl.len()),
-        text="kept",
-        key="root",
-        count="total",
-        vertical="vertical",
-        status=pl.lit("live"),
-        since=pl.lit(1),
-        cluster=pl.lit(-1),
-    ).cast(COLUMNS)
-
-
-def find(space: LabelSpace, texts: Sequence[str]) -> Ints:
-    """The id of each text under any name it ever had, live or not; -1 where there is none."""
-    rows = pl.DataFrame({"text": list(texts)}, schema={"text": pl.String})
-    names = named(rows["text"]).select("text", "key").join(space.aliases, on="key", how="left")
-    found = rows.join(names, on="text", how="left", maintain_order="left")["id"]
-    return found.cast(pl.Int64).fill_null(-1).to_numpy().astype(np.int64)
+    return report.drop_nulls("reason").unique().sort("text", "reason").cast(MERGED)
 
 
 def resolve(space: LabelSpace, labels: Labels) -> Ints:
     """The ids of labels given by text or by id; an unknown one is an error that names its nearest neighbours."""
     numbers = [label for label in labels if not isinstance(label, str)]
-    ids = np.array(numbers, dtype=np.int64) if numbers else find(space, cast(Sequence[str], labels))
+    ids = np.array(numbers, dtype=np.int64) if numbers else space.find(cast(Sequence[str], labels))
     for label, number in zip(labels, ids.tolist(), strict=True):
         if not 0 <= number < len(space):
             raise DataError(f"There is no label {label!r} in this space. {_hint(space, str(label))}")
@@ -202,7 +192,7 @@ def _hint(space: LabelSpace, label: str) -> str:
     words = [key, *(word for word in key.split() if len(word) > 3)]
     alike = pl.col("key").str.starts_with(key[:2]) | pl.col("key").str.contains_any(words)
     near = difflib.get_close_matches(key, space.aliases.filter(alike)["key"].to_list(), n=3, cutoff=0.5)
-    named = [f"'{space.table['text'][int(number)]}'" for number in find(space, near)]
+    named = [f"'{space.table['text'][int(number)]}'" for number in space.find(near)]
     return f"Nearest: {', '.join(dict.fromkeys(named))}." if named else f"No name is similar; see {TABLE}."
 
 
