@@ -40,7 +40,7 @@ class TextConfig(Frozen):
     def _longer(self) -> Self:
         if self.patching and self.patching.full_budget < self.prompt.budget:
             raise ValueError(
-                f"patching.full_budget ({self.patching.full_budget} tokens read) is less than prompt.budget "
+                f"text.patching.full_budget ({self.patching.full_budget} tokens read) is less than text.prompt.budget "
                 f"({self.prompt.budget} positions): there would be nothing to pool"
             )
         return self

@@ -254,15 +254,16 @@ def _not_finite(run: _Run, batch: Batch, step: int) -> TrainingError:
     checkpoint.write_tensors(file, tensors, {"step": step})
     return TrainingError(
         f"The loss is not a number at step {step}. The batch is kept in {file}. Halve the learning rate "
-        "(train.learning_rate) and run again; it goes on from the last checkpoint only with the old settings."
+        "(stage_1.learning_rate or stage_2.learning_rate) and run again; it goes on from the last checkpoint only with "
+        "the old settings."
     )
 
 
 def _no_memory(batch: Batch) -> TrainingError:
     lines, width = batch.input_ids.shape
     return TrainingError(
-        f"Memory ran out on a batch of {lines} examples of {width} tokens. Halve train.batch_size and double "
-        "train.accumulate (nearly the same result), or lower prompt.budget."
+        f"Memory ran out on a batch of {lines} examples of {width} tokens. Halve batch_size and double accumulate "
+        "of its stage (stage_1 or stage_2: nearly the same result), or lower text.prompt.budget."
     )
 
 
