@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from merit.privacy import audit, pseudonyms
-from merit.privacy.erasure import purge
+from merit.privacy.erasure import erase
 from merit.retrieval.model import Model
 from tests.conftest import Command
 
@@ -192,7 +192,7 @@ def test_an_erasure_that_is_stopped_goes_on(
     shutil.copytree(made, tmp_path / "run")
     users = tmp_path / "run/model/users.parquet"
     user = pl.read_parquet(users)["user_id"][0]
-    monkeypatch.setattr(purge, "write_draft", stopping(purge.write_draft))
+    monkeypatch.setattr(erase, "write_draft", stopping(erase.write_draft))
     code, _, err = command("-q", "erase", user, "--folder", "run")
     assert code == 130 and "Stopped." in err and user not in err
     code, _, err = command("-q", "model", "interests", "run", user)

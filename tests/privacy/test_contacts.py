@@ -42,32 +42,32 @@ def items(*titles: str, tags: tuple[str, ...] = ()) -> pl.DataFrame:
 
 @pytest.mark.parametrize(("kind", "titles"), [("e-mail addresses", EMAILS), ("phone numbers", PHONES)])
 def test_every_way_to_write_one_is_found(kind: str, titles: list[str]) -> None:
-    (each,) = contacts.found(items(*titles))
+    (each,) = contacts.find(items(*titles))
     assert (each.kind, each.items) == (kind, len(titles))
     assert [place.row for place in each.first] == [1, 2, 3, 4, 5][: len(titles)]
 
 
 def test_sizes_part_numbers_and_bar_codes_are_none() -> None:
-    assert contacts.found(items(*HARMLESS)) == ()
+    assert contacts.find(items(*HARMLESS)) == ()
 
 
 @given(st.integers(1, 99), st.lists(st.integers(10, 9999), min_size=3, max_size=4), st.sampled_from(" .-/"))
 def test_a_country_code_makes_a_phone_number(country: int, groups: list[int], gap: str) -> None:
     number = f"+{country}{gap}{gap.join(map(str, groups))}"
     digits = sum(character.isdigit() for character in number)
-    found = contacts.found(items(f"Old sofa {number}, as new"))
+    found = contacts.find(items(f"Old sofa {number}, as new"))
     assert bool(found) is (digits >= 8)
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_judged_and_none_is_told(text: str) -> None:
-    for each in contacts.found(items(text)):
-        assert contacts.sentence(each) == contacts.sentence(each.model_copy())
-        assert len(text) < 3 or text not in contacts.sentence(each)
+    for each in contacts.find(items(text)):
+        assert contacts.warning(each) == contacts.warning(each.model_copy())
+        assert len(text) < 3 or text not in contacts.warning(each)
 
 
 def test_tags_are_read_too() -> None:
-    (each,) = contacts.found(items("Tea", tags=("Drinks", "ask jo@example.com")))
+    (each,) = contacts.find(items("Tea", tags=("Drinks", "ask jo@example.com")))
     assert each.kind == "e-mail addresses"
 
 
@@ -108,4 +108,4 @@ def test_the_import_warns(
 
 def test_a_real_catalogue_has_none() -> None:
     """The price of the patterns: no false alarm in 92,331 titles of a supermarket."""
-    assert contacts.found(validate.validate_items(open_source(CompleteJourneySource())).valid) == ()
+    assert contacts.find(validate.validate_items(open_source(CompleteJourneySource())).valid) == ()

@@ -222,7 +222,7 @@ def test_a_key_inside_the_run_is_refused_before_anything_is_made(place: Place) -
     inside.write_bytes(place.key.read_bytes())
     inside.chmod(0o600)
     refused = place.merit("run", "config.toml", "--set", "out=new", "--set", f"source.pseudonyms={inside}", code=2)
-    assert "where there are to be pseudonyms only" in " ".join(refused.split())
+    assert "which must hold pseudonyms only" in " ".join(refused.split())
     assert not list((place.folder / "new").glob("*/manifest.json"))
 
 

@@ -20,6 +20,7 @@ from merit.data import check, validate
 from merit.data.sources import TablesSource, open_source
 from merit.privacy import pseudonyms
 from merit.privacy.pseudonyms import PseudonymKey
+from merit.privacy.restore import with_ids
 
 SECRET = bytes(range(32))
 KEY = PseudonymKey(SECRET, Path("key"))
@@ -152,17 +153,17 @@ def test_an_unset_key_changes_no_manifest(tmp_path: Path) -> None:
 
 def test_asking_by_real_ids_needs_the_key(key: Path, tmp_path: Path) -> None:
     known = pseudonyms.read(key).of(["mia-4711", "tom-0815"])
-    assert pseudonyms.asked(known, known) == known  # pseudonyms are understood by everybody
-    assert pseudonyms.asked(["mia-4711"], ["mia-4711"]) == ["mia-4711"]
+    assert pseudonyms.stored_ids(known, known) == known  # pseudonyms are understood by everybody
+    assert pseudonyms.stored_ids(["mia-4711"], ["mia-4711"]) == ["mia-4711"]
     with pytest.raises(ConfigError, match=r"are pseudonyms of key \w{8}, and 1 of the ids.*merit --key FILE") as caught:
-        pseudonyms.asked(["mia-4711"], known)
+        pseudonyms.stored_ids(["mia-4711"], known)
     assert "mia" not in str(caught.value)
     pseudonyms.use(key)
-    assert pseudonyms.asked(["mia-4711", known[1]], known) == known
+    assert pseudonyms.stored_ids(["mia-4711", known[1]], known) == known
     pseudonyms.create(tmp_path / "another")
     pseudonyms.use(tmp_path / "another")
     with pytest.raises(ConfigError, match="but the users here are of key"):
-        pseudonyms.asked(["mia-4711"], known)
+        pseudonyms.stored_ids(["mia-4711"], known)
 
 
 def test_tables_of_real_ids_are_understood_with_the_key(key: Path, tmp_path: Path) -> None:
@@ -178,11 +179,11 @@ def test_tables_of_real_ids_are_understood_with_the_key(key: Path, tmp_path: Pat
 
 def test_ids_are_found_again_in_a_list_of_them_or_nothing_is_told() -> None:
     rows = pl.DataFrame({"user_id": KEY.of(["b", "a"]), "rank": [1, 2]}).lazy()
-    assert pseudonyms.restored(rows, pl.Series(["a", "b", "c"]), KEY)["user_id"].to_list() == ["b", "a"]
+    assert with_ids(rows, pl.Series(["a", "b", "c"]), KEY)["user_id"].to_list() == ["b", "a"]
     with pytest.raises(DataError, match="1 of 2 users"):
-        pseudonyms.restored(rows, pl.Series(["a", "c"]), KEY)
+        with_ids(rows, pl.Series(["a", "c"]), KEY)
     with pytest.raises(DataError, match="2 of 2 users"):
-        pseudonyms.restored(rows, pl.Series(["a", "b"]), PseudonymKey(bytes(32), Path("other")))
+        with_ids(rows, pl.Series(["a", "b"]), PseudonymKey(bytes(32), Path("other")))
 
 
 def test_a_guess_cannot_be_confirmed_without_the_key() -> None:

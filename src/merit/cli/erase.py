@@ -12,7 +12,7 @@ from merit.cli.serve import DEFAULT_STATE
 from merit.core import console
 from merit.core.errors import ConfigError
 from merit.privacy.erasure import erase as stage
-from merit.privacy.erasure import known
+from merit.privacy.erasure.workspace import id_forms
 
 RUNS = Path("runs")
 
@@ -32,10 +32,10 @@ def erase(
     folders = folder or [place for place in (RUNS, DEFAULT_STATE) if place.is_dir()]
     if not folders:
         raise ConfigError(f"There is no {RUNS} here, and no {DEFAULT_STATE}. Name the folders with --folder.")
-    asked = known.forms([*(users or []), *(_lines(file) if file else [])], folders)
+    asked = id_forms([*(users or []), *(_lines(file) if file else [])], folders)
     if dry_run:
         rows = [
-            (each.path, each.manifest.kind, held.rows, len(held.files)) for each, held in stage.planned(folders, asked)
+            (each.path, each.manifest.kind, held.rows, len(held.files)) for each, held in stage.plan(folders, asked)
         ]
         console.show_table("Would be purged", ["folder", "kind", "rows", "files"], rows)
         return

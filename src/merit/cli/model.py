@@ -142,4 +142,4 @@ def card(folder: ModelFolder) -> None:
 
 def _known(model: merit.Model, users: list[str]) -> list[str]:
     """As the model knows them: real ids where it has them, pseudonyms where it has those."""
-    return pseudonyms.asked(users, model.users["user_id"].head(1))
+    return pseudonyms.stored_ids(users, model.users["user_id"].head(1))

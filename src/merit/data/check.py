@@ -81,7 +81,7 @@ def examine(tables: SourceTables) -> Report:
     with reading(tables.files):
         counts, events, users, seen, repeated, zones, unknown = pl.collect_all(queries, engine="streaming")
     rows = validate.bad_rows(counts, item_rows)
-    few, short, contact = pl.col("len") < FEW_EVENTS, pl.col("span") < GAP, contacts.found(items)
+    few, short, contact = pl.col("len") < FEW_EVENTS, pl.col("span") < GAP, contacts.find(items)
     report = Report(
         names=tables.names,
         rows=rows,
@@ -102,7 +102,7 @@ def examine(tables: SourceTables) -> Report:
         users_ready=users.filter(~few & ~short).height,
         contacts=contact,
         missing=(),
-        notes=(*_notes(items), *map(contacts.sentence, contact), *_named_users(users["user_id"])),
+        notes=(*_notes(items), *map(contacts.warning, contact), *_named_users(users["user_id"])),
         unknown_events=validate.most_frequent(unknown),
         bad=_first_bad(item_rows, indexed, tables, rows.bad_interactions - int(unknown["rows"].sum())),
     )

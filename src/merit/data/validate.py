@@ -103,9 +103,9 @@ def validate(tables: SourceTables) -> ValidTables:
     if items.bad.height > tables.max_bad_share * items.rows:
         raise _too_many(tables, "items", items.bad, items.rows, items.bad.height)
     _require_rows(items.valid.height, tables, "items")
-    for contact in contacts.found(items.valid):
+    for contact in contacts.find(items.valid):
         rows = [place.row for place in contact.first]
-        console.warn(contacts.sentence(contact), kind=contact.kind, items=contact.items, rows=rows)
+        console.warn(contacts.warning(contact), kind=contact.kind, items=contact.items, rows=rows)
     indexed = with_item_index(tables, items.valid["item_id"])
     kept = valid(indexed).select(*INTERACTION, "item")
     return ValidTables(kept, items.valid.select("item", *ITEM), tables, indexed, items)

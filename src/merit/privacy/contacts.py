@@ -1,4 +1,4 @@
-"""Item texts that seem to hold an e-mail address or a phone number: told by row, never by what they say.
+"""Item texts that seem to hold an e-mail address or a phone number: reported by row, never by their content.
 
 A shop's titles are shown to people and learned by models, and second-hand shops let anybody write them. Patterns are
 searched column by column; a number counts as a phone number only if it is written as one (a country code, an area code,
@@ -45,24 +45,25 @@ class Contacts(Frozen):
     first: tuple[Place, ...]
 
 
-def found(items: pl.DataFrame) -> tuple[Contacts, ...]:
-    """`items`: title, tags, file, row. What was found is not kept."""
+def find(items: pl.DataFrame) -> tuple[Contacts, ...]:
+    """Contacts by kind in `items` (title, tags, file, row). The matching texts are not kept."""
     tags = items["tags"].list.join("\n")
-    told = []
+    contacts = []
     for kind, pattern in KINDS.items():
-        hit = items["title"].str.contains(pattern) | tags.str.contains(pattern)
-        if count := int(hit.sum()):
-            where = items.filter(hit).sort("file", "row").select("file", "row").head(SHOWN)
-            places = tuple(Place(file=file, row=row) for file, row in where.iter_rows())
-            told.append(Contacts(kind=kind, items=count, first=places))
-    return tuple(told)
+        hits = items.filter(items["title"].str.contains(pattern) | tags.str.contains(pattern))
+        if len(hits):
+            first = hits.sort("file", "row").select("file", "row").head(SHOWN)
+            places = tuple(Place(file=file, row=row) for file, row in first.iter_rows())
+            contacts.append(Contacts(kind=kind, items=len(hits), first=places))
+    return tuple(contacts)
 
 
-def sentence(each: Contacts) -> str:
-    """The warning for people. Of the rows, those in the first file are named."""
-    rows = ", ".join(str(place.row) for place in each.first if place.file == each.first[0].file)
-    more = " and more" if each.items > len(each.first) else ""
+def warning(contacts: Contacts) -> str:
+    """The warning about one kind of contact. Of the rows, those in the first file are named."""
+    file = contacts.first[0].file
+    rows = ", ".join(str(place.row) for place in contacts.first if place.file == file)
+    more = " and more" if contacts.items > len(contacts.first) else ""
     return (
-        f"Titles or tags of {each.items:,} items seem to hold {each.kind}. Remove them: item texts are shown to people "
-        f"and learned by models. First: {each.first[0].file}, row {rows}{more}."
+        f"Titles or tags of {contacts.items:,} items seem to hold {contacts.kind}. Remove them: item texts are shown "
+        f"to people and learned by models. First: {file}, row {rows}{more}."
     )

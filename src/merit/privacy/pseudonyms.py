@@ -6,8 +6,8 @@
     merit --key ~/keys/shop model interests runs/shop u42
 
 A pseudonym is a keyed hash (BLAKE2b) with the number of its key in front. Whoever has no key can neither make one nor
-confirm a guess; whoever has it makes the same one again, so a person can be looked up, joined and erased. It cannot be
-turned back: `restored` finds ids again by going through a list of them.
+confirm a guess; whoever has it makes the same one again, so a user can be looked up, joined and erased. It cannot be
+turned back: `restore` finds ids again by going through a list of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pydantic import Field
 from merit.core import artifacts, files
 from merit.core.artifacts import MANIFEST
 from merit.core.config import Frozen
-from merit.core.errors import ConfigError, DataError, MeritError
+from merit.core.errors import ConfigError, MeritError
 from merit.data.schema import SourceTables
 
 BYTES = 32  # of a key: as many as the hash can use well
@@ -34,7 +34,7 @@ PERSON, ORDER = b"merit user", b"merit order"  # the same text as a user and as 
 
 
 class WithPseudonyms(Frozen):
-    """A source of people."""
+    """The setting of a source whose ids are replaced."""
 
     pseudonyms: Path | None = Field(None, exclude_if=lambda value: value is None)
     """A key file (`merit pseudonyms key FILE`) outside the run: user and order ids are replaced by keyed hashes."""
@@ -42,7 +42,7 @@ class WithPseudonyms(Frozen):
 
 @dataclass(frozen=True)
 class PseudonymKey:
-    """A secret, and the number by which its pseudonyms are known. Neither is ever printed with an id."""
+    """A secret, and the file it is in. It is never printed with an id."""
 
     secret: bytes
     place: Path
@@ -52,17 +52,17 @@ class PseudonymKey:
 
     @property
     def number(self) -> str:
-        """Eight hexadecimal digits. They tell keys apart, and give nothing of the secret away."""
+        """Eight hexadecimal digits that tell keys apart, and give nothing of the secret away."""
         return blake2b(key=self.secret, digest_size=4, person=b"merit key").hexdigest()
 
     def of(self, ids: Iterable[str], kind: bytes = PERSON) -> list[str]:
         """The pseudonym of each id. What is one of this key already stays."""
         start = f"p-{self.number}-"
         return [
-            each
-            if each.startswith(start) and SHAPE.fullmatch(each)
-            else start + blake2b(each.encode(), key=self.secret, digest_size=16, person=kind).hexdigest()
-            for each in ids
+            text
+            if text.startswith(start) and SHAPE.fullmatch(text)
+            else start + blake2b(text.encode(), key=self.secret, digest_size=16, person=kind).hexdigest()
+            for text in ids
         ]
 
     def column(self, ids: pl.Expr, kind: bytes = PERSON) -> pl.Expr:
@@ -70,8 +70,8 @@ class PseudonymKey:
 
         def replaced(batch: pl.Series) -> pl.Series:
             distinct = batch.drop_nulls().unique()
-            known = pl.Series(self.of(distinct.to_list(), kind), dtype=pl.String)
-            return batch.replace_strict(distinct, known, default=None, return_dtype=pl.String)
+            hashes = pl.Series(self.of(distinct.to_list(), kind), dtype=pl.String)
+            return batch.replace_strict(distinct, hashes, default=None, return_dtype=pl.String)
 
         hashed = ids.map_batches(replaced, return_dtype=pl.String, is_elementwise=True)
         return pl.when(ids != "").then(hashed).otherwise(ids)
@@ -114,8 +114,8 @@ def require_apart(place: Path, run: Path | None = None) -> None:
     around = place.expanduser().resolve().parents
     inside = [folder for folder in around if _is_artifact(folder) or (run and folder == run.resolve())]
     beside = [around[0]] if any(_is_artifact(file.parent) for file in around[0].glob(f"*/{MANIFEST}")) else []
-    if found := [*inside, *beside]:
-        raise ConfigError(f"{place} lies in {found[0]}, where there are to be pseudonyms only. Name a place elsewhere.")
+    if refused := [*inside, *beside]:
+        raise ConfigError(f"{place} lies in {refused[0]}, which must hold pseudonyms only. Name a place elsewhere.")
 
 
 def _is_artifact(folder: Path) -> bool:
@@ -147,11 +147,11 @@ def in_use() -> PseudonymKey:
 def hide(tables: SourceTables, key: PseudonymKey) -> SourceTables:
     """The interactions with pseudonyms in every place where an id stood, bad rows and their reasons too."""
     user, order, problem = key.column(pl.col("user_id")), key.column(pl.col("order_id"), ORDER), pl.col("problem")
-    # Where columns have slipped, an id can stand anywhere in a bad row: its number is told, and nothing that it holds.
-    told = problem.str.replace(r"(?s)'.*'", "(hidden)").str.replace(r"(?s)^(\w+) .* is not a whole", "$1 is no whole")
+    # Where columns have slipped, an id can stand anywhere in a bad row: only the number of the row is reported.
+    safe = problem.str.replace(r"(?s)'.*'", "(hidden)").str.replace(r"(?s)^(\w+) .* is not a whole", "$1 is no whole")
     original = pl.col("original").struct.with_fields(user_id=user, order_id=order)
     interactions = tables.interactions.with_columns(
-        user_id=user, order_id=order, problem=told, original=pl.when(problem.is_null()).then(original)
+        user_id=user, order_id=order, problem=safe, original=pl.when(problem.is_null()).then(original)
     )
     return replace(tables, interactions=interactions, inputs=tables.inputs | {"pseudonyms": key.number})
 
@@ -162,23 +162,22 @@ def column(name: str) -> pl.Expr:
     return _in_use[0].column(ids) if _in_use else ids
 
 
-def asked(ids: Sequence[str], known: Iterable[str | None]) -> list[str]:
-    """Ids that a person wrote, as the workspace knows them; `known` are ids of it, one is enough."""
-    numbers = {number_of(each) for each in known if each}
-    if numbers <= {None}:
+def stored_ids(ids: Sequence[str], stored: Iterable[str | None]) -> list[str]:
+    """Ids that somebody typed, as the workspace stores them; `stored` are ids of it, one is enough."""
+    numbers = {number_of(user) for user in stored if user}
+    strange = sum(number_of(user) is None for user in ids)
+    if numbers <= {None} or not strange:
         return list(ids)
-    strange = sum(number_of(each) is None for each in ids)
-    if not strange:
-        return list(ids)
+    listed = ", ".join(sorted(number for number in numbers if number))
     if not _in_use:
         raise ConfigError(
-            f"The users here are pseudonyms of key {_listed(numbers)}, and {strange:,} of the ids asked for are not. "
+            f"The users here are pseudonyms of key {listed}, and {strange:,} of the ids asked for are not. "
             "Give the key: `merit --key FILE …`."
         )
     key = _in_use[0]
     if key.number not in numbers:
         raise ConfigError(
-            f"{key.place} is key {key.number}, but the users here are of key {_listed(numbers)}. Give that one: "
+            f"{key.place} is key {key.number}, but the users here are of key {listed}. Give that one: "
             "`merit --key FILE …`."
         )
     return key.of(ids)
@@ -186,25 +185,5 @@ def asked(ids: Sequence[str], known: Iterable[str | None]) -> list[str]:
 
 def number_of(user: str) -> str | None:
     """The number of the key that made a pseudonym; None for other ids."""
-    found = SHAPE.fullmatch(user)
-    return found[1] if found else None
-
-
-def _listed(numbers: Iterable[str | None]) -> str:
-    return ", ".join(sorted(each for each in numbers if each))
-
-
-# --- and out again ---------------------------------------------------------------------------------------------------
-
-
-def restored(rows: pl.LazyFrame, ids: pl.Series, key: PseudonymKey, name: str = "user_id") -> pl.DataFrame:
-    """Rows with real ids in place of pseudonyms, found among `ids`. All of them, or an error: nobody is left out."""
-    distinct = ids.drop_nulls().unique().cast(pl.String)
-    book = pl.DataFrame({name: pl.Series(key.of(distinct.to_list()), dtype=pl.String), "real": distinct})
-    found = rows.join(book.lazy(), on=name, how="left", maintain_order="left").collect(engine="streaming")
-    if missing := found["real"].null_count():
-        raise DataError(
-            f"{missing:,} of {len(found):,} users are no pseudonyms of key {key.number} of any id in that list. "
-            "Give all ids of the run's source, and its key."
-        )
-    return found.with_columns(pl.col("real").alias(name)).drop("real")
+    match = SHAPE.fullmatch(user)
+    return match[1] if match else None

@@ -8,18 +8,19 @@ import polars as pl
 
 from merit.campaigns import tables
 from merit.campaigns.audiences import export
-from merit.core.errors import ConfigError
+from merit.core.errors import ConfigError, DataError
 from merit.core.files import drafted
 from merit.data import normalise
 from merit.data.schema import FILE, ROW
 from merit.data.sources import files
 from merit.privacy import pseudonyms
+from merit.privacy.pseudonyms import PseudonymKey
 
 USER = "user_id"
 
 
 def restore(exported: Path, listed: Path, out: Path, column: str = USER) -> int:
-    """All rows or none; the file is its owner's alone. How many rows it has."""
+    """Write all rows or none, to a file that its owner alone can read; the number of rows."""
     key, form = pseudonyms.in_use(), out.suffix.removeprefix(".")
     if form not in export.WRITERS:
         raise ConfigError(f"{out}: files with ids end in .{', .'.join(export.WRITERS)}. Rename it.")
@@ -29,10 +30,23 @@ def restore(exported: Path, listed: Path, out: Path, column: str = USER) -> int:
     tables.column_type(rows, USER, str(exported))
     ids = _ids(listed, column)
     with files.reading((exported,)):
-        found = pseudonyms.restored(rows.with_columns(pl.col(USER).cast(pl.String)), ids, key, USER)
+        restored = with_ids(rows.with_columns(pl.col(USER).cast(pl.String)), ids, key)
     with drafted(out) as draft:
-        export.WRITERS[form](found.lazy(), draft)
-    return len(found)
+        export.WRITERS[form](restored.lazy(), draft)
+    return len(restored)
+
+
+def with_ids(rows: pl.LazyFrame, ids: pl.Series, key: PseudonymKey) -> pl.DataFrame:
+    """Rows with real ids in place of pseudonyms, looked up among `ids`. All of them, or an error."""
+    distinct = ids.drop_nulls().unique().cast(pl.String)
+    book = pl.LazyFrame({USER: pl.Series(key.of(distinct.to_list()), dtype=pl.String), "real": distinct})
+    joined = rows.join(book, on=USER, how="left", maintain_order="left").collect(engine="streaming")
+    if missing := joined["real"].null_count():
+        raise DataError(
+            f"{missing:,} of {len(joined):,} users are no pseudonyms of key {key.number} of any id in that list. "
+            "Give all ids of the run's source, and its key."
+        )
+    return joined.with_columns(pl.col("real").alias(USER)).drop("real")
 
 
 def _ids(place: Path, column: str) -> pl.Series:

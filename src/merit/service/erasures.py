@@ -19,7 +19,6 @@ from pathlib import Path
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.privacy.erasure import erase as stage
-from merit.privacy.erasure import journal
 from merit.privacy.erasure.certificate import Certificate
 from merit.service.jobs import INTERRUPTED, UNFINISHED, JobQueue, JobRecord, Redact, now
 from merit.service.problems import Refusal
@@ -57,8 +56,8 @@ class Erasures:
             running = any(job.state in UNFINISHED for job in self._queue.records.values())
             if running or self._finish_interrupted():
                 raise Refusal(409, "An erasure is running", "One at a time.", "Ask again soon.", {"Retry-After": "10"})
-            home = self._held.enter_context(stage.begun(self._folders(), users, reason))
-            begun = journal.read(home)
+            home = self._held.enter_context(stage.begin(self._folders(), users, reason))
+            begun = stage.read_journal(home)
             assert begun is not None
             self._digests[begun.number] = request
             job = self._queue.keep(
@@ -67,7 +66,7 @@ class Erasures:
 
         def purge() -> Artifact:
             with self._held:
-                return stage.purged(home)
+                return stage.purge(home)
 
         self._worker.submit(self._run, job.id, purge)
         return job
@@ -101,13 +100,13 @@ class Erasures:
 
     def _finish_interrupted(self) -> bool:
         """Whether there is an erasure that was killed or failed, of which a journal is left; it is run again."""
-        if left := journal.read(self._state):
+        if left := stage.read_journal(self._state):
             self._worker.submit(self._run, left.number, lambda: stage.finish(self._folders()))
         return left is not None
 
     def _recover(self) -> None:
         """An unfinished erasure without a journal has ended: done if it has a certificate, and failed if not."""
-        left = journal.read(self._state)
+        left = stage.read_journal(self._state)
         for job in list(self._queue.records.values()):
             if job.state in UNFINISHED and (left is None or left.number != job.id):
                 done = (self.folder / job.id / artifacts.MANIFEST).exists()

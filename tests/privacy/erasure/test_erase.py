@@ -27,7 +27,7 @@ from merit.core.errors import ConfigError, DamagedArtifact, DataError, MissingAr
 from merit.data.prepare import PrepareRun, prepare
 from merit.data.sources import Source
 from merit.privacy import audit, hidden
-from merit.privacy.erasure import erase, journal, search
+from merit.privacy.erasure import erase, search
 from merit.privacy.erasure.certificate import Certificate
 from tests.privacy.erasure.worlds import contents, fill
 
@@ -226,7 +226,7 @@ def test_users_are_hidden_from_the_next_call_on(work: Path) -> None:
     text = model.labels.texts[0]
     everyone = model.audience(text, len(others) + 1)
     spring = artifacts.load(work / "spring")
-    with erase.begun([work], [gone]):
+    with erase.begin([work], [gone]):
         for ask in (
             lambda: model.interests(gone),
             lambda: model.score([gone], [text]),
@@ -263,7 +263,7 @@ def test_a_seed_that_is_hidden_counts_no_more(work: Path, tmp_path: Path) -> Non
     values: dict[str, Any] = {"name": "a", "lookalike": seeds}
     asked = config.build(build.AudienceRequest, values | {"size": {"by": "count", "users": 120}})
     assert build.preview(model, asked).figures.seeds == 110
-    with erase.begun([work], users[:1]):
+    with erase.begin([work], users[:1]):
         found = build.preview(model, asked)
         assert found.figures.seeds == 109 and users[0] not in found.members["user_id"]
 
@@ -293,11 +293,11 @@ erase.erase([Path(place)], [user])
 """
 MOMENTS = [
     ("hidden.hide", 1, "after"),
-    ("purge.write_draft", 4, "after"),
-    ("replace.exchange", 1, "after"),
-    ("replace.exchange", 5, "before"),
+    ("erase.write_draft", 4, "after"),
+    ("rewrite.exchange", 1, "after"),
+    ("rewrite.exchange", 5, "before"),
     ("erase._write", 1, "before"),
-    ("journal.remove", 1, "before"),
+    ("hidden.unhide", 1, "after"),
 ]
 
 
@@ -350,8 +350,8 @@ def test_what_a_killed_stage_left_goes_and_what_lives_is_waited_for(work: Path, 
 
 def test_two_at_once_are_refused(work: Path, model: Any) -> None:
     one, two = model.users["user_id"][:2].to_list()
-    with erase.begun([work], [one]):
-        with pytest.raises(StorageError, match="Another erasure is at work"), erase.begun([work], [two]):
+    with erase.begin([work], [one]):
+        with pytest.raises(StorageError, match="Another erasure is at work"), erase.begin([work], [two]):
             pass
         with pytest.raises(StorageError, match="Another erasure is at work"):
             erase.finish([work])
@@ -415,7 +415,7 @@ def test_what_is_not_known_or_damaged_is_not_passed_over(work: Path, model: Any)
     members.write_bytes(whole[:-1] + b"x")
     with pytest.raises((DamagedArtifact, Exception)):
         erase.erase([work], [user])
-    assert journal.read(work) is not None and (work / hidden.FILE).exists()
+    assert erase.read_journal(work) is not None and (work / hidden.FILE).exists()
     members.write_bytes(whole)
     with artifacts.writing(work / "strange", "of the future") as draft:
         (draft.path / "users.bin").write_bytes(b"0")
@@ -438,5 +438,5 @@ def test_a_model_keeps_at_least_one_user(work: Path, model: Any) -> None:
 
 
 def test_no_reason_is_logged_that_could_name_somebody() -> None:
-    with pytest.raises(ConfigError, match="Write it without"), erase.begun([Path()], ["u1"], "u1 asked us"):
+    with pytest.raises(ConfigError, match="Write it without"), erase.begin([Path()], ["u1"], "u1 asked us"):
         pass

@@ -117,7 +117,7 @@ def test_another_process_hides_from_a_running_service(own: Opened, model: Any, w
     text = model.labels.texts[0]
     asked = wanted | {"size": {"by": "percentile", "percent": 100}}
     saved = finished(own.ask("audience"), own.ask("audience").post("/v1/audience/jobs", json=asked).json())
-    with erase.begun([own.run, own.state], [user]):
+    with erase.begin([own.run, own.state], [user]):
         assert about(own, user, text) == UNKNOWN and set(about(own, other, text).values()) == {200}
         sent = own.ask("export").get(f"/v1/audience/jobs/{saved['id']}/export", params={"form": "csv"})
         assert sent.status_code in (200, 404)  # another key's job
@@ -135,7 +135,7 @@ def test_unknown_users_fail_and_one_at_a_time(own: Opened, model: Any, monkeypat
     assert told["state"] == "FAILED" and "nowhere" in told["reason"] and str(own.state) not in told["reason"]
     assert "nobody-at-all" not in told["reason"]
     user, other = model.users["user_id"][:2].to_list()
-    with erase.begun([own.run], [user]):  # the command line is at work
+    with erase.begin([own.run], [user]):  # the command line is at work
         busy = ask.post("/v1/erasures", json={"users": [other]})
         assert busy.status_code == 409 and busy.headers["content-type"] == "application/problem+json"
     erase.finish([own.run])

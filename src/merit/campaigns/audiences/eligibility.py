@@ -223,7 +223,7 @@ def _per_user(source: _Source, users: pl.Series, aggregate: pl.Expr, extra: Sequ
     if table.is_empty():
         first = frame.select("user").head(1).collect(engine="streaming")
         example = str(first.item()) if len(first) else "(it has no rows)"
-        pseudonyms.asked([example], users.head(1))
+        pseudonyms.stored_ids([example], users.head(1))
         raise DataError(
             f"{source.table}: none of its users is known to the model, such as '{example}'; the model has "
             f"'{users[0]}'. Write ids alike (leading zeros, prefixes), or leave the rule out: it would do nothing."

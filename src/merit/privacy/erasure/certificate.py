@@ -1,9 +1,17 @@
-"""What was erased, where, and what is left: for whoever asked, without a word about who it was."""
+"""The certificate of an erasure: what was erased, where, and what is left, without a word about who it was."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
 from merit import __version__
+from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
+from merit.privacy.audit import AuditEntry
+
+FITTED = ("generator", "propensity", "model")  # kinds with weights or probabilities learnt from users
 
 
 class FileChange(Frozen):
@@ -16,7 +24,7 @@ class FileChange(Frozen):
     after: str
 
 
-class Record(Frozen):
+class ArtifactRecord(Frozen):
     """An artifact that held the users."""
 
     path: str
@@ -30,7 +38,7 @@ class Record(Frozen):
     files: tuple[FileChange, ...]
 
 
-class Sent(Frozen):
+class SentExport(Frozen):
     """An export that held the users, wherever it is now."""
 
     at: str
@@ -44,7 +52,7 @@ class Sent(Frozen):
     """Of those erased; None where the audience is gone and nothing tells."""
 
 
-class Trained(Frozen):
+class FittedModel(Frozen):
     """Weights that were fitted when the users were there. They are not changed."""
 
     path: str
@@ -64,8 +72,8 @@ class SearchFinding(Frozen):
     times: int
 
 
-class Search(Frozen):
-    """What looking through every file after the purge found, and how much was looked through."""
+class SearchResult(Frozen):
+    """What a search through every file after the purge found, and how much was searched."""
 
     files: int
     bytes: int
@@ -86,12 +94,12 @@ class Certificate(Frozen):
     version: str = __version__
     asked: int
     found: int
-    artifacts: tuple[Record, ...]
-    exports: tuple[Sent, ...]
-    models: tuple[Trained, ...]
+    artifacts: tuple[ArtifactRecord, ...]
+    exports: tuple[SentExport, ...]
+    models: tuple[FittedModel, ...]
     unlinked: tuple[str, ...]
     """Artifacts with rows of which nothing tells whose they are: their examples are gone."""
-    search: Search
+    search: SearchResult
     remains: tuple[str, ...]
 
     @property
@@ -110,40 +118,88 @@ REMAINS = (
 )
 
 
-def text(told: Certificate) -> str:
-    """The certificate for people."""
-    users = f"{told.found:,} user{'s' * (told.found != 1)}"
+def text(certificate: Certificate) -> str:
+    """The certificate as a text."""
+    made, search = certificate, certificate.search
     lines = [
-        f"Erasure {told.number}",
-        f"began {told.began}, ended {told.ended}, merit {told.version}",
-        f"reason: {told.reason or 'none given'}",
-        f"{users} of {told.asked:,} asked for were found and erased.",
+        f"Erasure {made.number}",
+        f"began {made.began}, ended {made.ended}, merit {made.version}",
+        f"reason: {made.reason or 'none given'}",
+        f"{made.found:,} user{'s' * (made.found != 1)} of {made.asked:,} asked for were found and erased.",
         "",
-        f"{sum(each.rows for each in told.artifacts):,} rows in {len(told.artifacts):,} artifacts:",
-        *(f"  {each.path} ({each.kind}): {each.rows:,} rows in {len(each.files)} files" for each in told.artifacts),
+        f"{sum(record.rows for record in made.artifacts):,} rows in {len(made.artifacts):,} artifacts:",
+        *(f"  {each.path} ({each.kind}): {each.rows:,} rows in {len(each.files)} files" for each in made.artifacts),
         "",
-        f"Exports that held them: {len(told.exports)}",
-        *(f"  {each.at}: {_users(each.users)} of {each.rows:,} rows, sha256 {each.sha256}" for each in told.exports),
-        "",
-        f"Model versions that saw them: {len(told.models)}",
+        f"Exports that held them: {len(made.exports)}",
         *(
-            f"  {each.path} ({each.kind} {each.hash[:16]}): fitted on {each.fitted:,}, calibrated on "
-            f"{each.calibrated:,}"
-            for each in told.models
+            f"  {sent.at}: {'an unknown number' if sent.users is None else f'{sent.users:,}'} of {sent.rows:,} rows, "
+            f"sha256 {sent.sha256}"
+            for sent in made.exports
         ),
-        *(["", "Nothing tells whose the rows are in:", *(f"  {each}" for each in told.unlinked)] * bool(told.unlinked)),
         "",
-        f"Search of {told.search.files:,} files, {told.search.bytes:,} bytes, for ids and their hashes: "
-        + ("nothing was found." if told.clean else "STILL FOUND in"),
-        *(f"  {each.file}: {each.how}, {each.times:,} times" for each in told.search.held),
-        *(["Bytes like a short id, which may mean something else, are in"] * bool(told.search.alike)),
-        *(f"  {each.file}: {each.how}, {each.times:,} times" for each in told.search.alike),
+        f"Model versions that saw them: {len(made.models)}",
+        *(
+            f"  {model.path} ({model.kind} {model.hash[:16]}): fitted on {model.fitted:,}, calibrated on "
+            f"{model.calibrated:,}"
+            for model in made.models
+        ),
+        *(["", "Nothing tells whose the rows are in:", *(f"  {path}" for path in made.unlinked)] * bool(made.unlinked)),
+        "",
+        f"Search of {search.files:,} files, {search.bytes:,} bytes, for ids and their hashes: "
+        + ("nothing was found." if made.clean else "STILL FOUND in"),
+        *_findings(search.held),
+        *(["Bytes like a short id, which may mean something else, are in"] * bool(search.alike)),
+        *_findings(search.alike),
         "",
         "What remains:",
-        *(f"  - {each}" for each in told.remains),
+        *(f"  - {remark}" for remark in made.remains),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _users(number: int | None) -> str:
-    return "an unknown number" if number is None else f"{number:,}"
+def _findings(findings: Sequence[SearchFinding]) -> list[str]:
+    return [f"  {finding.file}: {finding.how}, {finding.times:,} times" for finding in findings]
+
+
+def sent_exports(
+    entries: Sequence[AuditEntry], records: Sequence[ArtifactRecord], found: Sequence[Artifact]
+) -> Iterator[SentExport]:
+    """Exports of the log whose arm of the audience had the users. Those still in the folders are among the records."""
+    erased = {record.hash: record.parts for record in records if record.kind == "audience"}
+    present = {artifact.manifest.hash for artifact in found if artifact.manifest.kind == "audience"}
+    for entry in entries:
+        if entry.event == "export":
+            audience, arm = str(entry.told["audience"]), str(entry.told["arm"])
+            arms = erased.get(audience, {})
+            users = sum(arms.values()) if arm == "all" else arms.get(arm, 0)
+            if users or audience not in present:
+                export = {name: entry.told[name] for name in ("form", "rows", "sha256")}
+                count = users if audience in present else None
+                yield SentExport(at=entry.at, audience=audience, arm=arm, users=count, **export)
+
+
+def fitted_models(found: Sequence[Artifact], records: Sequence[ArtifactRecord], home: Path) -> Iterator[FittedModel]:
+    """Weights whose ancestors are examples that held the users."""
+    by_hash = {artifact.manifest.hash: artifact for artifact in found}
+    splits = {record.hash: record.parts for record in records if record.kind == "examples"}
+    for artifact in found:
+        kind = artifact.manifest.kind
+        if kind in FITTED:
+            parts = [splits[ancestor] for ancestor in _ancestors(artifact, by_hash) if ancestor in splits]
+            fitted = sum(part.get("train", 0) for part in parts)
+            calibrated = sum(part.get("validation", 0) for part in parts) if kind != "generator" else 0
+            if fitted or calibrated:
+                path = os.path.relpath(artifact.path, home)
+                yield FittedModel(
+                    path=path, kind=kind, hash=artifact.manifest.hash, fitted=fitted, calibrated=calibrated
+                )
+
+
+def _ancestors(artifact: Artifact, by_hash: dict[str, Artifact]) -> set[str]:
+    hashes, waiting = set[str](), [artifact]
+    while waiting:
+        for parent in waiting.pop().manifest.parents.values():
+            if parent.hash not in hashes:
+                hashes.add(parent.hash)
+                waiting += [by_hash[parent.hash]] if parent.hash in by_hash else []
+    return hashes

@@ -6,7 +6,7 @@ First the users are hidden: from then on no reader tells of them, in no process.
 is written again without their rows, one after the other, each in one step. A journal knows how far that has come: after
 a kill, the same command goes on. Last, every byte is searched, and the certificate says what was found.
 
-The artifact: certificate.json, and the same for people as certificate.txt.
+The artifact: certificate.json, and the same as a text in certificate.txt.
 """
 
 from __future__ import annotations
@@ -20,75 +20,109 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from merit.core import artifacts, console, files
-from merit.core.artifacts import Artifact
-from merit.core.errors import ConfigError, DataError, MissingArtifact, StorageError
-from merit.privacy import audit, hidden
-from merit.privacy.erasure import certificate, journal, purge, replace, search, workspace
-from merit.privacy.erasure.certificate import Certificate, Record, Sent, Trained
-from merit.privacy.erasure.holdings import Held, held
-from merit.privacy.erasure.journal import Journal
-from merit.privacy.erasure.orders import Orders
+from pydantic import ValidationError
 
-KIND, FOLDER, LOCK = "erasure", "erasures", ".erase.lock"
-SAW = ("generator", "propensity", "model")  # kinds with weights or probabilities learnt from users
+from merit.core import artifacts, console, files
+from merit.core.artifacts import MANIFEST, Artifact, Erased, FileRecord
+from merit.core.config import Frozen
+from merit.core.errors import ConfigError, DamagedArtifact, DataError, MissingArtifact, StorageError
+from merit.privacy import audit, hidden
+from merit.privacy.erasure import certificate, rewrite, search, workspace
+from merit.privacy.erasure.certificate import ArtifactRecord, Certificate, FileChange
+from merit.privacy.erasure.holdings import ExampleOwners, Holdings, holdings
+
+KIND, FOLDER, LOCK, JOURNAL = "erasure", "erasures", ".erase.lock", ".erasure.json"
+
+
+class Journal(Frozen):
+    """How far an erasure has come, on disk before every step. It names the users, so it is removed last."""
+
+    number: str
+    began: str
+    reason: str
+    users: tuple[str, ...]
+    roots: tuple[Path, ...]
+    found: tuple[str, ...] = ()
+    unlinked: tuple[str, ...] = ()
+    records: tuple[ArtifactRecord, ...] = ()
+
+    def updated(self, home: Path, **changes: object) -> Journal:
+        """The journal with these changes, on disk."""
+        journal = self.model_copy(update=changes)
+        files.write(home / JOURNAL, journal.model_dump_json())
+        return journal
+
+
+def read_journal(home: Path) -> Journal | None:
+    """The journal of an erasure that was begun here and has not come to its end."""
+    try:
+        return Journal.model_validate_json((home / JOURNAL).read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError:
+        raise DamagedArtifact(
+            f"{home / JOURNAL} is damaged. Remove it and give the whole `merit erase` again."
+        ) from None
 
 
 def erase(folders: Sequence[Path], users: Sequence[str], reason: str = "") -> Artifact:
-    """Hide and purge these users. What an earlier erasure left undone is done first."""
-    if unfinished := journal.read(workspace.home_of(folders)):
+    """The certificate of an erasure of these users. What an earlier erasure left undone is done first."""
+    if unfinished := read_journal(workspace.home_of(folders)):
         finished = finish(folders)
         users = [user for user in users if user not in set(unfinished.users)]
         if not users:
             return finished
-    with begun(folders, users, reason) as home:
-        return purged(home)
+    with begin(folders, users, reason) as home:
+        return purge(home)
 
 
 def finish(folders: Sequence[Path]) -> Artifact:
-    """Bring an erasure to its end that was begun from the first of these folders."""
+    """The certificate of an erasure that was begun from the first of these folders, and is brought to its end."""
     home = workspace.home_of(folders)
-    if not (left := journal.read(home)):
+    if not (journal := read_journal(home)):
         raise ConfigError(f"No users are named, and no erasure in {home} waits for its end. Name users, or --file.")
-    with _locked(left.roots):
-        return purged(home)
+    with _locked(journal.roots):
+        return purge(home)
 
 
-def planned(folders: Sequence[Path], users: Sequence[str]) -> list[tuple[Artifact, Held]]:
-    """What holds these users, and nothing changed."""
+def plan(folders: Sequence[Path], users: Sequence[str]) -> list[tuple[Artifact, Holdings]]:
+    """The artifacts that hold these users; nothing is changed."""
     found = workspace.find(folders)
-    return [(artifact, told) for artifact, told in _held(found, found, frozenset(users)) if told.rows]
+    owners = ExampleOwners(found)
+    every = ((artifact, holdings(artifact, frozenset(users), owners)) for artifact in found)
+    return [(artifact, held) for artifact, held in every if held.rows]
 
 
 @contextmanager
-def begun(folders: Sequence[Path], users: Sequence[str], reason: str = "") -> Iterator[Path]:
-    """Hide these users from every reader; no other erasure can begin meanwhile. Where the journal is."""
-    _require_users(users, reason)
-    workspace.require(folders)
+def begin(folders: Sequence[Path], users: Sequence[str], reason: str = "") -> Iterator[Path]:
+    """Hide these users from every reader; the folder of the journal. No other erasure can begin meanwhile."""
+    if not users or not all(users):
+        raise ConfigError("Name the users to be erased: `merit erase USER`, or --file with an id in each line.")
+    if search.mentioned(reason, users):
+        raise ConfigError("The reason names a user, and it is kept in the certificate. Write it without.")
+    workspace.require_folders(folders)
     roots = tuple(dict.fromkeys(folder.resolve() for folder in folders))
     with _locked(roots):
         yield _hide(roots, users, reason)
 
 
-def purged(home: Path) -> Artifact:
-    """Take the users of the journal out of everything, and certify it."""
-    told = journal.read(home)
-    if told is None:
+def purge(home: Path) -> Artifact:
+    """The certificate, after the users of the journal were taken out of everything."""
+    journal = read_journal(home)
+    if journal is None:
         raise ConfigError(f"No erasure was begun in {home}. Begin one with `merit erase USER`.")
-    journal.mend(told.roots)
-    found = workspace.find(told.roots)
-    workspace.sweep({*told.roots, *workspace.shelves(found)})
-    told = _rewritten(home, told, found)
-    if not told.found and not told.records:
-        _forget(home, told, workspace.shelves(found))
+    rewrite.mend(journal.roots)
+    found = workspace.find(journal.roots)
+    workspace.sweep({*journal.roots, *workspace.shelves(found)})
+    journal = _purge_all(home, journal, found)
+    if not journal.found and not journal.records:
+        _forget(home, workspace.shelves(found))
+        users = "This user is" if len(journal.users) == 1 else f"These {len(journal.users):,} users are"
         raise DataError(
-            f"{_some(len(told.users))} nowhere in {', '.join(os.path.relpath(root) for root in told.roots)}. Nothing "
-            "was erased. Check the ids: they are written as in the interactions."
+            f"{users} nowhere in {', '.join(os.path.relpath(root) for root in journal.roots)}. Nothing was erased. "
+            "Check the ids: they are written as in the interactions."
         )
-    return _certified(home, told)
-
-
-# --- hiding ----------------------------------------------------------------------------------------------------------
+    return _certify(home, journal)
 
 
 @contextmanager
@@ -100,97 +134,114 @@ def _locked(roots: Sequence[Path]) -> Iterator[None]:
         yield
 
 
-def _require_users(users: Sequence[str], reason: str) -> None:
-    if not users or not all(users):
-        raise ConfigError("Name the users to be erased: `merit erase USER`, or --file with an id in each line.")
-    if search.mentioned(reason, users):
-        raise ConfigError("The reason names a user, and it is kept in the certificate. Write it without.")
-
-
 def _hide(roots: tuple[Path, ...], users: Sequence[str], reason: str) -> Path:
     home, shelves = workspace.home_of(roots), workspace.shelves(workspace.find(roots))
     if not shelves:
         raise MissingArtifact(f"There is nothing of merit in {', '.join(map(str, roots))}. Name the folder of a run.")
     if other := hidden.another([home, *shelves]):
         raise StorageError(f"An erasure has not come to its end. Finish it first: `merit erase --folder {other}`.")
-    number = secrets.token_hex(8)
-    once = tuple(dict.fromkeys(users))
-    journal.write(home, Journal(number=number, began=_now(), reason=reason, users=once, roots=roots))
+    number, once = secrets.token_hex(8), tuple(dict.fromkeys(users))
+    Journal(number=number, began=_now(), reason=reason, users=once, roots=roots).updated(home)
     hidden.hide([home, *shelves], number, once, home)
     return home
 
 
-def _forget(home: Path, told: Journal, shelves: Sequence[Path]) -> None:
-    """The lists of users, the journal last: as long as it is there, somebody can go on."""
+def _forget(home: Path, shelves: Sequence[Path]) -> None:
+    """Remove the lists of users, the journal last: as long as it is there, somebody can go on."""
     hidden.unhide([home, *shelves])
-    journal.remove(home)
+    (home / JOURNAL).unlink(missing_ok=True)
 
 
 # --- purging ---------------------------------------------------------------------------------------------------------
 
 
-def _held(
-    some: Sequence[Artifact], found: Sequence[Artifact], users: frozenset[str]
-) -> Iterator[tuple[Artifact, Held]]:
-    orders = Orders({artifact.manifest.hash: artifact for artifact in found})
-    for artifact in some:
-        yield artifact, held(artifact, users, orders)
-
-
-def _rewritten(home: Path, told: Journal, found: Sequence[Artifact]) -> Journal:
-    """Every artifact without the users. Examples come last: they know whose the rows of other artifacts are."""
-    left = [each for each in found if told.number not in {erased.number for erased in each.manifest.erased}]
-    plan = list(_held(left, found, frozenset(told.users)))
-    named = frozenset(told.found).union(*(each.found for _, each in plan))
-    unlinked = {os.path.relpath(artifact.path, home) for artifact, each in plan if each.unlinked}
-    told = told.model_copy(
-        update={"found": tuple(sorted(named)), "unlinked": tuple(sorted({*told.unlinked, *unlinked}))}
-    )
+def _purge_all(home: Path, journal: Journal, found: Sequence[Artifact]) -> Journal:
+    """Purge every artifact. Examples come last: they know whose the rows of other artifacts are."""
+    users, owners = frozenset(journal.users), ExampleOwners(found)
+    left = [one for one in found if journal.number not in {erased.number for erased in one.manifest.erased}]
+    held = [(artifact, holdings(artifact, users, owners)) for artifact in left]
+    named = {*journal.found}.union(*(each.found for _, each in held))
     if not named:
-        return told
-    journal.write(home, told)
-    work = [each for each in plan if purge.changes(each[1])]
-    work.sort(key=lambda each: each[0].manifest.kind == "examples")
+        return journal
+    unlinked = {*journal.unlinked, *(os.path.relpath(artifact.path, home) for artifact, each in held if each.unlinked)}
+    journal = journal.updated(home, found=tuple(sorted(named)), unlinked=tuple(sorted(unlinked)))
+    work = [(artifact, each) for artifact, each in held if each.changes]
+    work.sort(key=lambda pair: pair[0].manifest.kind == "examples")
     for artifact, theirs in console.track(work, "purging", total=len(work)):
-        record = purge.write_draft(artifact, theirs, told.number, _now(), home)
-        told = journal.with_record(told, record)
-        journal.write(home, told)
-        draft = purge.draft_of(artifact.path, told.number)
-        replace.exchange(draft, artifact.path)
+        draft = artifact.path.with_name(f".{artifact.path.name}.erased-{journal.number}")  # as `rewrite.mend` knows it
+        record = write_draft(draft, artifact, theirs, journal.number, home)
+        others = (other for other in journal.records if other.path != record.path)
+        journal = journal.updated(home, records=(*others, record))
+        rewrite.exchange(draft, artifact.path)
         shutil.rmtree(draft)
-    return told
+    return journal
+
+
+def write_draft(draft: Path, artifact: Artifact, held: Holdings, number: str, home: Path) -> ArtifactRecord:
+    """Write the folder that will take the artifact's place; what is different about it."""
+    shutil.rmtree(draft, ignore_errors=True)
+    manifest, rows = artifact.manifest, {name: group.rows for group in held.changes for name in group.files}
+    for name in rows:  # what is already damaged must not get a fresh hash
+        if artifacts.hash_file(artifact.file(name)) != manifest.files[name].sha256:
+            raise DamagedArtifact(f"{artifact.file(name)} is damaged. Make it again with `merit run`, or remove it.")
+    draft.mkdir()
+    for file in (path for path in artifact.path.rglob("*") if path.is_file()):
+        name = str(file.relative_to(artifact.path))
+        if name != MANIFEST and name not in rows:
+            rewrite.link(file, draft / name)
+    for group in held.changes:
+        group.write(draft)
+    after = {
+        name: FileRecord(sha256=artifacts.hash_file(draft / name, sync=True), bytes=(draft / name).stat().st_size)
+        for name in rows
+    }
+    erased = (*manifest.erased, Erased(number=number, at=_now(), rows=held.rows))
+    update = {"files": manifest.files | after, "summary": manifest.summary | dict(held.summary), "erased": erased}
+    (draft / MANIFEST).write_text(manifest.model_copy(update=update).model_dump_json(indent=2) + "\n", encoding="utf-8")
+    artifacts.hash_file(draft / MANIFEST, sync=True)
+    return ArtifactRecord(
+        path=os.path.relpath(artifact.path, home),
+        kind=manifest.kind,
+        hash=manifest.hash,
+        rows=held.rows,
+        parts=dict(held.parts),
+        files=tuple(
+            FileChange(name=name, rows=rows[name], before=manifest.files[name].sha256, after=after[name].sha256)
+            for name in rows
+        ),
+    )
 
 
 # --- the certificate -------------------------------------------------------------------------------------------------
 
 
-def _certified(home: Path, told: Journal) -> Artifact:
-    found = workspace.find(told.roots)
+def _certify(home: Path, journal: Journal) -> Artifact:
+    found = workspace.find(journal.roots)
     shelves = workspace.shelves(found)
-    lists = {home / journal.FILE, *(place / hidden.FILE for place in (home, *shelves))}
+    lists = {home / JOURNAL, *(place / hidden.FILE for place in (home, *shelves))}
     with console.spinner("searching every byte"):
-        wanted = search.patterns(told.users, _salts([each.manifest.config for each in found]))
-        result = search.search(told.roots, wanted, lists, home)
+        wanted = search.patterns(journal.users, sorted(_salts([artifact.manifest.config for artifact in found])))
+        result = search.search(journal.roots, wanted, lists, home)
     made = Certificate(
-        number=told.number,
-        began=told.began,
+        number=journal.number,
+        began=journal.began,
         ended=_now(),
-        reason=told.reason,
-        asked=len(told.users),
-        found=len(told.found),
-        artifacts=told.records,
-        exports=tuple(_sent(told)),
-        models=tuple(_trained(found, told.records, home)),
-        unlinked=told.unlinked,
+        reason=journal.reason,
+        asked=len(journal.users),
+        found=len(journal.found),
+        artifacts=journal.records,
+        exports=tuple(certificate.sent_exports(_log_entries(journal.roots), journal.records, found)),
+        models=tuple(certificate.fitted_models(found, journal.records, home)),
+        unlinked=journal.unlinked,
         search=result,
         remains=certificate.REMAINS,
     )
-    written = _write(home / FOLDER / told.number, made)
-    if not any(each.told.get("number") == told.number for each in _entries([home])):
-        rows = sum(record.rows for record in told.records)
-        figures = {"users": made.found, "artifacts": len(told.records), "rows": rows, "clean": made.clean}
-        audit.append(home, "erasure", number=told.number, **figures, certificate=written.manifest.hash)
-    _forget(home, told, shelves)
+    written = _write(home / FOLDER / journal.number, made)
+    if not any(entry.told.get("number") == journal.number for entry in _log_entries([home])):
+        rows = sum(record.rows for record in journal.records)
+        figures = {"users": made.found, "artifacts": len(journal.records), "rows": rows, "clean": made.clean}
+        audit.append(home, "erasure", number=journal.number, **figures, certificate=written.manifest.hash)
+    _forget(home, shelves)
     return written
 
 
@@ -203,71 +254,21 @@ def _write(out: Path, made: Certificate) -> Artifact:
 
 
 def certificate_of(artifact: Artifact) -> Certificate:
-    """From certificate.json of a finished erasure, for the terminal and the service."""
+    """The certificate of a finished erasure."""
     return Certificate.model_validate_json(artifact.file("certificate.json").read_text(encoding="utf-8"))
 
 
-def _sent(told: Journal) -> Iterator[Sent]:
-    """Exports of the log whose arm of the audience had the users. Those still in the folders are among the records."""
-    audiences = {record.hash: record.parts for record in told.records if record.kind == "audience"}
-    there = {each.manifest.hash for each in workspace.find(told.roots) if each.manifest.kind == "audience"}
-    for entry in _entries(told.roots):
-        if entry.event == "export":
-            of, arm = str(entry.told["audience"]), str(entry.told["arm"])
-            parts = audiences.get(of, {})
-            users = sum(parts.values()) if arm == "all" else parts.get(arm, 0)
-            if users or of not in there:
-                facts = {name: entry.told[name] for name in ("form", "rows", "sha256")}
-                yield Sent(at=entry.at, audience=of, arm=arm, users=users if of in there else None, **facts)
-
-
-def _entries(folders: Sequence[Path]) -> list[audit.AuditEntry]:
+def _log_entries(folders: Sequence[Path]) -> list[audit.AuditEntry]:
     logs = dict.fromkeys(log.parent.resolve() for folder in folders for log in folder.rglob(audit.FILE))
     return [entry for folder in logs for entry in audit.read(folder)]
 
 
-def _trained(found: Sequence[Artifact], records: Sequence[Record], home: Path) -> Iterator[Trained]:
-    """Weights whose ancestors are examples that held the users."""
-    by_hash = {artifact.manifest.hash: artifact for artifact in found}
-    splits = {record.hash: record.parts for record in records if record.kind == "examples"}
-    for artifact in found:
-        if artifact.manifest.kind in SAW:
-            parts = [splits[each] for each in _ancestors(artifact, by_hash) if each in splits]
-            fitted = sum(each.get("train", 0) for each in parts)
-            curve = sum(each.get("validation", 0) for each in parts) if artifact.manifest.kind != SAW[0] else 0
-            if fitted or curve:
-                yield Trained(
-                    path=os.path.relpath(artifact.path, home),
-                    kind=artifact.manifest.kind,
-                    hash=artifact.manifest.hash,
-                    fitted=fitted,
-                    calibrated=curve,
-                )
-
-
-def _ancestors(artifact: Artifact, by_hash: dict[str, Artifact]) -> set[str]:
-    found = set[str]()
-    waiting = [artifact]
-    while waiting:
-        for parent in waiting.pop().manifest.parents.values():
-            if parent.hash not in found:
-                found.add(parent.hash)
-                waiting += [by_hash[parent.hash]] if parent.hash in by_hash else []
-    return found
-
-
-def _salts(config: Any) -> list[str]:
-    """The salts of holdouts, controls and experiments: arms are drawn by hashes of ids under them."""
-    if isinstance(config, list):
-        return [salt for each in config for salt in _salts(each)]
-    if not isinstance(config, dict):
-        return []
-    own = [config["salt"]] if isinstance(config.get("salt"), str) else []
-    return sorted({*own, *(salt for each in config.values() for salt in _salts(each))})
-
-
-def _some(number: int) -> str:
-    return "This user is" if number == 1 else f"These {number:,} users are"
+def _salts(config: Any) -> set[str]:
+    """The salts of holdouts, controls and experiments in some settings: arms are drawn by hashes of ids under them."""
+    values = config.values() if isinstance(config, dict) else config if isinstance(config, list) else []
+    salts = {salt for value in values for salt in _salts(value)}
+    own = config.get("salt") if isinstance(config, dict) else None
+    return salts | {own} if isinstance(own, str) else salts
 
 
 def _now() -> str:

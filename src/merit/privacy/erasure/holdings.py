@@ -1,6 +1,6 @@
-"""Which files of an artifact hold users, kind by kind, and how each is written without some of them.
+"""Which files of an artifact hold users, kind by kind, and how they are written without some of them.
 
-A kind or a file that is not known here is refused: what nobody thought of must not be passed over in silence.
+A kind or a file that is not in the table KINDS is refused: what nobody thought of must not be passed over in silence.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import partial
@@ -19,21 +19,25 @@ import numpy as np
 import polars as pl
 
 from merit.campaigns.audiences.export import safe
-from merit.core.artifacts import Artifact
+from merit.core import artifacts
+from merit.core.artifacts import MANIFEST, Artifact
 from merit.core.errors import DataError
+from merit.core.ragged import column_lists
 from merit.core.types import Ints, Split
-from merit.privacy.erasure import rows as without
-from merit.privacy.erasure import shards
-from merit.privacy.erasure.orders import Orders
+from merit.data.split import SPLITS
+from merit.labels import space
+from merit.privacy.erasure import rewrite
 from merit.retrieval import store
 from merit.retrieval.exact import Exact
 
-USER = "user_id"
+USER, EXAMPLE = "user_id", "example"
+COUNTS, QUARANTINE, HITS = "item_counts.parquet", "quarantine.parquet", "hits.safetensors"
+TAKEN_OUT = "<p>Taken out when users were erased.</p>"
 
 
 @dataclass(frozen=True)
-class Holding:
-    """Files that are written together, and the rows of these users in them."""
+class HeldFiles:
+    """Files that are written together, and the number of rows of these users in them."""
 
     files: tuple[str, ...]
     rows: int
@@ -44,12 +48,12 @@ class Holding:
 
 
 @dataclass(frozen=True)
-class Held:
+class Holdings:
     """What an artifact holds of some users."""
 
-    files: tuple[Holding, ...] = ()
+    files: tuple[HeldFiles, ...] = ()
     found: frozenset[str] = frozenset()
-    """Those who are named in it."""
+    """The users who are named in it."""
     parts: Mapping[str, int] = field(default_factory=dict)
     """Users by split, or by arm."""
     summary: Mapping[str, Any] = field(default_factory=dict)
@@ -59,123 +63,156 @@ class Held:
 
     @property
     def rows(self) -> int:
-        """Of these users in all files; rows that the files of one holding share are counted once."""
-        return sum(each.rows for each in self.files)
+        """The rows of these users in all files; those of files that are written together count once."""
+        return sum(group.rows for group in self.files)
+
+    @property
+    def changes(self) -> list[HeldFiles]:
+        """The files that must be written again."""
+        return [group for group in self.files if group.rows or group.always]
 
 
-def held(artifact: Artifact, users: frozenset[str], orders: Orders) -> Held:
+class ExampleOwners:
+    """The user of each example. Files without ids have their rows in the order of the examples."""
+
+    def __init__(self, found: Sequence[Artifact] = ()) -> None:
+        self._by_hash = {artifact.manifest.hash: artifact for artifact in found}
+        self._owners: dict[tuple[str, str, Split], pl.Series] = {}
+
+    def users(self, artifact: Artifact, split: Split) -> pl.Series | None:
+        """None where the examples are gone: then nothing can tell whose the rows were."""
+        examples, labels = (self._parent(artifact, name) for name in ("examples", "labels"))
+        if examples is None or labels is None:
+            return None
+        key = (examples.manifest.hash, labels.manifest.hash, split)
+        if key not in self._owners:
+            self._owners[key] = example_users(examples, labels, split)
+        return self._owners[key]
+
+    def _parent(self, artifact: Artifact, name: str) -> Artifact | None:
+        parent = artifact.manifest.parents[name]
+        place = artifact.path.parent / parent.path
+        if (place / MANIFEST).exists() and (near := artifacts.load(place, verify=False)).manifest.hash == parent.hash:
+            return near
+        return self._by_hash.get(parent.hash)
+
+
+def example_users(examples: Artifact, labels: Artifact, split: Split) -> pl.Series:
+    """The user of every example of a split that has a label left, shard after shard."""
+    offsets, _ = space.item_labels(space.load(labels.path), pl.read_parquet(examples.file("items.parquet")))
+    labelled = np.diff(offsets) > 0
+    parts = [pl.Series(USER, [], dtype=pl.String)]
+    for number in range(examples.manifest.summary["shards"]):
+        users, _, built = (examples.file(name) for name in rewrite.shard_files(number))
+        rows = pl.scan_parquet(built).filter(pl.col("split") == split).select("user", "target_items").collect()
+        targets = column_lists(rows["target_items"])
+        owner = np.repeat(np.arange(len(targets)), targets.lengths())
+        kept = np.bincount(owner, weights=labelled[targets.values], minlength=len(targets)) > 0
+        parts.append(pl.read_parquet(users, columns=[USER])[USER].gather(rows["user"].filter(pl.Series(kept))))
+    return pl.concat(parts)
+
+
+def holdings(artifact: Artifact, users: frozenset[str], owners: ExampleOwners) -> Holdings:
     """What this artifact holds of these users."""
     kind = artifact.manifest.kind
-    if kind not in HOLDERS and kind not in NOBODY:
-        raise DataError(f"{artifact.path} is of the kind '{kind}', which `merit erase` does not know. {_REPORT}")
-    found = HOLDERS[kind](artifact, users, orders) if kind in HOLDERS else Held()
-    judged = {name for each in found.files for name in each.files}
+    refusal = "`merit erase` does not know. Nothing was changed: remove it, or update merit."
+    if kind not in KINDS:
+        raise DataError(f"{artifact.path} is of the kind '{kind}', which {refusal}")
+    holder, without_users = KINDS[kind]
+    held = holder(artifact, users, owners) if holder else Holdings()
+    judged = {name for group in held.files for name in group.files}
     for name in artifact.manifest.files:
-        if name not in judged and not any(fnmatch(name, pattern) for pattern in NOBODY.get(kind, ())):
-            raise DataError(f"{artifact.path / name} is a file that `merit erase` does not know. {_REPORT}")
-    return found
+        if name not in judged and not any(fnmatch(name, pattern) for pattern in without_users):
+            raise DataError(f"{artifact.path / name} is a file that {refusal}")
+    return held
 
 
-_REPORT = "Nothing was changed: remove it, or update merit."
-# Files without rows of users: weights, labels, figures over many.
-NOBODY: dict[str, tuple[str, ...]] = {
-    "examples": ("items.parquet",),
-    "labels": ("*",),
-    "generator": ("*",),
-    "propensity": ("*",),
-    "states": ("words.json", "trends.npy"),
-    "predictions": ("audiences.parquet", "reliability.parquet"),
-    "cell": ("reliability.parquet",),
-    "data-report": ("facts.json", "README.md"),
-    "results": ("figures.parquet", "results.md"),
-    "bench-results": ("figures.parquet",),
-    "model": (
-        *("labels/*", "propensity/*", "generator/*", "interests/*"),
-        *("items.parquet", "mlp.safetensors", "verticals.*", "README.md"),
-    ),
-    "audience": ("audience.json", "request.json", "index.html"),
-    "experiment-design": ("*",),
-    "lift": ("*",),
-    "pooled-lift": ("*",),
-    "weights": ("*",),
-    "erasure": ("*",),
-}
+def _without(artifact: Artifact, names: Sequence[str], rows: Ints, numbered: str | None = None) -> HeldFiles:
+    """Files that all lose the same rows."""
+
+    def write(out: Path) -> None:
+        for name in names:
+            rewrite.drop_rows(artifact.file(name), out / name, rows, numbered)
+
+    return HeldFiles(tuple(names), len(rows), write)
+
+
+def _less(artifact: Artifact, counts: Mapping[str, int]) -> dict[str, int]:
+    """Figures of the manifest, less these."""
+    return {name: artifact.manifest.summary[name] - count for name, count in counts.items()}
 
 
 # --- tables with a user in every row ---------------------------------------------------------------------------------
 
 
-def _table(artifact: Artifact, name: str, users: frozenset[str], column: str = USER) -> tuple[Holding, frozenset[str]]:
-    ids = pl.read_parquet(artifact.file(name), columns=[column])[column]
-    theirs = ids.is_in(list(users))
-    gone = np.flatnonzero(theirs.to_numpy())
-    return _without_rows(artifact, (name,), gone), frozenset(ids.filter(theirs))
+def _rows_of(ids: pl.Series, users: frozenset[str]) -> tuple[Ints, frozenset[str]]:
+    """The rows of these users, and which of them are there."""
+    theirs = ids.is_in(list(users)).fill_null(False)
+    return np.flatnonzero(theirs.to_numpy()), frozenset(ids.filter(theirs))
 
 
-def _without_rows(artifact: Artifact, names: tuple[str, ...], gone: Ints, numbered: str | None = None) -> Holding:
-    def write(out: Path) -> None:
-        for name in names:
-            if name.endswith(".npy"):
-                without.drop_from_array(artifact.file(name), out / name, gone)
-            elif name.endswith(".safetensors"):
-                without.drop_from_arrays(artifact.file(name), out / name, gone)
-            else:
-                without.drop_from_table(artifact.file(name), out / name, gone, numbered)
-
-    return Holding(names, len(gone), write)
+def _table(
+    artifact: Artifact, name: str, users: frozenset[str], more: Sequence[str] = ()
+) -> tuple[HeldFiles, frozenset[str], int]:
+    """A table and files with the same rows, who of the users is there, and how many rows are left."""
+    ids = pl.read_parquet(artifact.file(name), columns=[USER])[USER]
+    rows, found = _rows_of(ids, users)
+    names = [name, *(other for other in more if other in artifact.manifest.files)]
+    return _without(artifact, names, rows), found, len(ids) - len(rows)
 
 
-def _examples(artifact: Artifact, users: frozenset[str], orders: Orders) -> Held:
-    gone = {
-        number: shards.erased_users(artifact, number, users) for number in range(artifact.manifest.summary["shards"])
-    }
-    total, files = Counter[str](), []
-    for number, those in gone.items():
-        counted = shards.held(artifact, number, those)
-        rows = counted["users"] + counted["events"] + counted["examples"]
-        write = partial(shards.write_without, artifact, number, those)
-        files.append(Holding(shards.files_of(number), rows, write))
-        total += counted
-    files.append(_item_counts(artifact, gone))
-    found = frozenset(name for those in gone.values() for name in those[USER])
-    summary = {name: artifact.manifest.summary[name] - count for name, count in total.items()}
-    if shards.QUARANTINE in artifact.manifest.files:
-        aside, named = shards.quarantined(artifact.file(shards.QUARANTINE), users)
-        files.append(_without_rows(artifact, (shards.QUARANTINE,), aside))
-        found, summary = found | named, summary | {"set_aside": artifact.manifest.summary["set_aside"] - len(aside)}
-    parts = Counter(split for those in gone.values() for split in those["split"].cast(pl.String))
-    return Held(tuple(files), found, parts, summary)
+def _examples(artifact: Artifact, users: frozenset[str], owners: ExampleOwners) -> Holdings:
+    counts, files, erased = Counter[str](), [], dict[int, pl.DataFrame]()
+    for number in range(artifact.manifest.summary["shards"]):
+        names = rewrite.shard_files(number)
+        table = pl.scan_parquet(artifact.file(names[0])).select(USER, "user", "split")
+        those = erased[number] = table.filter(pl.col(USER).is_in(list(users))).collect()
+        rows = rewrite.shard_rows(artifact, number, those)
+        counts += rows
+        total = rows["users"] + rows["events"] + rows["examples"]
+        files.append(HeldFiles(names, total, partial(rewrite.write_shard, artifact, number, those)))
+    files.append(_item_counts(artifact, erased))
+    all_erased = pl.concat(erased.values())
+    found, summary = frozenset(all_erased[USER]), _less(artifact, counts)
+    if QUARANTINE in artifact.manifest.files:  # ids are read as `prepare` reads them
+        original = pl.read_parquet(artifact.file(QUARANTINE), columns=["original"])["original"]
+        ids = original.str.json_path_match("$.user_id").str.strip_chars().str.replace(r"^(\d+)\.0$", "${1}")
+        aside, named = _rows_of(ids, users)
+        files.append(_without(artifact, [QUARANTINE], aside))
+        found, summary = found | named, summary | _less(artifact, {"set_aside": len(aside)})
+    return Holdings(tuple(files), found, Counter(all_erased["split"].cast(pl.String)), summary)
 
 
-def _item_counts(artifact: Artifact, gone: dict[int, pl.DataFrame]) -> Holding:
-    counts = pl.read_parquet(artifact.file(shards.COUNTS))
-    less = shards.training_counts(artifact, gone, len(counts))
+def _item_counts(artifact: Artifact, erased: Mapping[int, pl.DataFrame]) -> HeldFiles:
+    """How often training users met each item, less the erased ones."""
+    counts = pl.read_parquet(artifact.file(COUNTS))
+    less = np.zeros(len(counts), dtype=np.int64)
+    for number, users in erased.items():
+        training = users.filter(pl.col("split") == SPLITS[0])["user"].to_list()
+        if training:
+            events = pl.scan_parquet(artifact.file(rewrite.shard_files(number)[1]))
+            items = events.filter(pl.col("user").is_in(training)).select("item").collect()["item"]
+            less += np.bincount(items.to_numpy(), minlength=len(counts))
 
     def write(out: Path) -> None:
         left = pl.Series(counts["count"].to_numpy().astype(np.int64) - less, dtype=pl.UInt64)
-        counts.with_columns(count=left).write_parquet(out / shards.COUNTS)
+        counts.with_columns(count=left).write_parquet(out / COUNTS)
 
-    return Holding((shards.COUNTS,), int((less > 0).sum()), write)
-
-
-def _states(artifact: Artifact, users: frozenset[str], orders: Orders) -> Held:
-    files, found, summary = [], frozenset[str](), dict[str, Any]()
-    for name in sorted(each for each in artifact.manifest.files if each.endswith(".parquet")):
-        split = name.removesuffix(".parquet")
-        ids = pl.read_parquet(artifact.file(name), columns=[USER])[USER]
-        theirs = ids.is_in(list(users))
-        gone = np.flatnonzero(theirs.to_numpy())
-        together = (name, f"{split}.npy", f"{split}-counts.npy")  # purchases have no states
-        files.append(_without_rows(artifact, tuple(each for each in together if each in artifact.manifest.files), gone))
-        found |= frozenset(ids.filter(theirs))
-        summary[split] = len(ids) - len(gone)
-    return Held(tuple(files), found, summary=summary)
+    return HeldFiles((COUNTS,), int((less > 0).sum()), write)
 
 
-def _model(artifact: Artifact, users: frozenset[str], orders: Orders) -> Held:
-    table, found = _table(artifact, "users.parquet", users)
+def _states(artifact: Artifact, users: frozenset[str], owners: ExampleOwners) -> Holdings:
+    """A table of users for each split, and arrays beside it; purchases have no states."""
+    splits = sorted(name.removesuffix(".parquet") for name in artifact.manifest.files if name.endswith(".parquet"))
+    held = {s: _table(artifact, f"{s}.parquet", users, [f"{s}.npy", f"{s}-counts.npy"]) for s in splits}
+    found = frozenset[str]().union(*(found for _, found, _ in held.values()))
+    files = tuple(files for files, _, _ in held.values())
+    return Holdings(files, found, summary={split: left for split, (_, _, left) in held.items()})
+
+
+def _model(artifact: Artifact, users: frozenset[str], owners: ExampleOwners) -> Holdings:
     ids = pl.read_parquet(artifact.file("users.parquet"), columns=[USER])[USER]
-    gone = np.flatnonzero(ids.is_in(list(users)).to_numpy())
+    gone, found = _rows_of(ids, users)
     if len(gone) == len(ids):
         raise DataError(f"No user would be left in {artifact.path}. Remove the folder instead.")
 
@@ -184,142 +221,131 @@ def _model(artifact: Artifact, users: frozenset[str], orders: Orders) -> Held:
         (out / "users").mkdir(exist_ok=True)
         store.without(artifact.file("users"), out / "users", gone, layers.users)
 
-    side = tuple(name for name in artifact.manifest.files if name.startswith("users/"))
-    files = (table, Holding(side, len(gone), write))
-    return Held(files, found, summary={"users": len(ids) - len(gone)})
+    vectors = tuple(name for name in artifact.manifest.files if name.startswith("users/"))
+    files = (_without(artifact, ["users.parquet"], gone), HeldFiles(vectors, len(gone), write))
+    return Holdings(files, found, summary={"users": len(ids) - len(gone)})
 
 
-def _audience(artifact: Artifact, users: frozenset[str], orders: Orders) -> Held:
-    table, found = _table(artifact, "members.parquet", users)
-    arms = _by(artifact.file("members.parquet"), USER, users, "arm")
-    summary = {name: artifact.manifest.summary[name] - count for name, count in arms.items()}
-    return Held((table,), found, arms, summary | {"members": artifact.manifest.summary["members"] - table.rows})
+def _arms(artifact: Artifact, users: frozenset[str], name: str, user: str, arm: str, total: str) -> Holdings:
+    table = pl.read_parquet(artifact.file(name), columns=[user, arm])
+    rows, found = _rows_of(table[user], users)
+    arms = Counter(table[arm].gather(rows).cast(pl.String))
+    summary = _less(artifact, {**arms, total: len(rows)})
+    return Holdings((_without(artifact, [name], rows),), found, arms, summary)
 
 
-def _assignment(artifact: Artifact, users: frozenset[str], orders: Orders) -> Held:
+def _audience(artifact: Artifact, users: frozenset[str], owners: ExampleOwners) -> Holdings:
+    return _arms(artifact, users, "members.parquet", USER, "arm", "members")
+
+
+def _assignment(artifact: Artifact, users: frozenset[str], owners: ExampleOwners) -> Holdings:
     design = artifact.manifest.config
-    table, found = _table(artifact, "assignment.parquet", users, design["user"])
-    arms = _by(artifact.file("assignment.parquet"), design["user"], users, design["arm"])
-    summary = {name: artifact.manifest.summary[name] - count for name, count in arms.items()}
-    return Held((table,), found, arms, summary | {"users": artifact.manifest.summary["users"] - table.rows})
+    return _arms(artifact, users, "assignment.parquet", design["user"], design["arm"], "users")
 
 
-def _by(file: Path, user: str, users: frozenset[str], column: str) -> dict[str, int]:
-    theirs = pl.scan_parquet(file).filter(pl.col(user).is_in(list(users))).select(column).collect()[column]
-    return dict(Counter(theirs.cast(pl.String)))
-
-
-def _parts(artifact: Artifact, users: frozenset[str], orders: Orders) -> Held:
-    """Interests of everyone, shard by shard."""
+def _parts(artifact: Artifact, users: frozenset[str], owners: ExampleOwners) -> Holdings:
+    """Interests of all users, shard by shard."""
     tables = [_table(artifact, name, users) for name in artifact.manifest.files]
-    return Held(tuple(table for table, _ in tables), frozenset(name for _, found in tables for name in found))
+    return Holdings(tuple(files for files, _, _ in tables), frozenset(user for _, found, _ in tables for user in found))
 
 
-def _export(artifact: Artifact, users: frozenset[str], orders: Orders) -> Held:
+def _export(artifact: Artifact, users: frozenset[str], owners: ExampleOwners) -> Holdings:
     form = artifact.manifest.config["form"]
     name = f"audience.{form}"
     if form == "parquet":
-        file, found = _table(artifact, name, users)
+        files, found, _ = _table(artifact, name, users)
     else:
-        marked = {str(pl.select(safe(pl.lit(user))).item()): user for user in users} if form == "csv" else {}
-        names = marked or {user: user for user in users}
-        count, write = LINES[form]
-        there = count(artifact.file(name), USER, frozenset(names))
-        found = frozenset(names[each] for each in there)
-        file = Holding((name,), len(there), lambda out: write(artifact.file(name), out / name, USER, frozenset(names)))
-    return Held((file,), found, summary={"rows": artifact.manifest.summary["rows"] - file.rows})
-
-
-LINES: dict[str, tuple[Callable[..., list[str]], Callable[..., None]]] = {
-    "csv": (without.found_in_csv, without.drop_from_csv),
-    "jsonl": (without.found_in_json_lines, without.drop_from_json_lines),
-}
+        written = {str(pl.select(safe(pl.lit(user))).item()) if form == "csv" else user: user for user in users}
+        rows = [value for _, value in rewrite.records(artifact.file(name), USER) if value in written]
+        found = frozenset(written[value] for value in rows)
+        drop = partial(rewrite.drop_lines, artifact.file(name), column=USER, values=frozenset(written))
+        files = HeldFiles((name,), len(rows), lambda out: drop(out / name))
+    return Holdings((files,), found, summary=_less(artifact, {"rows": files.rows}))
 
 
 # --- rows in the order of the examples -------------------------------------------------------------------------------
 
 
-def _ordered(artifact: Artifact, users: frozenset[str], orders: Orders, split: Split) -> Held:
-    owners = orders.users(artifact, split)
-    tables = [name for name in artifact.manifest.files if name in ROWS_OF[split] or name.startswith("predictions-")]
-    if owners is None:
-        nothing = [Holding((name,), 0, lambda out: None) for name in [*tables, *_hits(artifact)]]
-        return Held(tuple(nothing), unlinked=True)
-    gone = np.flatnonzero(owners.is_in(list(users)).to_numpy())
+def _ordered(artifact: Artifact, users: frozenset[str], owners: ExampleOwners, split: Split) -> Holdings:
+    """Tables with a row for each example; and, of a benchmark, what every test user adds to a figure, sorted by id."""
+    by_user = [name for name in artifact.manifest.files if name == HITS]
+    tables = [name for name in artifact.manifest.files if name in ORDERED or name.startswith("predictions-")]
+    of_row = owners.users(artifact, split)
+    if of_row is None:
+        return Holdings((_without(artifact, [*tables, *by_user], np.empty(0, np.int64)),), unlinked=True)
+    rows, _ = _rows_of(of_row, users)
     files = []
     for name in tables:
-        columns = pl.read_parquet_schema(artifact.file(name))
-        _require_length(artifact, name, pl.scan_parquet(artifact.file(name)).select(pl.len()).collect().item(), owners)
-        files.append(_without_rows(artifact, (name,), gone, EXAMPLE if EXAMPLE in columns else None))
-    people = owners.unique().sort()
-    theirs = np.flatnonzero(people.is_in(list(users)).to_numpy())
-    files += [_without_rows(artifact, (name,), theirs) for name in _hits(artifact)]
-    counted = artifact.manifest.summary.get("examples")
-    return Held(tuple(files), summary={} if counted is None else {"examples": counted - len(gone)})
+        table = pl.scan_parquet(artifact.file(name))
+        _require_length(artifact, name, table.select(pl.len()).collect().item(), len(of_row))
+        files.append(_without(artifact, [name], rows, EXAMPLE if EXAMPLE in table.collect_schema() else None))
+    user_rows, _ = _rows_of(of_row.unique().sort(), users)
+    files += [_without(artifact, [name], user_rows) for name in by_user]
+    summary = _less(artifact, {"examples": len(rows)}) if "examples" in artifact.manifest.summary else {}
+    return Holdings(tuple(files), summary=summary)
 
 
-EXAMPLE = "example"
-ROWS_OF: dict[Split, tuple[str, ...]] = {
-    "train": ("mined.parquet",),
-    "test": ("after-gold.parquet", "after-mistakes.parquet", "left.parquet"),
-}
+ORDERED = ("mined.parquet", "after-gold.parquet", "after-mistakes.parquet", "left.parquet")
 
 
-def _hits(artifact: Artifact) -> list[str]:
-    """What every test user adds to a figure of a benchmark, in the order of their ids."""
-    return [name for name in artifact.manifest.files if name == "hits.safetensors"]
-
-
-def _require_length(artifact: Artifact, name: str, rows: int, owners: pl.Series) -> None:
-    if rows != len(owners):
+def _require_length(artifact: Artifact, name: str, rows: int, examples: int) -> None:
+    if rows != examples:
         raise DataError(
-            f"{artifact.path / name} has {rows:,} rows for {len(owners):,} examples: users were erased from one of "
+            f"{artifact.path / name} has {rows:,} rows for {examples:,} examples: users were erased from one of "
             "them and not from the other. Make it again with `merit run`, or remove it."
         )
 
 
-# --- pages that show a few examples by lot ---------------------------------------------------------------------------
+# --- pages that show a few random examples ----------------------------------------------------------------------------
 
 
-def _page(title: str) -> Callable[[Artifact, frozenset[str], Orders], Held]:
+def _page(artifact: Artifact, users: frozenset[str], owners: ExampleOwners, title: str) -> Holdings:
     """The section of that title is taken out, whoever it is about."""
     section = re.compile(rf'(<section id="s\d+">\n<h2>{title}</h2>\n)(?!{re.escape(TAKEN_OUT)}).*?(</section>)', re.S)
-
-    def holder(artifact: Artifact, users: frozenset[str], orders: Orders) -> Held:
-        text = artifact.file("index.html").read_text(encoding="utf-8")
-
-        def write(out: Path) -> None:
-            (out / "index.html").write_text(section.sub(rf"\1{TAKEN_OUT}\n\2", text), encoding="utf-8")
-
-        return Held((Holding(("index.html",), 0, write, always=bool(section.search(text))),))
-
-    return holder
-
-
-TAKEN_OUT = "<p>Taken out when users were erased.</p>"
-
-
-def _bench_results(artifact: Artifact, users: frozenset[str], orders: Orders) -> Held:
-    told = json.loads(artifact.file("results.json").read_text(encoding="utf-8"))
+    text = artifact.file("index.html").read_text(encoding="utf-8")
 
     def write(out: Path) -> None:
-        (out / "results.json").write_text(json.dumps(told | {"pictures": []}, indent=1) + "\n", encoding="utf-8")
+        (out / "index.html").write_text(section.sub(rf"\1{TAKEN_OUT}\n\2", text), encoding="utf-8")
 
-    return Held((Holding(("results.json",), 0, write, always=bool(told["pictures"])),))
+    return Holdings((HeldFiles(("index.html",), 0, write, always=bool(section.search(text))),))
 
 
-HOLDERS: dict[str, Callable[[Artifact, frozenset[str], Orders], Held]] = {
-    "examples": _examples,
-    "mined": partial(_ordered, split="train"),
-    "predictions": partial(_ordered, split="test"),
-    "cell": partial(_ordered, split="test"),
-    "states": _states,
-    "model": _model,
-    "audience": _audience,
-    "audience-export": _export,
-    "assignment": _assignment,
-    "parts": _parts,
-    "data-report": _page("Examples in words"),
-    "results": _page("Cascades in pictures"),
-    "bench-results": _bench_results,
+def _bench_results(artifact: Artifact, users: frozenset[str], owners: ExampleOwners) -> Holdings:
+    results = json.loads(artifact.file("results.json").read_text(encoding="utf-8"))
+
+    def write(out: Path) -> None:
+        (out / "results.json").write_text(json.dumps(results | {"pictures": []}, indent=1) + "\n", encoding="utf-8")
+
+    return Holdings((HeldFiles(("results.json",), 0, write, always=bool(results["pictures"])),))
+
+
+# By kind: what finds the rows of users, and the files without any (weights, labels, figures over many users).
+KINDS: dict[str, tuple[Callable[[Artifact, frozenset[str], ExampleOwners], Holdings] | None, tuple[str, ...]]] = {
+    "examples": (_examples, ("items.parquet",)),
+    "labels": (None, ("*",)),
+    "generator": (None, ("*",)),
+    "mined": (partial(_ordered, split="train"), ()),
+    "states": (_states, ("words.json", "trends.npy")),
+    "propensity": (None, ("*",)),
+    "predictions": (partial(_ordered, split="test"), ("audiences.parquet", "reliability.parquet")),
+    "cell": (partial(_ordered, split="test"), ("reliability.parquet",)),
+    "model": (
+        _model,
+        (
+            *("labels/*", "propensity/*", "generator/*", "interests/*"),
+            *("items.parquet", "mlp.safetensors", "verticals.*", "README.md"),
+        ),
+    ),
+    "parts": (_parts, ()),
+    "data-report": (partial(_page, title="Examples in words"), ("facts.json", "README.md")),
+    "results": (partial(_page, title="Cascades in pictures"), ("figures.parquet", "results.md")),
+    "bench-results": (_bench_results, ("figures.parquet",)),
+    "audience": (_audience, ("audience.json", "request.json", "index.html")),
+    "audience-export": (_export, ()),
+    "assignment": (_assignment, ()),
+    "experiment-design": (None, ("*",)),
+    "lift": (None, ("*",)),
+    "pooled-lift": (None, ("*",)),
+    "weights": (None, ("*",)),
+    "erasure": (None, ("*",)),
 }

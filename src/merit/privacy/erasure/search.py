@@ -1,8 +1,8 @@
 """Whether an id, or a hash of one, is still anywhere: every byte of every file, and every cell of every table.
 
-A packed table does not show its texts as bytes, so its cells are unpacked and looked at too. An id is looked for as a
-whole word; `u1` is not in `u12`. A short id, or one of a few digits, occurs by chance: outside columns of users it is
-told apart, for a person to judge.
+A compressed table does not show its texts as bytes, so its cells are read too. An id is searched as a whole word: `u1`
+is not in `u12`. A short id, or one of a few digits, occurs by chance: outside columns of users it is listed apart, for
+a person to judge.
 """
 
 from __future__ import annotations
@@ -24,47 +24,41 @@ import pyarrow.parquet as pq
 
 from merit.core.errors import DamagedArtifact
 from merit.core.seeds import USER_SALT, stable_hash
-from merit.privacy.erasure.certificate import Search, SearchFinding
+from merit.privacy.erasure.certificate import SearchFinding, SearchResult
 
 BLOCK = 1 << 24  # bytes at a time
-TELLING, TELLING_DIGITS = 6, 12  # characters from which on an id is not met by chance
+DISTINCT, DISTINCT_DIGITS = 6, 12  # characters from which on an id does not occur by chance
 USERS = re.compile(r"user|customer|member|household|client", re.IGNORECASE)
 ID, HASH = "an id", "a hash of an id"
 
 
 class Patterns(NamedTuple):
-    """Everything that is looked for, in bytes and in numbers, for all users together."""
+    """Everything that is searched, in bytes and in numbers, for all users together."""
 
     words: tuple[bytes, ...]
     """Ids as they are written: plain, and as JSON and HTML escape them."""
-    telling: frozenset[bytes]
-    """Those of them that are not met by chance."""
+    distinct: frozenset[bytes]
+    """Those of them that do not occur by chance."""
     hashes: tuple[bytes, ...]
     numbers: frozenset[int]
-    """Hashes as tables keep them."""
-
-    @property
-    def longest(self) -> int:
-        """In bytes: by so much and one more the blocks of a file overlap."""
-        return max(map(len, (*self.words, *self.hashes)))
+    """Hashes as tables store them."""
 
 
 def patterns(users: Iterable[str], salts: Sequence[str] = ()) -> Patterns:
     """All that would give one of these users away. `salts` are those of holdouts and experiments."""
     words: dict[bytes, None] = {}
-    telling, hashes, numbers = set(), list[bytes](), set[int]()
+    distinct, hashes, numbers = set[bytes](), list[bytes](), set[int]()
     for user in users:
-        own = {form.encode() for form in (user, json.dumps(user)[1:-1], html.escape(user))}
-        words |= dict.fromkeys(sorted(own))
-        telling |= own if len(user) >= (TELLING_DIGITS if user.isdigit() else TELLING) else set()
-        sizes = (16, 32, 64)
-        raw = [sha256(user.encode()).digest(), *(blake2b(user.encode(), digest_size=size).digest() for size in sizes)]
+        forms = {form.encode() for form in (user, json.dumps(user)[1:-1], html.escape(user))}
+        words |= dict.fromkeys(sorted(forms))
+        distinct |= forms if len(user) >= (DISTINCT_DIGITS if user.isdigit() else DISTINCT) else set()
+        raw = [sha256(user.encode()).digest(), *(blake2b(user.encode(), digest_size=n).digest() for n in (16, 32, 64))]
         stable = [int(stable_hash([user], salt)[0]) for salt in (USER_SALT, *salts)]
         raw += [value.to_bytes(8, order) for value in stable for order in ("little", "big")]
-        hashes += [form for each in raw for form in (each, each.hex().encode())]
+        hashes += [form for digest in raw for form in (digest, digest.hex().encode())]
         hashes += [str(value).encode() for value in stable]
         numbers |= set(stable)
-    return Patterns(tuple(words), frozenset(telling), tuple(hashes), frozenset(numbers))
+    return Patterns(tuple(words), frozenset(distinct), tuple(hashes), frozenset(numbers))
 
 
 def mentioned(text: str, users: Iterable[str]) -> bool:
@@ -72,22 +66,21 @@ def mentioned(text: str, users: Iterable[str]) -> bool:
     return any(_whole(user.encode()).search(text.encode()) for user in users)
 
 
-def search(roots: Iterable[Path], wanted: Patterns, but: Iterable[Path] = (), home: Path = Path()) -> Search:
-    """Through all files below the folders, but for those that must still name the users."""
+def search(roots: Iterable[Path], wanted: Patterns, but: Iterable[Path] = (), home: Path = Path()) -> SearchResult:
+    """What all files below the folders hold of the users, but for those that must still name them."""
     held, alike = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     files, size, skipped = 0, 0, set(but)
     for file in _files(roots):
-        if file in skipped:
-            continue
-        name = os.path.relpath(file, home)
-        files, size = files + 1, size + file.stat().st_size
-        for how, telling in _in_file(file, wanted):
-            (held if telling else alike)[name, how] += 1
-    told = [
-        tuple(SearchFinding(file=name, how=how, times=times) for (name, how), times in sorted(found.items()))
-        for found in (held, alike)
-    ]
-    return Search(files=files, bytes=size, held=told[0], alike=told[1])
+        if file not in skipped:
+            name = os.path.relpath(file, home)
+            files, size = files + 1, size + file.stat().st_size
+            for how, distinct in _in_file(file, wanted):
+                (held if distinct else alike)[name, how] += 1
+    return SearchResult(files=files, bytes=size, held=_findings(held), alike=_findings(alike))
+
+
+def _findings(counts: Counter[tuple[str, str]]) -> tuple[SearchFinding, ...]:
+    return tuple(SearchFinding(file=name, how=how, times=times) for (name, how), times in sorted(counts.items()))
 
 
 def _files(roots: Iterable[Path]) -> Iterator[Path]:
@@ -95,49 +88,50 @@ def _files(roots: Iterable[Path]) -> Iterator[Path]:
     for root in roots:
         for file in sorted(path for path in root.resolve().rglob("*") if path.is_file()):
             stat = file.stat()
-            if (stat.st_dev, stat.st_ino) not in seen:  # a link to a file that was looked at
+            if (stat.st_dev, stat.st_ino) not in seen:  # else a link to a file that was searched
                 seen.add((stat.st_dev, stat.st_ino))
                 yield file
 
 
 def _in_file(file: Path, wanted: Patterns) -> Iterator[tuple[str, bool]]:
-    for block in _blocks(file, wanted.longest + 1):
+    longest = max(map(len, (*wanted.words, *wanted.hashes)))
+    for block in _blocks(file, longest + 1):
         yield from _in_block(block, wanted)
     if file.suffix == ".parquet":
         yield from _in_table(file, wanted)
 
 
-class Block(NamedTuple):
+class _Block(NamedTuple):
     """A part of a file, which begins with the end of the one before, so that no pattern is cut in two."""
 
     content: bytes
-    before: int
-    """Bytes that were already looked at, but for what touches their end."""
+    before: int  # bytes that were searched already, but for what touches their end
     last: bool
 
-    def counts(self, found: re.Match[bytes]) -> bool:
-        """Once, and with the bytes on both sides in sight."""
-        return (self.last or found.end() < len(self.content)) and (not self.before or found.end() >= self.before)
+    def count(self, pattern: re.Pattern[bytes]) -> int:
+        """Matches that belong to this block: each once, and with the bytes on both sides in sight."""
+        ends = [match.end() for match in pattern.finditer(self.content)]
+        return sum((self.last or end < len(self.content)) and (not self.before or end >= self.before) for end in ends)
 
 
-def _blocks(file: Path, overlap: int) -> Iterator[Block]:
+def _blocks(file: Path, overlap: int) -> Iterator[_Block]:
     with file.open("rb") as content:
         before, block = b"", content.read(BLOCK)
         while block:
             following = content.read(BLOCK)
-            yield Block(before + block, len(before), not following)
+            yield _Block(before + block, len(before), not following)
             before, block = (before + block)[-overlap:], following
 
 
-def _in_block(block: Block, wanted: Patterns) -> Iterator[tuple[str, bool]]:
-    """One pass finds which patterns are there at all."""
-    every = [each.decode("latin-1") for each in (*wanted.words, *wanted.hashes)]
-    there = pl.Series([block.content.decode("latin-1")]).str.extract_many(every, overlapping=True)[0].unique()
-    present = {text.encode("latin-1") for text in there}
+def _in_block(block: _Block, wanted: Patterns) -> Iterator[tuple[str, bool]]:
+    """One pass tells which patterns are there at all."""
+    texts = [pattern.decode("latin-1") for pattern in (*wanted.words, *wanted.hashes)]
+    matches = pl.Series([block.content.decode("latin-1")]).str.extract_many(texts, overlapping=True)[0].unique()
+    present = {text.encode("latin-1") for text in matches}
     for word in present.intersection(wanted.words):
-        yield from [(ID, word in wanted.telling)] * sum(map(block.counts, _whole(word).finditer(block.content)))
-    for each in present.intersection(wanted.hashes):
-        yield from [(HASH, True)] * sum(map(block.counts, re.finditer(re.escape(each), block.content)))
+        yield from [(ID, word in wanted.distinct)] * block.count(_whole(word))
+    for digest in present.intersection(wanted.hashes):
+        yield from [(HASH, True)] * block.count(re.compile(re.escape(digest)))
 
 
 def _whole(word: bytes) -> re.Pattern[bytes]:
@@ -163,11 +157,11 @@ def _in_column(name: str, column: pa.Array, wanted: Patterns) -> Iterator[tuple[
         yield from [(f"{HASH} in the column {name}", True)] * int(np.isin(values, numbers).sum())
     elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         cells = pl.Series(pl.from_arrow(column)).drop_nulls()
-        suspect = cells.str.contains_any([each.decode() for each in wanted.words])
+        suspect = cells.str.contains_any([word.decode() for word in wanted.words])
         for cell in cells.filter(suspect):
             for word in wanted.words:
                 if _whole(word).search(cell.encode()):
-                    yield f"{ID} in the column {name}", word in wanted.telling or bool(USERS.search(name))
+                    yield f"{ID} in the column {name}", word in wanted.distinct or bool(USERS.search(name))
 
 
 def _leaves(column: pa.Array) -> Iterator[pa.Array]:

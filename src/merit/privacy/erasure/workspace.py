@@ -1,23 +1,28 @@
-"""What there is to be purged: every finished artifact below some folders, and what unfinished runs left beside them."""
+"""What there is to be purged below some folders: finished artifacts, leftovers of killed runs, and the forms of ids."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+import polars as pl
 
 from merit.core import artifacts
 from merit.core.artifacts import MANIFEST, Artifact
-from merit.core.errors import MissingArtifact, StorageError
+from merit.core.errors import ConfigError, MissingArtifact, StorageError
+from merit.data.sources.files import reading
+from merit.privacy import pseudonyms
 
+USER = "user_id"
 DRAFT = re.compile(r"\..+\.tmp-(?P<process>\d+)(-old)?")  # of artifacts.writing
-LEFT = re.compile(r"\..+\.(parts-\w+|checkpoints)")  # of stages that go on where they were stopped
+RESUMABLE = re.compile(r"\..+\.(parts-\w+|checkpoints)")  # of stages that go on where they were stopped
 
 
-def require(roots: Sequence[Path]) -> None:
-    """A MissingArtifact for the first of these that is no folder."""
+def require_folders(roots: Sequence[Path]) -> None:
+    """Refuse what is no folder."""
     for root in roots:
         if not root.is_dir():
             raise MissingArtifact(f"There is no folder {root}. Name the folders of runs and services with --folder.")
@@ -25,8 +30,14 @@ def require(roots: Sequence[Path]) -> None:
 
 def find(roots: Sequence[Path]) -> list[Artifact]:
     """The artifacts below the folders, or these themselves; of one inside another only the outer one."""
-    require(roots)
-    places = dict.fromkeys(place.resolve() for root in roots for place in _finished(root))
+    require_folders(roots)
+    places: dict[Path, None] = {}
+    for root in roots:
+        for place, inside, files in os.walk(root):
+            if MANIFEST in files:
+                places[Path(place).resolve()] = None
+                inside.clear()
+            inside[:] = sorted(name for name in inside if not name.startswith("."))
     return [artifacts.load(place, verify=False) for place in places]
 
 
@@ -54,15 +65,34 @@ def sweep(places: Iterable[Path]) -> None:
                     f"{entry} is being written by process {draft['process']}. The users are hidden already; give the "
                     "same command again when it has ended."
                 )
-            if draft or LEFT.fullmatch(entry.name):
+            if draft or RESUMABLE.fullmatch(entry.name):
                 shutil.rmtree(entry)
         for report in place.glob("*.poisoned.jsonl"):  # shards that could not be done, with their users
             report.unlink()
 
 
-def _finished(root: Path) -> Iterator[Path]:
-    for place, inside, files in os.walk(root):
-        if MANIFEST in files:
-            inside.clear()
-            yield Path(place)
-        inside[:] = sorted(name for name in inside if not name.startswith("."))
+def id_forms(users: Sequence[str], folders: Sequence[Path]) -> list[str]:
+    """The users in every form that occurs in the folders: as ids, as pseudonyms, or, in different runs, as both.
+
+    Refused where a form cannot be made: an erasure must not pass anybody over.
+    """
+    examples = {pseudonyms.number_of(user): user for artifact in find(folders) for user in _some_users(artifact)}
+    numbers = sorted(number for number in examples if number)
+    if len(numbers) > 1:
+        raise ConfigError(
+            f"These folders hold pseudonyms of {len(numbers)} keys ({', '.join(numbers)}). Erase them folder by "
+            "folder, each with its key."
+        )
+    stored = pseudonyms.stored_ids(users, [examples[number] for number in numbers])
+    return list(dict.fromkeys([*users, *stored] if None in examples else stored))
+
+
+def _some_users(artifact: Artifact) -> list[str]:
+    """The first user of every table of users."""
+    users: list[str] = []
+    for table in (artifact.file(name) for name in artifact.manifest.files if name.endswith(".parquet")):
+        with reading((table,)):
+            rows = pl.scan_parquet(table)
+            if USER in rows.collect_schema():
+                users += rows.select(USER).head(1).collect()[USER].drop_nulls().to_list()
+    return users

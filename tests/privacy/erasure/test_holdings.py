@@ -20,8 +20,7 @@ from merit.data.labelled import joined, label_examples
 from merit.evaluation import predictions
 from merit.evaluation.predictions import Predictions
 from merit.labels import space
-from merit.privacy.erasure import holdings
-from merit.privacy.erasure.orders import Orders, example_users
+from merit.privacy.erasure.holdings import ExampleOwners, example_users, holdings
 
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
@@ -41,8 +40,8 @@ def test_rows_belong_to_the_users_that_the_stages_say(made: Path, split: Split) 
 def test_every_file_of_a_run_is_known(made: Path) -> None:
     """A new file of a stage must be put into holdings.py: as rows of users, or as none."""
     found = artifacts.family(made, verify=False)
-    orders = Orders({each.manifest.hash: each for each in found})
-    told = {each.path.name: holdings.held(each, frozenset(["nobody"]), orders) for each in found}
+    owners = ExampleOwners(found)
+    told = {each.path.name: holdings(each, frozenset(["nobody"]), owners) for each in found}
     assert not any(each.rows or each.unlinked for each in told.values())
     assert {name for name, each in told.items() if each.files} == {
         *("examples", "data-report", "mined-1", "mined-2", "states", "model"),
@@ -59,7 +58,7 @@ def test_cells_of_a_benchmark_lose_the_rows_of_examples_and_of_users(made: Path,
         predictions.write(draft.path / "predictions-0.parquet", Predictions("a", 7, said))
         save_file({"hit": np.arange(2 * len(people)).reshape(-1, 2)}, draft.path / "hits.safetensors")
     cell, gone = artifacts.load(tmp_path / "cell"), frozenset([owners[2], owners[9]])
-    told = holdings.held(cell, gone, Orders({}))
+    told = holdings(cell, gone, ExampleOwners())
     for each in told.files:
         each.write(tmp_path)
     stay = np.flatnonzero(~owners.is_in(list(gone)).to_numpy())
@@ -72,10 +71,10 @@ def test_cells_of_a_benchmark_lose_the_rows_of_examples_and_of_users(made: Path,
 def test_rows_whose_examples_are_gone_are_told_to_be_nobodys(made: Path, tmp_path: Path) -> None:
     shutil.copytree(made / "mined-1", tmp_path / "alone/mined-1")
     alone = artifacts.load(tmp_path / "alone/mined-1")
-    told = holdings.held(alone, frozenset(["u000001"]), Orders({}))
+    told = holdings(alone, frozenset(["u000001"]), ExampleOwners())
     assert told.unlinked and not told.rows
-    found = Orders({each.manifest.hash: each for each in artifacts.family(made, verify=False)})
-    assert not holdings.held(alone, frozenset(["u000001"]), found).unlinked
+    found = ExampleOwners(artifacts.family(made, verify=False))
+    assert not holdings(alone, frozenset(["u000001"]), found).unlinked
 
 
 def test_rows_that_no_longer_fit_their_examples_are_refused(made: Path, tmp_path: Path) -> None:
@@ -84,13 +83,13 @@ def test_rows_that_no_longer_fit_their_examples_are_refused(made: Path, tmp_path
     pl.read_parquet(made / "mined-1/mined.parquet").head(5).write_parquet(tmp_path / "mined-1/mined.parquet")
     torn = artifacts.Artifact(tmp_path / "mined-1", artifacts.load(made / "mined-1").manifest)
     with pytest.raises(DataError, match="users were erased from one of them and not from the other"):
-        holdings.held(torn, frozenset(["u000001"]), Orders({}))
+        holdings(torn, frozenset(["u000001"]), ExampleOwners())
 
 
 def test_pictures_of_a_benchmark_go(tmp_path: Path) -> None:
     with artifacts.writing(tmp_path / "bench", "bench-results") as draft:
         (draft.path / "results.json").write_text(json.dumps({"users": 99, "pictures": [[{"text": "tents"}]]}))
-    told = holdings.held(artifacts.load(tmp_path / "bench"), frozenset(["u1"]), Orders({}))
+    told = holdings(artifacts.load(tmp_path / "bench"), frozenset(["u1"]), ExampleOwners())
     assert told.files[0].always and not told.rows
     told.files[0].write(tmp_path)
     assert json.loads((tmp_path / "results.json").read_text()) == {"users": 99, "pictures": []}
