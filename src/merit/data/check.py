@@ -32,7 +32,7 @@ _SUSPECTS = {  # what may look alarming in a text, and why it is not (or is)
 
 
 class Report(Frozen):
-    """What `merit data check` found."""
+    """The result of `merit data check`."""
 
     names: dict[str, str]
     rows: BadRows

@@ -1,4 +1,4 @@
-"""Other people's columns → ours, as expressions on lazy frames.
+"""The columns of a shop → ours, as expressions on lazy frames.
 
 Nothing is dropped here: a row that cannot be used keeps its place and gets a `problem`, in words. A column that already
 has our type costs nothing. Reasons quote the offending value, and values are masked before they are turned into text,
@@ -21,6 +21,7 @@ from merit.data.schema import EVENT_NAMES, EVENTS, FILE, INTERACTION_NAMES, ITEM
 _TEXT = pl.List(pl.String)
 _ENTITIES = {"&amp;": "&", "&quot;": '"', "&#39;": "'", "&#039;": "'", "&lt;": "<", "&gt;": ">", "&nbsp;": " "}
 UNKNOWN_EVENT = "event '{}' is not known (source.events can say what it means)"
+_PLACE = (pl.col(FILE).alias("file"), pl.col(ROW).cast(pl.UInt64).alias("row"))
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""  # the members of a list written as JSON or Python text
 
 
@@ -36,30 +37,25 @@ class Raw:
 
 
 def interactions(
-    frame: pl.LazyFrame, mapping: Mapping[str, str], file: str, reading: ParseOptions, text: bool = False
+    frame: pl.LazyFrame, mapping: Mapping[str, str], file: str, options: ParseOptions, text: bool = False
 ) -> pl.LazyFrame:
     """The interactions of one scan; `file` is named in messages."""
     raw = _raws(frame, mapping, text)
     _require_types(raw, file)
-    renamed = frame.select(ROW, FILE, *[pl.col(each.theirs).alias(f"raw {ours}") for ours, each in raw.items()])
-    at, zone = raw["timestamp"], reading.time_zone
+    at, zone = raw["timestamp"], options.time_zone
     order = _id(raw["order_id"]) if "order_id" in raw else pl.lit(None, pl.String)
-    parsed = renamed.with_columns(
+    parsed = _renamed(frame, raw).with_columns(
         user_id=_id(raw["user_id"]),
         item_id=_id(raw["item_id"]),
-        timestamp=times.instants(at.expr, at.dtype, zone, reading.time_formats),
-        event=_event(raw.get("event"), reading, file),
+        timestamp=times.instants(at.expr, at.dtype, zone, options.time_formats),
+        event=_event(raw.get("event"), options, file),
         order_id=pl.when(order != "").then(order),
     )
     problems = [*_id_problems("user_id", raw["user_id"]), *_id_problems("item_id", raw["item_id"])]
-    problems += [*_time_problems(at, reading), *_event_problems(raw.get("event"))]
+    problems += [*_time_problems(at, options), *_event_problems(raw.get("event"))]
     return parsed.select(
-        *("user_id", "item_id", "timestamp", "event", "order_id", _first(problems)),
-        *(
-            pl.col(FILE).alias("file"),
-            pl.col(ROW).cast(pl.UInt64).alias("row"),
-            times.zones(at.expr, at.dtype, zone).alias("zone"),
-        ),
+        *("user_id", "item_id", "timestamp", "event", "order_id", _first(problems), *_PLACE),
+        times.zones(at.expr, at.dtype, zone).alias("zone"),
         _original(raw, tuple(INTERACTION_NAMES)),
     )
 
@@ -69,30 +65,24 @@ def items(
     mapping: Mapping[str, str],
     extra_tags: Sequence[str],
     file: str,
-    reading: ParseOptions,
+    options: ParseOptions,
     text: bool = False,
 ) -> pl.LazyFrame:
     """The items of one scan. `extra_tags`: further columns whose text becomes tags."""
     raw = _raws(frame, mapping, text)
-    extra = [_raw(frame, f"extra {name}", name, text) for name in extra_tags]
+    extra = _raws(frame, {f"extra {name}": name for name in extra_tags}, text)
     _require_types(raw, file)
-    renamed = frame.select(
-        ROW,
-        FILE,
-        *[pl.col(each.theirs).alias(f"raw {ours}") for ours, each in raw.items()],
-        *[pl.col(each.theirs).alias(f"extra {each.theirs}") for each in extra],
-    )
-    lists = [tag_list(each, reading.tag_separator) for each in ([raw["tags"]] if "tags" in raw else []) + extra]
-    parsed = renamed.with_columns(
+    tagged = [raw["tags"], *extra.values()] if "tags" in raw else [*extra.values()]
+    lists = [tag_list(column, options.tag_separator) for column in tagged]
+    parsed = _renamed(frame, raw | extra).with_columns(
         item_id=_id(raw["item_id"]),
         title=tidy(_text(raw["title"])).fill_null(""),
         tags=clean_tags(pl.concat_list(lists)) if lists else pl.lit([], _TEXT),
-        vertical=_vertical(raw.get("vertical"), reading.tag_separator),
+        vertical=_vertical(raw.get("vertical"), options.tag_separator),
     )
-    problems = [*_id_problems("item_id", raw["item_id"]), *_text_problems(reading.max_title_chars)]
+    problems = [*_id_problems("item_id", raw["item_id"]), *_text_problems(options.max_title_chars)]
     return parsed.select(
-        *("item_id", "title", "tags", "vertical", _first(problems)),
-        *(pl.col(FILE).alias("file"), pl.col(ROW).cast(pl.UInt64).alias("row"), _original(raw, tuple(ITEM_NAMES))),
+        *("item_id", "title", "tags", "vertical", _first(problems), *_PLACE, _original(raw, tuple(ITEM_NAMES))),
     )
 
 
@@ -123,17 +113,18 @@ def tag_list(raw: Raw, separator: str) -> pl.Expr:
 
 
 def _raws(frame: pl.LazyFrame, mapping: Mapping[str, str], text: bool) -> dict[str, Raw]:
-    return {ours: _raw(frame, f"raw {ours}", theirs, text) for ours, theirs in mapping.items()}
+    schema = frame.collect_schema()
+    return {ours: Raw(theirs, pl.col(f"raw {ours}"), schema[theirs], text) for ours, theirs in mapping.items()}
 
 
-def _raw(frame: pl.LazyFrame, name: str, theirs: str, text: bool) -> Raw:
-    return Raw(theirs, pl.col(name), frame.collect_schema()[theirs], text)
+def _renamed(frame: pl.LazyFrame, raw: Mapping[str, Raw]) -> pl.LazyFrame:
+    return frame.select(ROW, FILE, *[pl.col(column.theirs).alias(f"raw {ours}") for ours, column in raw.items()])
 
 
 def _require_types(raw: Mapping[str, Raw], file: str) -> None:
     """Refuse a whole column that can never hold what is needed, rather than quarantine every row of it."""
-    for ours, each in raw.items():
-        dtype = each.dtype
+    for ours, column in raw.items():
+        dtype = column.dtype
         listed = isinstance(dtype, pl.List)
         fits = {
             "timestamp": times.readable(dtype),
@@ -144,7 +135,7 @@ def _require_types(raw: Mapping[str, Raw], file: str) -> None:
             needed = {"timestamp": "times", "tags": "lists of text, or text"}.get(ours, "text or whole numbers")
             setting = "item_columns" if "title" in raw else "columns"
             raise DataError(
-                f"{file}: column '{each.theirs}' holds {dtype}, but {ours} needs {needed}. "
+                f"{file}: column '{column.theirs}' holds {dtype}, but {ours} needs {needed}. "
                 f"Name another column with --set source.{setting}.{ours}=THEIRS, or convert it."
             )
 
@@ -154,7 +145,7 @@ def _is_texty(dtype: pl.DataType) -> bool:
 
 
 def _text(raw: Raw, where: pl.Expr | None = None) -> pl.Expr:
-    """The value as text, where asked for."""
+    """The value as text, where `where` holds."""
     value = times.within_calendar(raw.expr, raw.dtype)
     value = value if where is None else pl.when(where).then(value)
     if isinstance(raw.dtype, pl.List):
@@ -210,14 +201,14 @@ def _id_problems(ours: str, raw: Raw) -> list[pl.Expr]:
     return problems
 
 
-def _time_problems(raw: Raw, reading: ParseOptions) -> list[pl.Expr]:
+def _time_problems(raw: Raw, options: ParseOptions) -> list[pl.Expr]:
     value, given = pl.col("timestamp"), raw.expr.is_not_null()
     outside = given & times.within_calendar(raw.expr, raw.dtype).is_null()
-    first = datetime.combine(reading.earliest, time(), UTC)
-    last = datetime.combine(reading.latest + timedelta(days=1), time(), UTC) if reading.latest else None
+    first = datetime.combine(options.earliest, time(), UTC)
+    last = datetime.combine(options.latest + timedelta(days=1), time(), UTC) if options.latest else None
     until = last or datetime.now(UTC) + timedelta(days=2)  # two days: clocks and zones of senders may be off
-    late = f"is after {reading.latest} (source.latest)" if last else f"lies in the future (after {until:%Y-%m-%d})"
-    gap = "" if reading.time_zone == "UTC" else f", or one that the clocks of {reading.time_zone} skipped"
+    late = f"is after {options.latest} (source.latest)" if last else f"lies in the future (after {until:%Y-%m-%d})"
+    gap = "" if options.time_zone == "UTC" else f", or one that the clocks of {options.time_zone} skipped"
     return [
         _say("timestamp is empty", ~given),
         _say("timestamp lies outside the years 1 to 9999", outside),
@@ -226,7 +217,7 @@ def _time_problems(raw: Raw, reading: ParseOptions) -> list[pl.Expr]:
             raw,
             value.is_null() & given,
         ),
-        _quote(f"timestamp '{{}}' is before {reading.earliest} (source.earliest)", raw, value < _instant(first)),
+        _quote(f"timestamp '{{}}' is before {options.earliest} (source.earliest)", raw, value < _instant(first)),
         _quote(f"timestamp '{{}}' {late}", raw, value >= _instant(until)),
     ]
 
@@ -235,26 +226,28 @@ def _instant(at: datetime) -> pl.Expr:
     return pl.lit(at).cast(times.INSTANT)
 
 
-def _event(raw: Raw | None, reading: ParseOptions, file: str) -> pl.Expr:
+def _event(raw: Raw | None, options: ParseOptions, file: str) -> pl.Expr:
     if raw is None:
-        if reading.default_event is None:
+        if options.default_event is None:
             raise DataError(
                 f"{file} has no event column, so it does not say what the rows are. If all are purchases: "
                 "--set source.default_event=purchase; if a column tells: --set source.columns.event=THEIRS."
             )
-        return pl.lit(reading.default_event, EVENTS)
-    if raw.dtype == EVENTS and not reading.events:
+        return pl.lit(options.default_event, EVENTS)
+    if raw.dtype == EVENTS and not options.events:
         return raw.expr
     text = _text(raw)
-    exact = text.cast(EVENTS, strict=False) if not reading.events else pl.lit(None, EVENTS)
+    exact = text.cast(EVENTS, strict=False) if not options.events else pl.lit(None, EVENTS)
     rest = _event_key(pl.when(exact.is_null()).then(text))
-    given = pl.Series("given", list(reading.events), pl.String).to_frame().select(_event_key(pl.col("given")))["given"]
-    names: dict[str, Event] = {**EVENT_NAMES, **dict(zip(given, reading.events.values(), strict=True))}
+    given = pl.Series("given", list(options.events), pl.String).to_frame().select(_event_key(pl.col("given")))["given"]
+    meanings: dict[str, Event] = {**EVENT_NAMES, **dict(zip(given, options.events.values(), strict=True))}
     words = {
-        event: [name for name, meant in names.items() if meant == event] for event in dict.fromkeys(names.values())
+        event: [word for word in meanings if meanings[word] == event] for event in dict.fromkeys(meanings.values())
     }
     # replace_strict would hold the whole column in memory
-    return pl.coalesce(exact, *(pl.when(rest.is_in(own)).then(pl.lit(event, EVENTS)) for event, own in words.items()))
+    return pl.coalesce(
+        exact, *(pl.when(rest.is_in(names)).then(pl.lit(event, EVENTS)) for event, names in words.items())
+    )
 
 
 def _event_key(text: pl.Expr) -> pl.Expr:

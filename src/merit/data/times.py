@@ -1,4 +1,4 @@
-"""Times as people store them → instants in UTC.
+"""Times as shops write them → instants in UTC.
 
 A time without a zone is read in the zone the settings name. Where a clock goes back, the hour that exists twice is
 read as its first occurrence; where it goes forward, a time in the skipped hour never was and becomes null.
@@ -37,7 +37,7 @@ def instants(raw: pl.Expr, dtype: pl.DataType, zone: str, formats: Sequence[str]
     if isinstance(dtype, pl.Date):
         return _place(raw.cast(pl.Datetime("ms")), zone)
     if isinstance(dtype, pl.String):
-        return pl.coalesce(_from_text(raw, zone), *(_written(raw, each, zone) for each in formats))
+        return pl.coalesce(_from_text(raw, zone), *(_written(raw, form, zone) for form in formats))
     if isinstance(dtype, pl.Null):
         return raw.cast(INSTANT)
     return _from_number(raw, zone)
@@ -113,11 +113,8 @@ def _from_text(raw: pl.Expr, zone: str) -> pl.Expr:
 
 def _written(raw: pl.Expr, form: str, zone: str) -> pl.Expr:
     text = raw.str.strip_chars()
-    at = (
-        text.str.to_datetime(form, strict=False, time_unit="ms")
-        if "%H" in form
-        else text.str.to_date(form, strict=False)
-    )
+    has_clock = "%H" in form
+    at = text.str.to_datetime(form, strict=False, time_unit="ms") if has_clock else text.str.to_date(form, strict=False)
     return _place(at.cast(pl.Datetime("ms")), zone)
 
 

@@ -1,4 +1,4 @@
-"""One's own two tables."""
+"""Two tables of a shop: interactions and items."""
 
 from __future__ import annotations
 
