@@ -188,7 +188,7 @@ def test_out_of_memory_names_the_setting(tmp_path: Path, monkeypatch: pytest.Mon
         raise torch.OutOfMemoryError("DefaultCPUAllocator: can't allocate memory")
 
     monkeypatch.setattr(backbone, "states", exhausted)
-    with pytest.raises(TrainingError, match=r"Halve train\.batch_size"):
+    with pytest.raises(TrainingError, match=r"Halve stage_1\.batch_size"):
         train(model, corpus, OBJECTIVES["self-correction"], CONFIG, 7, tmp_path)
 
 

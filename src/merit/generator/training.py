@@ -262,8 +262,8 @@ def _not_finite(run: _Run, batch: Batch, step: int) -> TrainingError:
 def _no_memory(batch: Batch) -> TrainingError:
     lines, width = batch.input_ids.shape
     return TrainingError(
-        f"Memory ran out on a batch of {lines} examples of {width} tokens. Halve batch_size and double accumulate "
-        "of its stage (stage_1 or stage_2: nearly the same result), or lower text.prompt.budget."
+        f"Memory ran out on a batch of {lines} examples of {width} tokens. Halve stage_1.batch_size "
+        "(or stage_2.batch_size) and double its accumulate (nearly the same result), or lower text.prompt.budget."
     )
 
 
