@@ -77,7 +77,7 @@ def costs(folder: Path, users: int, seed: int) -> dict[str, Cost]:
             mining / real, size(folder / "mined") / real, f"{examples / real:.1f} examples, 4 samples of each"
         ),
         "states": Cost(looking / real, size(states.path) / real, f"{rows / real:.1f} rows: every example, and now"),
-        "model": Cost(0.0, size(many.file("users"), many.file("users.parquet")) / users, "vectors, halves, histories"),
+        "model": Cost(0.0, size(many.file("users"), many.file("users.parquet")) / users, "vectors, projections, histories"),
         "lists of everyone": Cost(lists / users, size(folder / "lists.parquet") / users, f"{labels:,} labels, 10 kept"),
         f"{len(texts):,} audiences": Cost(ranked / users, 0.0, f"the best {BEST:,} of each"),
     }
