@@ -229,6 +229,14 @@ def test_bad_input_is_one_message_and_leaves_nothing(name: str, tmp_path: Path, 
     assert command("data", "check", file)[0] != 0
 
 
+def test_tables_are_checked_without_torch(tmp_path: Path) -> None:
+    file = settings(tmp_path)
+    code = "import sys; from merit import cli; cli.app(standalone_mode=False); print('torch' in sys.modules)"
+    words = ["data", "check", str(file), "--set", "stage_1.steps=5"]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
+
+
 def test_strange_but_legal_text_goes_through_unchanged(tmp_path: Path, command: Command) -> None:
     """Emoji, right-to-left text and control tokens are text. They are kept, told about, and harmless."""
     file = settings(tmp_path)

@@ -1,4 +1,4 @@
-"""The command line. It holds no logic: every command reads its words, calls one function, and shows the answer.
+"""The command line. It holds no logic: every command reads its arguments, calls one function, and shows the result.
 
 One file for each group of commands; those without a group are here.
 """
@@ -15,23 +15,17 @@ from rich.markup import escape
 
 from merit import __version__
 from merit.cli.audience import audience_app
-from merit.cli.audit import audit_app
-from merit.cli.bench import bench
+from merit.cli.common import AsJson, ConfigFile, Overrides, described, settings
 from merit.cli.data import data_app
-from merit.cli.erase import erase
 from merit.cli.experiment import experiment_app
-from merit.cli.keys import keys_app
 from merit.cli.labels import labels_app
 from merit.cli.model import model_app
-from merit.cli.options import Address, AsJson, ConfigFile, Engine, Overrides, Threads, Workers
-from merit.cli.output import described, engine_words, settings, short
-from merit.cli.plan import plan
-from merit.cli.pseudonyms import pseudonyms_app
-from merit.cli.serve import serve
+from merit.cli.privacy import audit_app, erase, pseudonyms_app
+from merit.cli.run import bench, plan, run
+from merit.cli.serve import keys_app, serve
 from merit.cli.weights import weights_app
 from merit.core import artifacts, config, console, doctor, processes
 from merit.core.errors import MeritError
-from merit.evaluation.evaluate import show_results
 from merit.privacy import pseudonyms
 
 app = typer.Typer(
@@ -41,28 +35,29 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-INTERRUPTED = 130  # what typer makes of Ctrl-C, without a word
+INTERRUPTED = 130  # typer's exit code of Ctrl-C, which it does not explain
 config_app = typer.Typer(help="What can be set, and what is set.", no_args_is_help=True)
-app.add_typer(data_app, name="data")
-app.add_typer(labels_app, name="labels")
-app.add_typer(config_app, name="config")
-app.add_typer(weights_app, name="weights")
-app.add_typer(model_app, name="model")
-app.add_typer(audience_app, name="audience")
-app.add_typer(experiment_app, name="experiment")
-app.add_typer(keys_app, name="keys")
-app.add_typer(audit_app, name="audit")
-app.add_typer(pseudonyms_app, name="pseudonyms")
-app.command()(serve)
-app.command()(bench)
-app.command()(plan)
-app.command()(erase)
+for name, group in {
+    "data": data_app,
+    "labels": labels_app,
+    "config": config_app,
+    "weights": weights_app,
+    "model": model_app,
+    "audience": audience_app,
+    "experiment": experiment_app,
+    "keys": keys_app,
+    "audit": audit_app,
+    "pseudonyms": pseudonyms_app,
+}.items():
+    app.add_typer(group, name=name)
+for command in (run, serve, bench, plan, erase):
+    app.command()(command)
 
 
 @app.callback()
 def _options(
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="tell more")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="tell warnings only")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="show more messages")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="show warnings only")] = False,
     log_file: Annotated[Path | None, typer.Option(help="write all messages there as JSON lines")] = None,
     key: Annotated[
         Path | None,
@@ -74,48 +69,12 @@ def _options(
 
 
 @app.command()
-def run(
-    file: ConfigFile,
-    override: Overrides = None,
-    until: Annotated[str | None, typer.Option(help="stop after this stage (examples, labels, data-report, …)")] = None,
-    engine: Engine = None,
-    workers: Workers = None,
-    threads: Threads = None,
-    address: Address = None,
-    as_json: AsJson = False,
-) -> None:
-    """Run all stages of a configuration; what is finished and unchanged is kept."""
-
-    from merit.core.pipeline import run as run_stages
-
-    words = [*(override or []), *engine_words(engine, workers, threads, address)]
-    made = run_stages(settings(file, words), until)
-    if processes.number():  # the main process tells
-        return
-    if as_json:
-        console.show_json({name: described(artifact) for name, artifact in made.items()})
-        return
-    for name, artifact in made.items():
-        told = artifact.manifest.summary
-        shown = [(key, short(value)) for key, value in told.items() if not isinstance(value, dict | list)]
-        console.show_table(f"{name}  {artifact.path}", ["figure", "value"], shown)
-    if results := made.get("results"):
-        show_results(results)
-    for name in ("data-report", "results"):
-        if report := made.get(name):
-            console.stdout.print(f"Open {report.file('index.html').resolve().as_uri()} in a browser.")
-    if model := made.get("model"):
-        place = escape(str(model.path.parent))
-        console.stdout.print(f"Ask it: merit model interests {place} USER, merit model audience {place} INTEREST")
-
-
-@app.command()
 def show(
     folder: Annotated[Path, typer.Argument(help="an artifact folder, or a folder of such folders")],
     verify: Annotated[bool, typer.Option(help="check every byte against the manifest")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Tell what a folder is and where it came from."""
+    """Show what a folder is and where it came from."""
     family = artifacts.family(folder, verify)
     if as_json:
         console.show_json([described(artifact) | artifact.manifest.model_dump() for artifact in family])
@@ -130,14 +89,14 @@ def doctor_command(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="show faults only")] = False,
 ) -> None:
     """Check versions, weights, cores and memory, and whether torch computes."""
-    found = doctor.examine()
+    findings = doctor.examine()
     if as_json:
-        console.show_json([finding.model_dump() for finding in found])
+        console.show_json([finding.model_dump() for finding in findings])
     else:
-        rows = [(f.what, f.value, "ok" if f.ok else f"! {f.remedy}") for f in found if not (quiet and f.ok)]
+        rows = [(f.what, f.value, "ok" if f.ok else f"! {f.remedy}") for f in findings if not (quiet and f.ok)]
         if rows:
             console.show_table("merit doctor", ["what", "found", ""], rows)
-    if not all(finding.ok for finding in found):
+    if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
 
 
@@ -162,7 +121,7 @@ def version() -> None:
 
 
 def main() -> None:
-    """Entry point: an error meant for a person is one message and an exit code, without a traceback."""
+    """Entry point: a MeritError is one message and an exit code, without a traceback."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a draft is removed on the way out
     try:
         app()

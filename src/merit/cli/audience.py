@@ -12,8 +12,7 @@ import merit
 from merit.campaigns.audiences import export, report, request
 from merit.campaigns.audiences.build import build, preview
 from merit.campaigns.audiences.export import Form
-from merit.cli.options import AsJson, Asked, ModelFolder, NewerLabels, Out, Overrides, RequestFile
-from merit.cli.output import described, show, show_frame
+from merit.cli import common
 from merit.core import console
 from merit.core.files import storage_errors
 from merit.report import page
@@ -28,82 +27,84 @@ audience_app = typer.Typer(
 
 @audience_app.command(name="preview")
 def preview_audience(
-    folder: ModelFolder,
-    interests: Asked = None,
-    file: RequestFile = None,
-    override: Overrides = None,
-    labels: NewerLabels = None,
+    folder: common.ModelFolder,
+    interests: common.Interests = None,
+    file: common.RequestFile = None,
+    override: common.Overrides = None,
+    labels: common.NewerLabels = None,
     html: Annotated[Path | None, typer.Option("--page", help="write the page there")] = None,
-    as_json: AsJson = False,
+    as_json: common.AsJson = False,
 ) -> None:
-    """Tell how many users an audience has, how it comes about, and what to expect. No user is named or written.
+    """Show how many users an audience has, how it comes about, and what to expect. No user is named or written.
 
-    Without a request, say how many: --set size.by=percentile --set size.percent=5.
+    Without a request, give its size: --set size.by=percentile --set size.percent=5.
     """
-    asked = request.read(file, override or [], interests or [])
-    told = preview(merit.load(folder, labels), asked).figures
+    wanted = request.read(file, override or [], interests or [])
+    summary = preview(merit.load(folder, labels), wanted).figures
     if html:
         with storage_errors(html):
-            html.write_text(page.render(report.audience_page(told)), encoding="utf-8")
-    _show_audience(told, as_json)
+            html.write_text(page.render(report.audience_page(summary)), encoding="utf-8")
+    _show_audience(summary, as_json)
 
 
 @audience_app.command(name="build")
 def build_audience(
-    folder: ModelFolder,
-    out: Out,
-    interests: Asked = None,
-    file: RequestFile = None,
-    override: Overrides = None,
-    labels: NewerLabels = None,
-    as_json: AsJson = False,
+    folder: common.ModelFolder,
+    out: common.Out,
+    interests: common.Interests = None,
+    file: common.RequestFile = None,
+    override: common.Overrides = None,
+    labels: common.NewerLabels = None,
+    as_json: common.AsJson = False,
 ) -> None:
-    """Choose the users, draw holdout and control, and write them down with a page."""
-    asked = request.read(file, override or [], interests or [])
-    made = build(merit.load(folder, labels), asked, out)
+    """Choose the users, draw holdout and control, and write them with a page."""
+    wanted = request.read(file, override or [], interests or [])
+    made = build(merit.load(folder, labels), wanted, out)
     if as_json:
-        console.show_json(described(made))
+        console.show_json(common.described(made))
         return
     _show_audience(export.load_summary(made), as_json=False)
     console.stdout.print(f"hash {made.manifest.hash}")
-    console.stdout.print(f"Open {made.file('index.html').resolve().as_uri()} in a browser.")
+    common.point_to_page(made)
 
 
 @audience_app.command(name="export")
 def export_audience(
     audience_folder: Annotated[Path, typer.Argument(help="a folder that `merit audience build` wrote")],
-    out: Out,
+    out: common.Out,
     form: Annotated[Form, typer.Option("--format", help="csv is safe to open in a spreadsheet")] = "parquet",
     arm: Annotated[str, typer.Option(help="treatment, control, holdout, or all")] = "treatment",
-    model: Annotated[Path | None, typer.Option(help="the model that judges; by default the audience's own")] = None,
-    labels: NewerLabels = None,
+    model: Annotated[
+        Path | None, typer.Option(help="the model that checks interests; by default the audience's")
+    ] = None,
+    labels: common.NewerLabels = None,
 ) -> None:
     """Write the users to be contacted to a file, with a manifest of rows and hash."""
     members = export.load(audience_folder)
-    judge = merit.load(export.model_folder(members, model), labels)
-    show(export.export(members, judge, form, out, arm))
+    checked_by = merit.load(export.model_folder(members, model), labels)
+    common.show(export.export(members, checked_by, form, out, arm))
 
 
 @audience_app.command(name="overlap")
 def overlap_audiences(
     folders: Annotated[list[Path], typer.Argument(help="folders that `merit audience build` wrote")],
-    as_json: AsJson = False,
+    as_json: common.AsJson = False,
 ) -> None:
-    """Tell whom audiences share, two by two."""
-    told = export.load_overlaps(folders)
+    """Show the users that audiences share, pair by pair."""
+    table = export.load_overlaps(folders)
     if as_json:
-        console.show_json(told.to_dicts())
+        console.show_json(table.to_dicts())
     else:
-        console.show_table("Overlap", told.columns, told.rows())
+        console.show_table("Overlap", table.columns, table.rows())
 
 
-def _show_audience(told: AudienceSummary, as_json: bool) -> None:
-    shown = report.audience_page(told)
+def _show_audience(summary: AudienceSummary, as_json: bool) -> None:
     if as_json:
-        console.show_json(report.public_summary(told))
+        console.show_json(report.public_summary(summary))
         return
-    console.stdout.print(escape(shown.subtitle))
-    show_frame(told.request.name, report.waterfall_table(told), lines=False)
-    console.show_table("", ["figure", "value", ""], [(tile.label, tile.value, tile.note) for tile in shown.tiles])
-    for note in told.notes:
+    content = report.audience_page(summary)
+    console.stdout.print(escape(content.subtitle))
+    common.show_frame(summary.request.name, report.waterfall_table(summary), lines=False)
+    console.show_table("", ["figure", "value", ""], [(tile.label, tile.value, tile.note) for tile in content.tiles])
+    for note in summary.notes:
         console.stdout.print(f"note: {escape(note)}")

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import ConfigDict
 
-from merit.cli.options import AsJson, Out, Overrides
-from merit.cli.output import settings
+from merit.cli.common import AsJson, Out, Overrides, require_key_apart
 from merit.core import config, console
 from merit.core.errors import ConfigError
 from merit.data import check, planted, sources, validate
@@ -25,7 +25,7 @@ def data_check(
     quarantine: Annotated[Path | None, typer.Option(help="write every row that cannot be used there")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is in two tables, what is wrong with them, and how to mend it. Exit code 3 if a row is bad."""
+    """Report what is in two tables, what is wrong with them, and how to fix it. Exit code 3 if a row is bad."""
     tables = sources.open_source(_source(file, interactions, items, override or []))
     report = check.examine(tables)
     if as_json:
@@ -41,15 +41,19 @@ def data_check(
 
 
 @data_app.command(name="planted")
-def data_planted(
-    out: Out,
-    override: Overrides = None,
-    seed: int = 7,
-) -> None:
+def data_planted(out: Out, override: Overrides = None, seed: int = 7) -> None:
     """Write a planted shop: tables whose true interests are known."""
-    asked = config.build(planted.PlantedConfig, {}, override or [])
-    planted.write(planted.shop(asked, seed), out)
-    console.tell(f"a shop of {asked.users:,} users in {out}", folder=str(out))
+    shop = config.build(planted.PlantedConfig, {}, override or [])
+    planted.write(planted.shop(shop, seed), out)
+    console.tell(f"a shop of {shop.users:,} users in {out}", folder=str(out))
+
+
+class _Source(config.Frozen):
+    """The source of a run; the other sections bring torch along, and `merit config show` checks them."""
+
+    model_config = ConfigDict(extra="ignore")
+    source: sources.Source
+    out: Path = Path("runs/merit")
 
 
 class _TwoTables(config.Frozen):
@@ -58,7 +62,9 @@ class _TwoTables(config.Frozen):
 
 def _source(file: Path | None, interactions: Path | None, items: Path | None, override: list[str]) -> sources.Source:
     if file:
-        return settings(file, override).source
+        run = config.load(_Source, file, override)
+        require_key_apart(run.source, run.out)
+        return run.source
     if not interactions or not items:
         raise ConfigError("Name a configuration, or both tables: merit data check --interactions A --items B.")
     values = {"source": {"kind": "tables", "interactions": str(interactions), "items": str(items)}}

@@ -11,8 +11,7 @@ from rich.markup import escape
 
 from merit.campaigns.experiments import steps
 from merit.campaigns.experiments.design import ExperimentDesign
-from merit.cli.options import AsJson, Design, Out, Overrides
-from merit.cli.output import described, show
+from merit.cli.common import AsJson, Design, Out, Overrides, described, point_to_page, show
 from merit.core import config, console
 
 experiment_app = typer.Typer(
@@ -27,7 +26,7 @@ def freeze_design(
     override: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Freeze a design before launch, and tell how many users it needs and how long it takes."""
+    """Freeze a design before launch, and show how many users it needs and how long it takes."""
     design = steps.freeze(config.load(ExperimentDesign, file, override or []), out)
     if as_json:
         console.show_json(described(design))
@@ -52,12 +51,8 @@ def analyze(
     design: Design,
     out: Out,
     table: Annotated[Path | None, typer.Option(help="outcomes and covariates, a row per assigned user")] = None,
-    statistics: Annotated[
-        Path | None, typer.Option(help="or sufficient statistics, as docs/experiments.md says")
-    ] = None,
-    assignment: Annotated[
-        Path | None, typer.Option(help="what `merit experiment assign` wrote: is anyone lost?")
-    ] = None,
+    statistics: Annotated[Path | None, typer.Option(help="or sufficient statistics, see docs/experiments.md")] = None,
+    assignment: Annotated[Path | None, typer.Option(help="of `merit experiment assign`: finds lost users")] = None,
     until: Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d"], help="the last day counted")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -65,16 +60,16 @@ def analyze(
     agreed = steps.load(design, steps.DESIGN)
     assigned = steps.load(assignment, steps.ASSIGNMENT) if assignment else None
     made = steps.analyse_campaign(agreed, out, table, statistics, assigned, until.date() if until else None)
-    told = steps.analysis_of(made)
+    analysis = steps.analysis_of(made)
     if as_json:
-        console.show_json(told.model_dump(mode="json"))
+        console.show_json(analysis.model_dump(mode="json"))
     else:
-        console.stdout.print(escape(told.sentence))
-        console.show_table(str(made.path), ["figure", "value"], steps.headline(told))
-        for finding in told.findings:
+        console.stdout.print(escape(analysis.sentence))
+        console.show_table(str(made.path), ["figure", "value"], steps.headline(analysis))
+        for finding in analysis.findings:
             console.stdout.print(f"{finding.level}: {escape(finding.told)}")
-        console.stdout.print(f"Open {made.file('index.html').resolve().as_uri()} in a browser.")
-    if told.verdict == "blocked":
+        point_to_page(made)
+    if analysis.verdict == "blocked":
         raise typer.Exit(3)
 
 
@@ -89,9 +84,9 @@ def pool_campaigns(
         float | None, typer.Option(help="how much lifts may differ: scale of a half-normal prior")
     ] = None,
 ) -> None:
-    """Say what several campaigns tell together, and which prior they imply for the next."""
-    asked = config.build(steps.PoolConfig, {"spread": spread}, origin="the command line")
-    made = steps.pool_campaigns(campaigns or [], table, out, asked)
+    """Pool the lifts of several campaigns, and derive a prior for the next."""
+    settings = config.build(steps.PoolConfig, {"spread": spread}, origin="the command line")
+    made = steps.pool_campaigns(campaigns or [], table, out, settings)
     for line in steps.pooled_lines(made):
         console.stdout.print(escape(line))
-    console.stdout.print(f"Open {made.file('index.html').resolve().as_uri()} in a browser.")
+    point_to_page(made)

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from merit.cli.options import DEFAULT_CACHE, Cache, Out, Reason, Source, Texts
-from merit.cli.output import show
+from merit.cli.common import DEFAULT_CACHE, Cache, LabelsFolder, Out, Reason, Texts, show
 from merit.core import artifacts
 from merit.labels.build import change_labels
 
@@ -18,7 +17,7 @@ labels_app = typer.Typer(
 
 @labels_app.command()
 def add(
-    labels: Source,
+    labels: LabelsFolder,
     texts: Texts,
     out: Out,
     vertical: Annotated[str, typer.Option(help="of the new labels")] = "other",
@@ -32,18 +31,20 @@ def add(
 
 
 @labels_app.command()
-def retire(labels: Source, texts: Texts, out: Out, reason: Reason, cache: Cache = DEFAULT_CACHE) -> None:
+def retire(labels: LabelsFolder, texts: Texts, out: Out, reason: Reason, cache: Cache = DEFAULT_CACHE) -> None:
     """Retire labels: they keep their number, and are never predicted again."""
     show(change_labels(artifacts.load(labels, "labels"), out, "retire", texts, reason=reason, cache=cache))
 
 
 @labels_app.command()
-def block(labels: Source, texts: Texts, out: Out, reason: Reason, cache: Cache = DEFAULT_CACHE) -> None:
+def block(labels: LabelsFolder, texts: Texts, out: Out, reason: Reason, cache: Cache = DEFAULT_CACHE) -> None:
     """Block labels: they never leave the space."""
     show(change_labels(artifacts.load(labels, "labels"), out, "block", texts, reason=reason, cache=cache))
 
 
 @labels_app.command()
-def rename(labels: Source, old: str, new: str, out: Out, reason: Reason = "", cache: Cache = DEFAULT_CACHE) -> None:
+def rename(
+    labels: LabelsFolder, old: str, new: str, out: Out, reason: Reason = "", cache: Cache = DEFAULT_CACHE
+) -> None:
     """Rename a label. Its old name still leads to it."""
     show(change_labels(artifacts.load(labels, "labels"), out, "rename", [old], reason=reason, cache=cache, to=new))

@@ -1,4 +1,4 @@
-"""merit serve: a model as a service."""
+"""merit serve and merit keys: a model as a service, and its API keys."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from merit.cli.options import NewerLabels, Overrides
-from merit.core import config
+from merit.cli.common import AsJson, NewerLabels, Overrides
+from merit.core import config, console
 from merit.core.artifacts import MANIFEST
 from merit.core.errors import ConfigError, MissingArtifact, MissingDependency
 from merit.privacy import pseudonyms
@@ -27,7 +27,7 @@ NEEDED = ("fastapi", "uvicorn", "prometheus_client", "python_multipart")
 
 def serve(
     folder: Annotated[Path | None, typer.Argument(help="a model, or the folder of a run that has one")] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="what `make demo` made, with a key for this once")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="the run of `make demo`, with a key for this process")] = False,
     host: Annotated[str, typer.Option(help="anything but this machine needs a proxy with TLS in front")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535)] = 8000,
     state: State = DEFAULT_STATE,
@@ -43,15 +43,14 @@ def serve(
     from merit.service import server
     from merit.service.limits import Limits
 
-    pseudonyms.use(None)  # what the network can reach knows pseudonyms only
-
+    pseudonyms.use(None)  # a process on the network holds pseudonyms only
     limits = config.build(Limits, {}, override or [], origin="the command line")
-    with _shown(folder, state, demo) as (place, kept, guest):
-        server.serve(place, kept, host, port, labels, tables, limits, verify, tls_in_front, guest)
+    with _served(folder, state, demo) as (run, kept, guest):
+        server.serve(run, kept, host, port, labels, tables, limits, verify, tls_in_front, guest)
 
 
 @contextmanager
-def _shown(folder: Path | None, state: Path, demo: bool) -> Iterator[tuple[Path, Path, tuple[ApiKey, str] | None]]:
+def _served(folder: Path | None, state: Path, demo: bool) -> Iterator[tuple[Path, Path, tuple[ApiKey, str] | None]]:
     """What to serve, where its state is, and a key for this process alone: the demo leaves nothing behind."""
     if (folder is None) != demo:
         raise ConfigError("Name the folder of a run, `merit serve runs/shop`; or say --demo, and name none.")
@@ -66,3 +65,39 @@ def _shown(folder: Path | None, state: Path, demo: bool) -> Iterator[tuple[Path,
     else:
         with TemporaryDirectory(prefix="merit-demo-") as name:
             yield DEMO, Path(name), guest
+
+
+keys_app = typer.Typer(help="API keys of a service: make, list and revoke them.", no_args_is_help=True)
+
+
+@keys_app.command()
+def create(
+    name: Annotated[str, typer.Argument(help="who will use it")],
+    scope: Annotated[list[str], typer.Option(help=f"{', '.join(keys.SCOPES)}; may be repeated")],
+    state: State = DEFAULT_STATE,
+) -> None:
+    """Make a key and print it, this once: only a hash of it is stored."""
+    key, secret = keys.create(state / keys.FILE, name, scope)
+    console.tell(f"key {key.id} for {name}: {', '.join(key.scopes)}. It is not shown again.", key=key.id)
+    console.stdout.print(secret, markup=False)
+
+
+@keys_app.command(name="list")
+def list_keys(state: State = DEFAULT_STATE, as_json: AsJson = False) -> None:
+    """List the keys, without their secrets."""
+    stored = keys.read(state / keys.FILE)
+    if as_json:
+        console.show_json([key.model_dump(exclude={"salt", "hash"}) for key in stored])
+    else:
+        rows = [(key.id, key.name, ", ".join(key.scopes), key.created, key.revoked or "") for key in stored]
+        console.show_table("Keys", ["id", "name", "scopes", "created", "revoked"], rows)
+
+
+@keys_app.command()
+def revoke(
+    number: Annotated[str, typer.Argument(metavar="ID", help="as `merit keys list` shows it")],
+    state: State = DEFAULT_STATE,
+) -> None:
+    """Refuse a key from now on. A running service notices at once."""
+    key = keys.revoke(state / keys.FILE, number)
+    console.tell(f"key {key.id} ({key.name}) is revoked", key=key.id)

@@ -1,4 +1,4 @@
-"""merit weights: pretrained weights, what is known, and how to have it here."""
+"""merit weights: list and install pretrained weights."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from merit.cli.options import AsJson
+from merit.cli.common import AsJson
 from merit.core import console, weights
 
-weights_app = typer.Typer(help="Pretrained weights: what is known, and how to have it here.", no_args_is_help=True)
+weights_app = typer.Typer(help="Pretrained weights: list and install them.", no_args_is_help=True)
 
 
 @weights_app.command(name="install")
 def install_weights(
-    name: Annotated[str, typer.Argument(help="as `merit weights list` calls them")],
+    name: Annotated[str, typer.Argument(help="as in `merit weights list`")],
     out: Annotated[Path | None, typer.Option(help="unpack to this folder, and give it as backbone.name")] = None,
 ) -> None:
     """Install weights by pip, check them to the byte, and unpack them where they are packed. Once."""
@@ -24,11 +24,11 @@ def install_weights(
 
 @weights_app.command(name="list")
 def list_weights(as_json: AsJson = False) -> None:
-    """Tell which weights are known, what they are for, and whether they are here."""
-    known = weights.CATALOG.items()
-    found = [{"name": name, "role": each.role, "model": each.model} | weights.status(name) for name, each in known]
+    """List the weights that can be installed, what they are for, and whether they are."""
+    catalog = weights.CATALOG.items()
+    rows = [{"name": name, "role": entry.role, "model": entry.model} | weights.status(name) for name, entry in catalog]
     if as_json:
-        console.show_json(found)
+        console.show_json(rows)
     else:
         columns = ["name", "role", "model", "value", "remedy"]
-        console.show_table("Weights", columns, [[each[column] for column in columns] for each in found])
+        console.show_table("Weights", columns, [[row[column] for column in columns] for row in rows])

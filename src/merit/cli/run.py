@@ -1,0 +1,97 @@
+"""merit run, plan and bench: all stages of a configuration, what they will take, and methods compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from merit.cli import common
+from merit.core import config, console, processes
+from merit.evaluation.evaluate import show_results
+
+
+def run(
+    file: common.ConfigFile,
+    override: common.Overrides = None,
+    until: Annotated[str | None, typer.Option(help="stop after this stage (examples, labels, data-report, …)")] = None,
+    engine: common.Engine = None,
+    workers: common.Workers = None,
+    threads: common.Threads = None,
+    address: common.Address = None,
+    as_json: common.AsJson = False,
+) -> None:
+    """Run all stages of a configuration; what is finished and unchanged is kept."""
+    from merit.core.pipeline import run as run_stages
+
+    overrides = [*(override or []), *common.engine_overrides(engine, workers, threads, address)]
+    made = run_stages(common.settings(file, overrides), until)
+    if processes.number():  # only the main process prints
+        return
+    if as_json:
+        console.show_json({name: common.described(artifact) for name, artifact in made.items()})
+        return
+    for name, artifact in made.items():
+        summary = artifact.manifest.summary.items()
+        rows = [(key, common.short(value)) for key, value in summary if not isinstance(value, dict | list)]
+        console.show_table(f"{name}  {artifact.path}", ["figure", "value"], rows)
+    if results := made.get("results"):
+        show_results(results)
+    for name in ("data-report", "results"):
+        if report := made.get(name):
+            common.point_to_page(report)
+    if model := made.get("model"):
+        folder = escape(str(model.path.parent))
+        console.stdout.print(f"Ask it: merit model interests {folder} USER, merit model audience {folder} INTEREST")
+
+
+def plan(
+    file: common.ConfigFile,
+    device: Annotated[str | None, typer.Option(help="`here` times this machine; another name only counts")] = None,
+    devices: Annotated[int | None, typer.Option(min=1, help="how many of them")] = None,
+    compare: Annotated[Path | None, typer.Option(help="a run's folder: what was planned over what it took")] = None,
+    override: common.Overrides = None,
+    as_json: common.AsJson = False,
+) -> None:
+    """Estimate tokens, time, memory and disk of every stage, without running any."""
+    from merit.plan import plan as planning
+
+    options = {"plan.device": device, "devices.processes": devices}
+    run = common.settings(file, [*(override or []), *(f"{name}={value}" for name, value in options.items() if value)])
+    record = planning.record_of(run, compare) if compare else None
+    made = planning.plan(run, earlier=not record)
+    compared = planning.compare(made, record) if record else None
+    if as_json:
+        total = {"total": made.total.model_dump(mode="json")}
+        console.show_json(made.model_dump(mode="json") | total | ({"compared": compared} if compared else {}))
+        return
+    planning.show(made, f"plan of {file}")
+    if compared:
+        planning.show_comparison(compared)
+
+
+def bench(
+    file: common.ConfigFile,
+    only: Annotated[list[str] | None, typer.Option(help="methods whose names begin with this; may be repeated")] = None,
+    dataset: Annotated[list[str] | None, typer.Option(help="this data set only; may be repeated")] = None,
+    table: Annotated[list[str] | None, typer.Option(help="show this table only; may be repeated")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="write all tables there, between marks or whole")] = None,
+    figure: Annotated[Path | None, typer.Option(help="draw recall of all methods there, as SVG")] = None,
+    from_results: Annotated[bool, typer.Option(help="compute nothing: show what the JSON files have")] = False,
+    override: common.Overrides = None,
+    as_json: common.AsJson = False,
+) -> None:
+    """Compare methods on data sets, cell by cell; what is finished and unchanged is kept."""
+    from merit.bench.config import BenchConfig
+    from merit.bench.report import compare, show
+
+    settings = config.load(BenchConfig, file, override or [])
+    outcome = compare(settings, only or [], dataset or [], table or [], markdown, figure, from_results)
+    if as_json:
+        console.show_json({result.dataset: result.model_dump(mode="json") for result in outcome.results})
+    else:
+        show(outcome, table or [])
+    if outcome.failures:
+        raise typer.Exit(1)
