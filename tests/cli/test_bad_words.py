@@ -178,7 +178,7 @@ def test_audiences_that_are_stopped_are_made_by_the_same_command_again(
     place: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = sorted(place.rglob("*"))
-    monkeypatch.setattr(Model, "label_vectors", stopping(Model.label_vectors))
+    monkeypatch.setattr(Model, "for_users", stopping(Model.for_users))
     code, out, err = command(*audiences("-n", "2"))
     assert (code, out) == (130, "") and "Stopped. Nothing is half-written" in err
     assert not (place / "out.parquet").exists()
