@@ -36,7 +36,7 @@ SEAL = "seal"
 
 
 class FileRecord(Frozen):
-    """What `load` holds a file against: its size always, its content where it is asked to verify."""
+    """What `load` checks: the size of a file always, its content where `verify` is set."""
 
     sha256: str
     bytes: int
@@ -60,7 +60,7 @@ class Erased(Frozen):
 
 
 class Manifest(Frozen):
-    """What a folder is and where it came from. As JSON it is sealed with a hash of all it says."""
+    """What a folder is and where it came from. As JSON it is sealed with a hash of its content."""
 
     kind: str
     format: int = FORMAT
@@ -80,18 +80,18 @@ class Manifest(Frozen):
 
     @model_serializer(mode="wrap")
     def _seal(self, plain: Any, info: SerializationInfo) -> dict[str, Any]:
-        told: dict[str, Any] = plain(self)
-        return told | {SEAL: sha256(to_json(told)).hexdigest()} if info.mode == "json" else told
+        values: dict[str, Any] = plain(self)
+        return values | {SEAL: sha256(to_json(values)).hexdigest()} if info.mode == "json" else values
 
     @model_validator(mode="before")
     @classmethod
     def _unseal(cls, given: Any) -> Any:
         if not isinstance(given, dict) or SEAL not in given:  # older folders have none
             return given
-        told = {name: value for name, value in given.items() if name != SEAL}
-        if sha256(to_json(told)).hexdigest() != given[SEAL]:
+        values = {name: value for name, value in given.items() if name != SEAL}
+        if sha256(to_json(values)).hexdigest() != given[SEAL]:
             raise ValueError("the seal is broken")
-        return told
+        return values
 
 
 @dataclass(frozen=True)
@@ -170,19 +170,19 @@ def current(
 ) -> Artifact | None:
     """What `folder` holds, if it is just what a run with these settings, parents and inputs would make."""
     try:
-        found = load(folder, kind)
+        artifact = load(folder, kind)
     except (MissingArtifact, DamagedArtifact):
         return None
-    had = found.manifest
+    manifest = artifact.manifest
     same = (
-        had.version == __version__
-        and had.seed == seed
-        and had.config == _plain(config)
-        and {name: parent.hash for name, parent in had.parents.items()}
+        manifest.version == __version__
+        and manifest.seed == seed
+        and manifest.config == _plain(config)
+        and {name: parent.hash for name, parent in manifest.parents.items()}
         == {name: parent.manifest.hash for name, parent in parents.items()}
-        and had.inputs == json.loads(json.dumps(dict(inputs)))
+        and manifest.inputs == json.loads(json.dumps(dict(inputs)))
     )
-    return found if same else None
+    return artifact if same else None
 
 
 def family(folder: Path, verify: bool = True) -> list[Artifact]:
@@ -190,27 +190,28 @@ def family(folder: Path, verify: bool = True) -> list[Artifact]:
     inside = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
     if inside and not (folder / MANIFEST).exists():
         return [load(path, verify=verify) for path in inside]
-    found = [load(folder, verify=verify)]
-    for parent in found[0].manifest.parents.values():
+    members = [load(folder, verify=verify)]
+    for parent in members[0].manifest.parents.values():
         place = folder.parent / parent.path
         if (place / MANIFEST).exists() and load(place, verify=False).manifest.hash == parent.hash:
-            found += [each for each in family(place, verify) if each.path not in {had.path for had in found}]
-    return found
+            paths = {member.path for member in members}
+            members += [other for other in family(place, verify) if other.path not in paths]
+    return members
 
 
 def describe(artifact: Artifact) -> str:
-    """The manifest for people."""
-    told = artifact.manifest
-    size = sum(record.bytes for record in told.files.values())
+    """The manifest as a text."""
+    manifest = artifact.manifest
+    size = sum(record.bytes for record in manifest.files.values())
     lines = [
-        f"{artifact.path}: {told.kind}, {len(told.files)} files, {size / 2**20:,.1f} MiB",
-        f"  made {told.created} by merit {told.version}, seed {told.seed}, hash {told.hash[:16]}",
-        *(f"  from {name}: {parent.path} (hash {parent.hash[:16]})" for name, parent in told.parents.items()),
-        *(f"  read {name}" for name in told.inputs),
-        *(f"  {each.rows:,} rows erased {each.at} (erasure {each.number})" for each in told.erased),
+        f"{artifact.path}: {manifest.kind}, {len(manifest.files)} files, {size / 2**20:,.1f} MiB",
+        f"  made {manifest.created} by merit {manifest.version}, seed {manifest.seed}, hash {manifest.hash[:16]}",
+        *(f"  from {name}: {parent.path} (hash {parent.hash[:16]})" for name, parent in manifest.parents.items()),
+        *(f"  read {name}" for name in manifest.inputs),
+        *(f"  {note.rows:,} rows erased {note.at} (erasure {note.number})" for note in manifest.erased),
         *(
             f"  {name}: {value:,}" if isinstance(value, int) else f"  {name}: {value}"
-            for name, value in told.summary.items()
+            for name, value in manifest.summary.items()
         ),
     ]
     return "\n".join(lines)
@@ -230,7 +231,7 @@ def _locked(folder: Path) -> AbstractContextManager[None]:
 
 
 def _left_beside(folder: Path) -> Iterator[Path]:
-    """Drafts, and versions that had stepped aside."""
+    """Drafts, and previous versions that stepped aside."""
     return folder.parent.glob(f".{folder.name}.tmp-*")
 
 
@@ -287,7 +288,7 @@ def identity(manifest: Manifest, digests: Mapping[str, str] | None = None) -> st
 
 
 def _dated(name: str) -> bool:
-    """Pages, logs of trainings and manifests of artifacts inside say when they were made; all else says what."""
+    """Whether a file holds the time it was made: pages, logs of trainings, manifests of artifacts inside."""
     path = PurePath(name)
     return path.name in ("index.html", MANIFEST) or "log" in path.parts[:-1]
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic.fields import FieldInfo
 
 from merit.core.errors import ConfigError
 
@@ -42,15 +41,15 @@ def load(model: type[Model], path: Path, overrides: Sequence[str] = ()) -> Model
 
 
 def build(model: type[Model], values: dict[str, Any], overrides: Sequence[str] = (), origin: str = "settings") -> Model:
-    """Make the model from plain values; all mistakes are told at once."""
+    """Make the model from plain values; all mistakes are reported at once."""
     merged = json.loads(json.dumps(values, default=str))
     for override in overrides:
         _override(merged, override)
     try:
         return model.model_validate(merged)
     except ValidationError as error:
-        told = "\n".join(f"  {_explain(model, dict(item))}" for item in _causes(error.errors()))
-        raise ConfigError(f"{origin} has settings that do not fit:\n{told}") from None
+        mistakes = "\n".join(f"  {_explain(model, dict(item))}" for item in _causes(error.errors()))
+        raise ConfigError(f"{origin} has settings that do not fit:\n{mistakes}") from None
 
 
 def digest(config: BaseModel) -> str:
@@ -94,17 +93,17 @@ def _causes(errors: Sequence[Any]) -> list[Any]:
 def _explain(model: type[BaseModel], error: dict[str, Any]) -> str:
     where = [str(part) for part in error["loc"]]
     if error["type"] == "extra_forbidden":
-        known = _known_keys(model, where[:-1])
-        near = difflib.get_close_matches(where[-1], known, n=1, cutoff=0.5)
-        hint = f"did you mean '{near[0]}'?" if near else f"known here: {', '.join(sorted(known))}."
+        keys = [name for option in _models_at(model, where[:-1]) for name in option.model_fields]
+        near = difflib.get_close_matches(where[-1], keys, n=1, cutoff=0.5)
+        hint = f"did you mean '{near[0]}'?" if near else f"known here: {', '.join(sorted(keys))}."
         return f"{'.'.join(where)}: unknown setting; {hint}"
     if error["type"] == "missing":
         return f"{'.'.join(where)}: this setting is needed and has no default.{_ways(model, where)}"
     if error["type"] == "union_tag_not_found":
         return f"{'.'.join(where)}: say which kind by {error['ctx']['discriminator']}.{_ways(model, where)}"
     if error["type"] == "union_tag_invalid":
-        kind, known = error["ctx"]["discriminator"], error["ctx"]["expected_tags"]
-        return f"{'.'.join(where)}: there is no '{error['ctx']['tag']}'; {kind} is one of {known}."
+        kind, tags = error["ctx"]["discriminator"], error["ctx"]["expected_tags"]
+        return f"{'.'.join(where)}: there is no '{error['ctx']['tag']}'; {kind} is one of {tags}."
     if error["type"] == "value_error":  # our own words, which name what is wrong
         return f"{'.'.join(where)}: {error['ctx']['error']}."
     return f"{'.'.join(where)}: {error['msg']} (got {error['input']!r})."
@@ -112,13 +111,14 @@ def _explain(model: type[BaseModel], error: dict[str, Any]) -> str:
 
 def _ways(model: type[BaseModel], path: list[str]) -> str:
     """Of a setting with several kinds: what each of them needs, as it can be typed."""
-    fields = [field for each in _models_at(model, path[:-1]) if (field := each.model_fields.get(path[-1]))]
-    ways = [_way(".".join(path), str(field.discriminator), kind) for field in fields for kind in _kinds(field)]
+    fields = [field for option in _models_at(model, path[:-1]) if (field := option.model_fields.get(path[-1]))]
+    ways = [
+        _way(".".join(path), str(field.discriminator), kind)
+        for field in fields
+        if field.discriminator
+        for kind in _models_in(field.annotation)
+    ]
     return " Say it in one of these ways:" + "".join(f"\n    {way}" for way in ways) if ways else ""
-
-
-def _kinds(field: FieldInfo) -> list[type[BaseModel]]:
-    return _models_in(field.annotation) if field.discriminator else []
 
 
 def _way(place: str, discriminator: str, kind: type[BaseModel]) -> str:
@@ -127,22 +127,17 @@ def _way(place: str, discriminator: str, kind: type[BaseModel]) -> str:
     return " ".join([f"--set {place}.{discriminator}={tag}", *(f"--set {place}.{name}=…" for name in needed)])
 
 
-def _known_keys(model: type[BaseModel], path: list[str]) -> list[str]:
-    """The settings that exist at a dotted path."""
-    return [name for each in _models_at(model, path) for name in each.model_fields]
-
-
 def _models_at(model: type[BaseModel], path: list[str]) -> list[type[BaseModel]]:
-    """What can stand at a dotted path. Steps into a union (a tagged choice) are not fields: skip them."""
-    here: list[type[BaseModel]] = [model]
+    """The models at a dotted path. Steps into a union (a tagged choice) are not fields: skip them."""
+    models: list[type[BaseModel]] = [model]
     for step in path:
-        inner = [field.annotation for each in here if (field := each.model_fields.get(step))]
+        inner = [field.annotation for option in models if (field := option.model_fields.get(step))]
         if inner:
-            here = [found for annotation in inner for found in _models_in(annotation)]
-    return here
+            models = [option for annotation in inner for option in _models_in(annotation)]
+    return models
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [found for part in getattr(annotation, "__args__", ()) for found in _models_in(part)]
+    return [option for part in getattr(annotation, "__args__", ()) for option in _models_in(part)]

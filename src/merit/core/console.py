@@ -1,4 +1,4 @@
-"""What a person sees: progress, messages, results. Machines get the same as JSON.
+"""Progress, messages and results on the terminal. Programs get the same as JSON.
 
 Progress and messages go to stderr, results to stdout, so that `merit … --json | jq` always works.
 """
@@ -49,8 +49,8 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Times are in UTC with milliseconds; what JSON has no type for is written as text."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        told = {"time": at, "level": record.levelname.lower(), "message": record.getMessage()}
-        return json.dumps(told | getattr(record, "fields", {}), ensure_ascii=False, default=str)
+        event = {"time": at, "level": record.levelname.lower(), "message": record.getMessage()}
+        return json.dumps(event | getattr(record, "fields", {}), ensure_ascii=False, default=str)
 
 
 def set_up_logging(verbose: bool = False, quiet: bool = False, log_file: Path | None = None) -> None:
@@ -74,7 +74,7 @@ def mute() -> None:
 
 
 def tell(message: str, **fields: Any) -> None:
-    """One event for people (the sentence) and for machines (the fields)."""
+    """Log an event: a sentence for the terminal, and fields for the JSON log."""
     log.info(message, extra={"fields": fields})
 
 
@@ -108,7 +108,7 @@ def steps(description: str, total: int, done: int = 0) -> Iterator[Callable[[str
     """A bar for work in steps: call what it gives after each, with a word on how it goes."""
     with _progress() as progress:
         task = progress.add_task(description, total=total, completed=done)
-        yield lambda told: progress.update(task, advance=1, description=f"{description}: {told}")
+        yield lambda status: progress.update(task, advance=1, description=f"{description}: {status}")
 
 
 @contextmanager
@@ -122,12 +122,12 @@ def spinner(description: str) -> Iterator[None]:
 
 
 def show_json(value: Any) -> None:
-    """A result for machines, on stdout; what JSON has no type for is written as text."""
+    """Print JSON on stdout; what JSON has no type for is written as text."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n")
 
 
 def show_table(title: str, columns: list[str], rows: Iterable[Iterable[Any]]) -> None:
-    """A result for people, on stdout: whole numbers with thousands set apart, texts with rich's markup in effect."""
+    """Print a table on stdout: whole numbers with thousands set apart, texts with rich's markup in effect."""
     table = Table(*columns, title=title, title_justify="left", header_style="bold", title_style="bold")
     for row in rows:
         table.add_row(*(_cell(cell) for cell in row))

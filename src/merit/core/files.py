@@ -77,7 +77,7 @@ def _sync(path: Path) -> None:
 
 @contextmanager
 def locked(path: Path, busy: str | None = None, fleeting: bool = False) -> Iterator[None]:
-    """One process at a time: the next one waits, or is told that it is `busy`.
+    """Let one process in at a time: the next one waits, or fails with the message `busy`.
 
     A lock goes with its process: a killed one leaves none. A `fleeting` one takes its file along.
     """
@@ -110,7 +110,7 @@ def _take(path: Path, busy: str | None) -> int:
 
 @contextmanager
 def storage_errors(place: Path) -> Iterator[None]:
-    """Turn what the file system says into one sentence and a remedy, also where a library hides the errno in a text."""
+    """Turn an error of the file system into one sentence with a remedy, also where a library hides the errno."""
     try:
         yield
     except OSError as error:

@@ -26,9 +26,9 @@ def commit() -> str:
     words = ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+", "--exclude=*"]
     if (ROOT / ".git").exists():
         try:
-            told = subprocess.run(words, capture_output=True, text=True)
+            described = subprocess.run(words, capture_output=True, text=True)
         except OSError:  # no git on this machine
             return f"merit {__version__}"
-        if told.stdout.strip():
-            return told.stdout.strip()
+        if described.stdout.strip():
+            return described.stdout.strip()
     return f"merit {__version__}"

@@ -34,7 +34,7 @@ class Weights:
 
     model: str
     role: Literal["label encoder", "backbone"]
-    requirement: str  # what pip is asked for
+    requirement: str  # for pip
     package: str  # what it is called once installed
     folder: str  # inside the package
     file: str
@@ -111,8 +111,8 @@ def without_bars() -> Iterator[None]:
 
 
 def status(name: str) -> Status:
-    """Whether the weights are there and sound; what a person can mend is told, not raised."""
-    wanted, (_, state) = _known(name), _find(name)
+    """Whether the weights are there and sound; what can be mended is reported, not raised."""
+    wanted, (_, state) = _entry(name), _find(name)
     if state == "sound":
         return Status(value=f"{wanted.requirement}, sha256 checked", ok=True, remedy="")
     value = "not installed" if state == "missing" else state
@@ -126,7 +126,7 @@ def install(name: str, out: Path | None = None) -> Path:
 
     `out` is for packed weights: the folder to unpack them to, instead of the one that their name leads to.
     """
-    wanted = _known(name)
+    wanted = _entry(name)
     if out and not wanted.packed:
         raise ConfigError(f"The weights '{name}' are used where pip puts them. Leave out --out.")
     place, state = _find(name, out)
@@ -139,7 +139,7 @@ def install(name: str, out: Path | None = None) -> Path:
     return place
 
 
-def _known(name: str) -> Weights:
+def _entry(name: str) -> Weights:
     if name not in CATALOG:
         raise ConfigError(f"No weights are known as '{name}'. Known: {', '.join(sorted(CATALOG))}.")
     return CATALOG[name]
@@ -151,7 +151,7 @@ def _command(name: str) -> str:
 
 def _find(name: str, out: Path | None = None) -> tuple[Path | None, State]:
     """The folder that training reads (none where it is a package's that is not installed), and its state."""
-    wanted = _known(name)
+    wanted = _entry(name)
     if wanted.packed:
         place = out or UNPACKED / name
         return place, _unpacked_state(place, wanted)
@@ -192,8 +192,8 @@ def _file_state(file: Path, sha256: str) -> State:
 
 
 def _installed(name: str) -> Path:
-    """The package's file, checked. pip is asked for it where it is missing or damaged."""
-    wanted = _known(name)
+    """The package's file, checked. It is installed where it is missing or damaged."""
+    wanted = _entry(name)
     file = _locate(wanted)
     if file is None or _file_state(file, wanted.sha256) != "sound":
         _pip(wanted.requirement)

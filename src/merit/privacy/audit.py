@@ -64,7 +64,7 @@ class AuditVerdict(Frozen):
     """Bytes of a last line that a crash cut short. The next entry mends it."""
 
 
-def append(folder: Path, event: Event, **told: Any) -> AuditEntry:
+def append(folder: Path, event: Event, **details: Any) -> AuditEntry:
     """Write a line. It is on the disk when this returns."""
     place = folder / FILE
     with storage_errors(place):
@@ -72,7 +72,7 @@ def append(folder: Path, event: Event, **told: Any) -> AuditEntry:
         descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            return _append(descriptor, place, event, told)
+            return _append(descriptor, place, event, details)
         finally:
             os.close(descriptor)
 
@@ -90,10 +90,10 @@ def logs(folder: Path) -> list[Path]:
     """The folders below this one that have a log, itself too."""
     if not folder.is_dir():
         raise MissingArtifact(f"There is no folder {folder}. Name the folder of a run, an audience or a service.")
-    found = sorted(place.parent for place in folder.rglob(FILE))
-    if not found:
+    folders = sorted(place.parent for place in folder.rglob(FILE))
+    if not folders:
         raise MissingArtifact(f"There is no {FILE} in {folder}. One begins with the first export, override or erasure.")
-    return found
+    return folders
 
 
 def holds(folder: Path, noted: str) -> bool:
@@ -119,7 +119,7 @@ def verify(folder: Path) -> AuditVerdict:
     return AuditVerdict(entries=number, head=before, fault=_missing_at_the_end(folder, lines, number), torn=torn)
 
 
-def _append(descriptor: int, place: Path, event: Event, told: dict[str, Any]) -> AuditEntry:
+def _append(descriptor: int, place: Path, event: Event, details: dict[str, Any]) -> AuditEntry:
     lines, torn = _lines(place.read_bytes())
     number, before = _last(lines)
     made = []
@@ -127,7 +127,7 @@ def _append(descriptor: int, place: Path, event: Event, told: dict[str, Any]) ->
         os.ftruncate(descriptor, place.stat().st_size - torn)
         made.append(_entry(number + 1, "mended", {"bytes": torn}, before))
         number, before = number + 1, made[-1].hash
-    made.append(_entry(number + 1, event, told, before))
+    made.append(_entry(number + 1, event, details, before))
     os.write(descriptor, "".join(f"{entry.model_dump_json()}\n" for entry in made).encode())
     os.fsync(descriptor)
     files.write(place.with_name(HEAD), AuditHead(number=made[-1].number, hash=made[-1].hash).model_dump_json() + "\n")
@@ -145,12 +145,12 @@ def _last(lines: list[bytes]) -> tuple[int, str]:
         return len(lines), sha256(lines[-1]).hexdigest()
 
 
-def _entry(number: int, event: Event, told: dict[str, Any], before: str) -> AuditEntry:
+def _entry(number: int, event: Event, details: dict[str, Any], before: str) -> AuditEntry:
     rest: dict[str, Any] = {
         "number": number,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "event": event,
-        "told": json.loads(json.dumps(told)),
+        "told": json.loads(json.dumps(details)),
         "before": before,
     }
     return AuditEntry(**rest, hash=_hash(rest))
