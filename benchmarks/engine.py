@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 import torch
+from merit.generator.mine import mine
 
 from benchmarks import engine_audiences, engine_memory, engine_sizing, harness
 from merit.core import artifacts, config, console
@@ -39,7 +40,6 @@ from merit.data.prepare import PrepareRun, prepare
 from merit.engine.job import EngineConfig, ShardJob, ShardTask, WorkerPool, shard_plan
 from merit.engine.local import InlinePool, LocalPool
 from merit.engine.run import schedule
-from merit.generator.mine import mine
 from merit.generator.mining import MiningConfig
 from merit.generator.model import TOGETHER, read_labelled
 from merit.generator.worker import Asked, Speaker, job_of, rows_of

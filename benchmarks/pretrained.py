@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from merit.generator.mine import mine
 from pydantic import BaseModel, Field
 
 from benchmarks import harness
@@ -43,9 +44,7 @@ from merit.evaluation.classification import EvaluationConfig, MetricKey, measure
 from merit.evaluation.evaluate import read_predictions, training_popularity, truth_of_test_users
 from merit.evaluation.predictions import Predictions
 from merit.evaluation.trivial import BASELINES
-from merit.generator import backbone
 from merit.generator.backbone import TINY, BackboneConfig
-from merit.generator.mine import mine
 from merit.generator.model import ObjectiveConfig, train_generator
 from merit.generator.predict import PredictConfig, predict
 from merit.labels import space
@@ -317,7 +316,7 @@ def main() -> None:
 def full(asked: Any) -> dict[str, Any]:
     if asked.backbone == TINY:
         raise ConfigError("--backbone is what tiny is compared with: smollm2, or the folder of a causal LM.")
-    backbone.folder(asked.backbone)  # weights that are not installed are told before tiny has trained
+    weights.backbone_folder(asked.backbone)  # weights that are not installed are told before tiny has trained
     out = asked.out / (asked.data.name if asked.data else "complete-journey")
     overrides = [f"text.prompt.budget={asked.tokens}", "mining.samples=2", *asked.set]
     config = settings(asked.data, asked.tags, 1, out, overrides)

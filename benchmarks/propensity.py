@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
+from merit.generator.mine import mine
 
 from benchmarks import harness
 from benchmarks.objectives import DUELS, Judged, duels, kept, settings
@@ -39,7 +40,6 @@ from merit.evaluation.evaluate import evaluate, read_predictions, show_results, 
 from merit.evaluation.predictions import Predictions, Truth, owners
 from merit.evaluation.ranking import MEAN, SHARES, Scores, hit_key
 from merit.evaluation.trivial import BASELINES
-from merit.generator.mine import mine
 from merit.generator.model import GeneratorConfig, load_generator, train_generator
 from merit.generator.predict import predict
 from merit.labels import space

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.data.examples import DAY, ExamplesConfig, build_examples, hindsight_window, history_window, training_examples
+from merit.data.examples import DAY, ExamplesConfig, build_examples, history_window, reversed_window, training_examples
 from merit.data.schema import EVENTS
 from merit.data.split import SplitConfig, assign_users
 
@@ -129,7 +129,7 @@ def test_fast_builder_equals_the_definition(rows: list[Row], config: ExamplesCon
 
 
 @given(
-    rows, configs, st.sampled_from([(history_window, before), (hindsight_window, after)]), st.sampled_from([1, 3, 100])
+    rows, configs, st.sampled_from([(history_window, before), (reversed_window, after)]), st.sampled_from([1, 3, 100])
 )
 @settings(max_examples=300, deadline=None)
 def test_training_users_give_what_the_window_holds(
@@ -156,7 +156,7 @@ def test_hindsight_is_history_with_time_read_backwards() -> None:
     back, _ = shard([row | {"item": n % 6, "timestamp": int(-t)} for n, t in enumerate(times.tolist())], people=1)
     users = pl.DataFrame({"user": [0], "hash": pl.Series([5], dtype=pl.UInt64), "split": ["train"]})
     every = np.ones(6, dtype=bool)
-    one = training_examples(forth, users, every, config, 7, hindsight_window, 100)
+    one = training_examples(forth, users, every, config, 7, reversed_window, 100)
     other = training_examples(back, users, every, config, 7, history_window, 100)
     mirrored = sorted((user, -t, *rest) for user, t, *rest in fast_examples(back, other))
     assert mirrored and sorted(map(tuple, fast_examples(forth, one))) == mirrored

@@ -9,8 +9,7 @@ from merit.core.artifacts import Artifact
 from merit.data.prepare import PrepareRun, prepare
 from merit.engine.job import EngineConfig
 from merit.engine.run import INLINE
-from merit.generator.mine import mine
-from merit.generator.mining import MiningConfig
+from merit.generator.mining import MiningConfig, mine
 from merit.propensity.states import StatesConfig, write_states
 from merit.retrieval.all_interests import write_all_interests
 
@@ -20,7 +19,7 @@ ALL = ("mined", "states", "scores")
 
 def hashes(run: Path, out: Path, engine: EngineConfig, what: tuple[str, ...] = ALL) -> dict[str, str]:
     """Mined labels, states, and the scores of everyone."""
-    inputs = [artifacts.load(run / name, verify=False) for name in ("stage-2", "examples", "labels")]
+    inputs = [artifacts.load(run / name, verify=False) for name in ("stage-2", "corpus", "labels")]
     if "mined" in what:
         mine(*inputs, out / "mined", MiningConfig(samples=2), 7, engine=engine)  # type: ignore[arg-type]
     if "states" in what:

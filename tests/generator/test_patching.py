@@ -22,17 +22,18 @@ from merit.core.ragged import Ragged
 from merit.core.seeds import stream
 from merit.core.settings import RunConfig
 from merit.data import tokenizer
+from merit.data.corpus import read_examples, read_inputs
 from merit.data.patches import Patched, Windows, cut, numbered, pool, windows_of, with_windows_of
 from merit.data.prompt import PatchingConfig
 from merit.data.texts import TextConfig, write_inputs, write_prompts
 from merit.generator import backbone, checkpoint, patching
 from merit.generator.batches import plan_batches
 from merit.generator.decoding import DecodeConfig, decode
-from merit.generator.model import load_generator, read_examples
+from merit.generator.model import load_generator, settings_of
 from merit.generator.patching import Phase, curriculum, drawn, embed, from_the_start, in_full
 from merit.generator.training import TrainConfig, loss_of, train
 from merit.objective.collate import OBJECTIVES, CollateConfig, Corpus, collate
-from merit.propensity.states import read_states
+from merit.propensity.states import read_features
 from merit.retrieval.explain import leave_one_out
 from tests import small_run
 from tests.generator import test_decoding as slow
@@ -432,15 +433,17 @@ def test_all_stages_read_patches(settings_: RunConfig) -> None:
     assert told["patched_examples"] > 0.5
     assert told["patched_tokens"] > 1.5 * told["prompt_tokens"]
     assert told["patched_positions"] <= settings_.text.prompt.budget
-    trained_, how = load_generator(made["stage-2"], made["examples"], made["labels"])
-    found, prompts = read_examples(made["examples"], "test", trained_, how)
+    trained_, how = load_generator(made["stage-2"], made["corpus"], made["labels"]), settings_of(made["stage-2"])
+    found, prompts = read_examples(made["corpus"], "test"), read_inputs(made["corpus"], "test")
     assert isinstance(prompts, Patched)
-    table, known = read_states(made["states"], "test")
+    table, known = read_features(made["corpus"], made["states"], "test")
     twin = ByHand(trained_.model, prompts.windows)
     for row in range(5):
         state = known.states.values[row, 0].astype(np.float32)
         assert np.allclose(state, twin.state(prompts[row].tolist()), atol=5e-3)  # kept in half precision
     plain = write_prompts(found.items, trained_.shop, how.text)
+    again = trained_.prompts(found.items)  # as histories that were not in the corpus are written
+    assert isinstance(again, Patched) and np.array_equal(again.values, prompts.values)
     narrow = how.text.model_copy(update={"patching": PatchingConfig(window=1)})
     one = write_inputs(found.items, trained_.shop, narrow)
     assert np.array_equal(one.values, plain.values) and np.array_equal(one.offsets, plain.offsets)

@@ -31,7 +31,7 @@ def untrained_backbone(text: Text, seed: int) -> Any:
 def untrained(world: World, seed: int) -> Generator:
     """A generator before training that may write every live label."""
     shop = world.text.shop
-    return Generator(untrained_backbone(world.text, seed), shop, world.labels, shop.trie(world.labels.live_mask()))
+    return Generator.of(untrained_backbone(world.text, seed), shop, world.labels, world.text.settings)
 
 
 def label_paths(world: World) -> Ragged:

@@ -61,7 +61,7 @@ def ocd(world: World, seed: int, config: OcdConfig | None = None) -> Answer:
 def sampled(generator: Generator, prompts: Ragged, config: OcdConfig, seed: int) -> Ragged:
     """One sample of labels for each prompt."""
     how = DecodeConfig(mode="sample", temperature=config.temperature, max_labels=config.max_labels)
-    return replace(generator, together=len(prompts)).decode(prompts, how, seed)
+    return replace(generator, batch_size=len(prompts)).decode(prompts, how, seed)
 
 
 def batch_of(samples: Ragged, rows: Ints, corpus: Corpus, words: Vocabulary) -> Batch:

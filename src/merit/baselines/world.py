@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from merit.core.artifacts import Artifact
-from merit.core.ragged import Ragged, matrix
+from merit.core.ragged import Ragged, column_lists, matrix
 from merit.core.types import Floats, Ints
+from merit.data.corpus import read_examples, read_shop, read_table
 from merit.data.labelled import LabelledExamples
+from merit.data.split import SPLITS
 from merit.evaluation.evaluate import training_popularity
 from merit.evaluation.predictions import BUDGET, LENGTH, Predictions, head, top
 from merit.evaluation.ranking import Scores
@@ -63,6 +65,7 @@ class Text:
 
     shop: EncodedShop
     backbone: BackboneConfig
+    settings: TextConfig
     train: Ragged
     """Prompts, a row for each example."""
     validation: Ragged
@@ -90,16 +93,11 @@ class Answer:
 Method = Callable[[World, int], Answer]
 
 
-def make_world(
-    examples: Artifact, labels: Artifact, backbone: BackboneConfig, text: TextConfig, seconds: float
-) -> World:
+def make_world(corpus: Artifact, labels: Artifact, backbone: BackboneConfig, text: TextConfig, seconds: float) -> World:
     """The world of a comparison. `seconds` is what a method may spend on training, on this machine."""
-    from merit.data.texts import write_prompts
-    from merit.generator.model import GeneratorConfig, read_labelled, read_shop
-
     label_space = space.load(labels.path)
-    shop = read_shop(examples, labels, label_space, GeneratorConfig(backbone=backbone, text=text))
-    train, validation, test = (read_labelled(examples, split, shop) for split in ("train", "validation", "test"))
+    train, validation, test = (read_examples(corpus, split) for split in SPLITS)
+    prompts = (column_lists(read_table(corpus, split, "prompt")["prompt"]) for split in SPLITS)
     nothing = Ragged.of([[]] * len(test))
     return World(
         train=train,
@@ -109,7 +107,7 @@ def make_world(
         vectors=load_vectors(labels),
         popularity=training_popularity(label_space),
         seconds=seconds,
-        text=Text(shop, backbone, *(write_prompts(part.items, shop, text) for part in (train, validation, test))),
+        text=Text(read_shop(corpus), backbone, text, *prompts),
     )
 
 

@@ -27,6 +27,7 @@ from merit.core import artifacts, console
 from merit.core.artifacts import Artifact, Draft
 from merit.core.config import Frozen
 from merit.core.stage import make_unless_current
+from merit.data.corpus import read_inputs
 from merit.data.texts import TextConfig
 from merit.evaluation import predictions, ranking
 from merit.evaluation.classification import MetricKey, Metrics
@@ -35,8 +36,8 @@ from merit.evaluation.ranking import MEAN, SHARES, Scores, hit_key
 from merit.evaluation.uncertainty import Metric
 from merit.generator.backbone import BackboneConfig
 from merit.generator.decoding import DecodeConfig
-from merit.generator.model import load_generator, read_examples
-from merit.propensity.states import read_states
+from merit.generator.model import load_generator
+from merit.propensity.states import read_features
 from merit.propensity.train import load_scorer
 from merit.retrieval.ranking import LengthConfig, propensity_scores, top_labels
 
@@ -161,7 +162,7 @@ def write_merit(
 ) -> Costs:
     """The ranking of the propensity model; its probabilities decide how long a free list is."""
     scorer = load_scorer(propensity, chain.dataset.labels)
-    _, features = read_states(states, "test")
+    _, features = read_features(chain.dataset.corpus, states, "test")
     with console.spinner(f"ranking {len(features):,} users"):
         seconds = _decoding_time(chain, generator, DecodeConfig(max_labels=scorer.labels, fixed_budget=True))
         clock = TimeBudget(chain.dataset.seconds)
@@ -179,8 +180,7 @@ def write_merit(
 def _decoding_time(chain: Chain, generator: Artifact, config: DecodeConfig) -> float:
     """Seconds to decode all test users, without loading."""
     data = chain.dataset
-    trained, settings = load_generator(generator, data.examples, data.labels)
-    _, prompts = read_examples(data.examples, "test", trained, settings)
+    trained, prompts = load_generator(generator, data.corpus, data.labels), read_inputs(data.corpus, "test")
     clock = TimeBudget(data.seconds)
     trained.decode(prompts, config, chain.seed)
     return clock.used()

@@ -33,10 +33,10 @@ from merit.data.texts import TextConfig
 from merit.evaluation.evaluate import truth_of_test_users
 from merit.evaluation.predictions import Truth
 from merit.generator.backbone import BackboneConfig
-from merit.generator.mine import mine
-from merit.generator.mining import MiningConfig
-from merit.generator.model import GeneratorConfig, ObjectiveConfig, train_generator
+from merit.generator.mining import MiningConfig, mine
+from merit.generator.model import GeneratorConfig, ObjectiveConfig
 from merit.generator.predict import predict
+from merit.generator.train import train_generator
 from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.propensity.states import write_states
@@ -53,7 +53,7 @@ STEP = "train/loss"  # what a training logs at every step
 class PreparedDataset:
     """One data set, as all of its cells see it. What takes long is read once, when it is first needed."""
 
-    examples: Artifact
+    corpus: Artifact
     labels: Artifact
     backbone: BackboneConfig
     text: TextConfig
@@ -62,22 +62,22 @@ class PreparedDataset:
     @cached_property
     def truth(self) -> Truth:
         """Gold and history of the test examples, over the whole label space."""
-        return truth_of_test_users(self.examples, space.load(self.labels.path), load_vectors(self.labels))
+        return truth_of_test_users(self.corpus, space.load(self.labels.path), load_vectors(self.labels))
 
     @cached_property
     def shares(self) -> Floats:
         """P(vertical | label), by what training users bought."""
-        return vertical_shares(self.examples, space.load(self.labels.path))[0]
+        return vertical_shares(self.corpus, space.load(self.labels.path))[0]
 
     @cached_property
     def world(self) -> World:
         """What methods of merit.baselines.methods are given; its test examples have no gold."""
-        return make_world(self.examples, self.labels, self.backbone, self.text, self.seconds)
+        return make_world(self.corpus, self.labels, self.backbone, self.text, self.seconds)
 
     @property
     def parents(self) -> dict[str, Artifact]:
-        """Examples and labels, by the names that manifests have for parents."""
-        return {"examples": self.examples, "labels": self.labels}
+        """Corpus and labels, by the names that manifests have for parents."""
+        return {"corpus": self.corpus, "labels": self.labels}
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Chain:
 
     def propensity(self) -> Artifact:
         """Trained on those states; its negatives are the mistakes of the same generator."""
-        parents = {"states": self.states(), "mined": self.mined(self.corrected()), "labels": self.dataset.labels}
+        parents = self.dataset.parents | {"states": self.states(), "mined": self.mined(self.corrected())}
         return self._made("propensity", "propensity", self.config.propensity, parents, train_propensity)
 
     def training(self, method: str) -> ObjectiveConfig:

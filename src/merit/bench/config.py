@@ -15,6 +15,7 @@ from merit.core.config import Frozen, build
 from merit.core.errors import ConfigError
 from merit.core.settings import FirstStage, RunConfig, SecondStage
 from merit.data import sources
+from merit.data.corpus import CorpusConfig
 from merit.data.prepare import PrepareConfig
 from merit.data.texts import TextConfig
 from merit.evaluation.classification import EvaluationConfig
@@ -92,6 +93,8 @@ class BenchConfig(Frozen):
     """How self-correction is trained. Its temper is that of MERIT's generator."""
     mining: MiningConfig = MiningConfig()
     predict: PredictConfig = PredictConfig()
+    corpus: CorpusConfig = CorpusConfig()
+    """The same for all methods and variants of a data set."""
     states: StatesConfig = StatesConfig()
     propensity: PropensityRun = PropensityRun()
     length: LengthConfig = LengthConfig()
@@ -130,12 +133,16 @@ class BenchConfig(Frozen):
 
     def variant(self, name: str) -> Self:
         """The settings under which a variant is MERIT."""
-        return build(
+        varied = build(
             type(self), self.model_dump(mode="json", exclude_unset=True), self.variants[name], f"variant '{name}'"
         )
+        for section in ("datasets", "labels", "backbone", "corpus"):
+            if getattr(varied, section) != getattr(self, section):
+                raise ConfigError(f"The variant '{name}' changes {section}, which all methods of a data set share.")
+        return varied
 
     def run_config(self, dataset: str) -> RunConfig:
-        """Examples and labels of a data set, as `merit run` makes them."""
+        """Examples, labels and corpus of a data set, as `merit run` makes them."""
         given = self.datasets[dataset]
         return RunConfig(
             seed=self.seed,
@@ -144,6 +151,9 @@ class BenchConfig(Frozen):
             source=given.source,
             prepare=given.prepare,
             labels=self.labels,
+            backbone=self.backbone,
+            text=given.text,
+            corpus=self.corpus,
         )
 
 

@@ -69,9 +69,9 @@ def bench(config: BenchConfig, datasets: Sequence[str], only: Sequence[str] = ()
 def _dataset(
     config: BenchConfig, name: str, only: Sequence[str], failures: dict[str, str], done: Callable[[str], None]
 ) -> BenchResults:
-    made = run(config.run_config(name), until="labels")
+    made = run(config.run_config(name), until="corpus")
     text = config.datasets[name].text
-    data = PreparedDataset(made["examples"], made["labels"], config.backbone, text, config.seconds)
+    data = PreparedDataset(made["corpus"], made["labels"], config.backbone, text, config.seconds)
     found: dict[str, Artifact] = {}
     chains: dict[int, Chain] = {}
     for cell in cells(config, name, only):

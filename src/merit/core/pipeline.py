@@ -11,12 +11,13 @@ from merit.core.artifacts import Artifact
 from merit.core.errors import ConfigError
 from merit.core.settings import RunConfig
 from merit.core.stage import Stage, run_stage
+from merit.data.corpus import build_corpus
 from merit.data.prepare import prepare, prepare_inputs
 from merit.data.report.build import write_data_report
 from merit.evaluation.evaluate import evaluate
-from merit.generator.mine import mine
-from merit.generator.model import train_generator
+from merit.generator.mining import mine
 from merit.generator.predict import predict
+from merit.generator.train import train_generator
 from merit.generator.worker import check_device
 from merit.labels.build import build_labels, labels_inputs
 from merit.propensity.states import write_states
@@ -25,8 +26,9 @@ from merit.retrieval.build import write_model
 from merit.retrieval.ranking import rank
 
 EXAMPLES = {"examples": "examples"}
-SHOP = EXAMPLES | {"labels": "labels"}
-STAGE_1, STAGE_2 = ({"generator": name} | SHOP for name in ("stage-1", "stage-2"))
+LABELLED = EXAMPLES | {"labels": "labels"}
+CORPUS = {"corpus": "corpus", "labels": "labels"}
+STAGE_1, STAGE_2 = ({"generator": name} | CORPUS for name in ("stage-1", "stage-2"))
 SCORED = {"propensity": "propensity", "states": "states"} | STAGE_2
 PREDICTIONS = {name: name for name in ("predictions-1", "predictions-2", "rankings")}
 DECODING = ("decode_batch", "engine")
@@ -34,12 +36,13 @@ DECODING = ("decode_batch", "engine")
 STAGES: dict[str, Stage] = {
     "examples": Stage("examples", {}, prepare, lambda run: run.examples, ("engine",), prepare_inputs),
     "labels": Stage("labels", EXAMPLES, build_labels, lambda run: run.labels, ("cache",), labels_inputs),
-    "data-report": Stage("data-report", SHOP, write_data_report, lambda run: run.data_report),
-    "stage-1": Stage("generator", SHOP, train_generator, lambda run: run.generator(run.stage_1), ("devices",)),
+    "corpus": Stage("corpus", LABELLED, build_corpus, lambda run: run.tokens),
+    "data-report": Stage("data-report", LABELLED, write_data_report, lambda run: run.data_report),
+    "stage-1": Stage("generator", CORPUS, train_generator, lambda run: run.generator(run.stage_1), ("devices",)),
     "mined-1": Stage("mined", STAGE_1, mine, lambda run: run.mined, DECODING),
     "stage-2": Stage(
         "generator",
-        SHOP | {"mined": "mined-1"},
+        CORPUS | {"mined": "mined-1"},
         train_generator,
         lambda run: run.generator(run.stage_2),
         ("devices",),
@@ -50,12 +53,12 @@ STAGES: dict[str, Stage] = {
     "states": Stage("states", STAGE_2, write_states, lambda run: run.states, DECODING),
     "propensity": Stage(
         "propensity",
-        {"states": "states", "mined": "mined-2", "labels": "labels"},
+        CORPUS | {"states": "states", "mined": "mined-2"},
         train_propensity,
         lambda run: run.propensity,
     ),
     "rankings": Stage("predictions", SCORED, rank, lambda run: run.rankings),
-    "results": Stage("results", PREDICTIONS | SHOP, evaluate, lambda run: run.evaluation),
+    "results": Stage("results", PREDICTIONS | CORPUS, evaluate, lambda run: run.evaluation),
     "model": Stage("model", SCORED | {"results": "results"}, write_model, lambda run: run.model),
 }
 

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from merit.core.config import Frozen
 from merit.core.processes import DevicesConfig
 from merit.data import sources
+from merit.data.corpus import CorpusConfig, CorpusRun, TokenizerConfig
 from merit.data.prepare import PrepareConfig, PrepareRun
 from merit.data.report.build import DataReportConfig
 from merit.data.texts import TextConfig
@@ -17,7 +18,7 @@ from merit.engine.job import EngineConfig
 from merit.evaluation.classification import EvaluationConfig
 from merit.generator.backbone import BackboneConfig
 from merit.generator.mining import MiningConfig
-from merit.generator.model import TOGETHER, GeneratorConfig, ObjectiveConfig
+from merit.generator.model import DECODE_BATCH, GeneratorConfig, ObjectiveConfig
 from merit.generator.predict import PredictConfig
 from merit.labels.build import LabelsConfig
 from merit.plan.config import PlanConfig
@@ -56,7 +57,7 @@ class RunConfig(Frozen):
     cache: Path = Path(".cache/merit")
     """Label vectors by content, shared between runs."""
     devices: DevicesConfig = DevicesConfig()
-    decode_batch: int = Field(TOGETHER, ge=1)
+    decode_batch: int = Field(DECODE_BATCH, ge=1)
     """Prompts decoded at a time. Lower it when memory is short; results do not depend on it."""
     engine: EngineConfig = EngineConfig()
     """Who builds examples, mines, predicts and computes states: docs/cluster.md."""
@@ -66,6 +67,7 @@ class RunConfig(Frozen):
     data_report: DataReportConfig = DataReportConfig()
     backbone: BackboneConfig = BackboneConfig()
     text: TextConfig = TextConfig()
+    corpus: CorpusConfig = CorpusConfig()
     label_vectors: bool = False
     """Whether tokens that are whole labels start from their label vectors."""
     stage_1: FirstStage = FirstStage()
@@ -84,6 +86,13 @@ class RunConfig(Frozen):
     def examples(self) -> PrepareRun:
         """The settings of the examples."""
         return PrepareRun(source=self.source, prepare=self.prepare)
+
+    @property
+    def tokens(self) -> CorpusRun:
+        """The settings of the corpus."""
+        backbone = self.backbone
+        words = TokenizerConfig(backbone=backbone.name, size=backbone.vocabulary, whole_labels=backbone.whole_labels)
+        return CorpusRun(corpus=self.corpus, text=self.text, tokenizer=words)
 
     @property
     def mined(self) -> MiningConfig:

@@ -96,6 +96,12 @@ def folder(name: str) -> Path:
     return place
 
 
+def backbone_folder(name: str) -> Path:
+    """Where a pretrained backbone is: the weights of that name in the catalogue, or the folder itself."""
+    entry = CATALOG.get(name)
+    return folder(name) if entry and entry.role == "backbone" else Path(name)
+
+
 @contextmanager
 def without_bars() -> Iterator[None]:
     """Around a second of loading or saving, which needs no bar of transformers. The caller's setting comes back."""

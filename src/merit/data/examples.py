@@ -1,7 +1,7 @@
 """From a user's sorted events to examples: what was known a week before a purchase, and what was bought.
 
 Events are sorted by user and time, so a history is a contiguous run of rows: an example stores where it starts and
-stops, never a copy. The time boundary lives in `history_window` and nowhere else; `hindsight_window` is its mirror
+stops, never a copy. The time boundary lives in `history_window` and nowhere else; `reversed_window` is its mirror
 image, for examples that never make a prompt.
 """
 
@@ -53,7 +53,7 @@ def history_window(t: Ints, config: ExamplesConfig) -> tuple[Ints, Ints]:
     return t - config.history_days * DAY, t - config.gap_days * DAY
 
 
-def hindsight_window(t: Ints, config: ExamplesConfig) -> tuple[Ints, Ints]:
+def reversed_window(t: Ints, config: ExamplesConfig) -> tuple[Ints, Ints]:
     """The same with time read backwards: (t + 7 d, t + 365 d], as a half-open interval behind all of the target.
 
     What goes with what is nearly the same in either direction, so that this teaches it too. It is never a prompt.

@@ -108,11 +108,11 @@ def prepare(out: Path, config: PrepareRun, seed: int, engine: EngineConfig = INL
             building = Building(Path(parts), tagged, config.prepare, seed)
             essence = {"config": config.model_dump(mode="json"), "seed": seed, "inputs": tables.inputs}
             job = ShardJob("building examples", set_up, building, build, essence | {"shards": number})
-            met, total = _write_shards(_built(job, users, number, place, engine), draft.path, len(tagged))
+            counts, total, span = _write_shards(_built(job, users, number, place, engine), draft.path, len(tagged))
         _require_examples(total, config.prepare)
-        pl.DataFrame({"item": good.items["item"], "count": met}).write_parquet(draft.path / "item_counts.parquet")
+        pl.DataFrame({"item": good.items["item"], "count": counts}).write_parquet(draft.path / "item_counts.parquet")
         good.items.write_parquet(draft.path / "items.parquet")
-        draft.summary |= {"shards": number, "items": len(good.items)} | total
+        draft.summary |= {"shards": number, "items": len(good.items)} | total | span
         draft.summary["set_aside"] = _set_aside(tables, aside, draft.path / "quarantine.parquet")
     return artifacts.load(out, "examples")
 
@@ -140,12 +140,14 @@ def build(building: Building, people: pl.DataFrame) -> pl.DataFrame:
 
 
 def _row_of(building: Building, number: int, people: pl.DataFrame) -> pl.DataFrame:
-    """A shard as one row: the bytes of its three tables, how often each item was met in training, and sizes."""
+    """A shard as one row: the bytes of its tables, training events by item, sizes, and its first and last time."""
     events = _read_part(building.events / f"shard={number}")
     shard = _build_shard(number, people, events, building.tagged, building.config, building.seed)
-    met = _training_counts(shard, len(building.tagged)).astype(np.uint64)
+    counts = _training_counts(shard, len(building.tagged)).astype(np.uint64)
     tables = {name: [_bytes(getattr(shard, name))] for name in TABLES}
-    return pl.DataFrame({"number": [number], **tables, "met": [pl.Series(met)], "total": [_count(shard)]})
+    times = events["timestamp"].to_physical()
+    span = {"first": pl.Series([times.min()], dtype=pl.Int64), "last": pl.Series([times.max()], dtype=pl.Int64)}
+    return pl.DataFrame({"number": [number], **tables, "counts": [pl.Series(counts)], "total": [_count(shard)], **span})
 
 
 def _built(
@@ -162,15 +164,19 @@ def _built(
         yield _row_of(job.settings, at, users.clear())
 
 
-def _write_shards(built: Iterator[pl.DataFrame], folder: Path, items: int) -> tuple[pl.Series, Counter[str]]:
-    """The tables of all shards, as they come; how often training users met each item, and sizes."""
-    met, total = np.zeros(items, dtype=np.uint64), Counter[str]()
+def _write_shards(
+    built: Iterator[pl.DataFrame], folder: Path, items: int
+) -> tuple[pl.Series, Counter[str], dict[str, int]]:
+    """Write the tables of all shards; events of training users by item, sizes, and the times of the first and last."""
+    counts, total, spans = np.zeros(items, dtype=np.uint64), Counter[str](), []
     for shard in built:
         for name in TABLES:
             (folder / _file(name, shard["number"].item())).write_bytes(shard[name].item())
-        met += shard["met"].item().to_numpy()
+        counts += shard["counts"].item().to_numpy()
         total += Counter(shard["total"].item())
-    return pl.Series(met), total
+        spans.append(shard.select("first", "last"))
+    first, last = pl.concat(spans).select(pl.col("first").min(), pl.col("last").max()).row(0)
+    return pl.Series(counts), total, {"first": first, "last": last}
 
 
 def _file(table: str, shard: int) -> str:
@@ -231,7 +237,7 @@ def _build_shard(
 
 
 def _training_counts(shard: Shard, items: int) -> Ints:
-    """How often the training users of this shard met each item."""
+    """Events of the training users of this shard, by item."""
     training = (shard.users["split"] == SPLITS[0]).to_numpy()[shard.events["user"].to_numpy()]
     return np.bincount(shard.events["item"].to_numpy()[training], minlength=items)
 
@@ -239,6 +245,7 @@ def _training_counts(shard: Shard, items: int) -> Ints:
 def _count(shard: Shard) -> Counter[str]:
     per_split = {split: int((shard.examples["split"] == split).sum()) for split in SPLITS}
     sizes = {"users": len(shard.users), "events": len(shard.events), "examples": len(shard.examples)}
+    sizes["train_users"] = int((shard.users["split"] == SPLITS[0]).sum())
     return Counter(sizes | per_split)
 
 

@@ -8,21 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from pathlib import Path
+from typing import Any, Literal, Self
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged, offsets_of
 from merit.data import tokenizer
-from merit.data.patches import Patched, pool
+from merit.data.patches import pool
 from merit.data.prompt import PatchingConfig, PromptConfig, Texts, choose, spans, tokenise, tokens
 from merit.data.tokenizer import Vocabulary
 from merit.labels.space import LabelSpace, item_labels
 from merit.labels.token_paths import ClusterForm, Paths, Trie, linearise
+
+TOKENS, TOKENIZER = "tokens.safetensors", "tokenizer.json"
+PATHS = ("offsets", "tokens", "merged")  # arrays
 
 
 class TextConfig(Frozen):
@@ -99,17 +105,43 @@ def write_inputs(histories: Ragged, shop: EncodedShop, config: TextConfig) -> Ra
     """The prompts as a trained generator reads them: with patches, where the settings ask for them."""
     if config.patching is None:
         return write_prompts(histories, shop, config)
-    return write_patched(histories, shop, config.prompt, config.patching)
+    return pool(*write_patched(histories, shop, config.prompt, config.patching))
 
 
-def write_patched(histories: Ragged, shop: EncodedShop, config: PromptConfig, patching: PatchingConfig) -> Patched:
-    """The prompts with patches for what is older."""
+def write_patched(
+    histories: Ragged, shop: EncodedShop, config: PromptConfig, patching: PatchingConfig
+) -> tuple[Ragged, Ragged]:
+    """The prompts before older items are pooled, and how many tokens each of their positions stands for."""
     written, positions = [], []
     for row in range(len(histories)):
         prompt = choose(histories[row], shop.item_labels, shop.texts, config, patching)
         written.append(tokens(prompt, shop.texts, config))
         positions.append(spans(prompt, shop.texts, config, patching.window))
-    return pool(_joined(written), _joined(positions))
+    return _joined(written), _joined(positions)
+
+
+def save(shop: EncodedShop, folder: Path) -> None:
+    """Write the shop to files of a folder: tokens.safetensors and tokenizer.json."""
+    shop.vocabulary.tokenizer.save(str(folder / TOKENIZER))
+    rows = {"titles": shop.texts.titles, "labels": shop.texts.labels, "item_labels": shop.item_labels}
+    arrays: dict[str, NDArray[Any]] = {f"{name}.offsets": ragged.offsets for name, ragged in rows.items()}
+    arrays |= {f"{name}.values": ragged.values for name, ragged in rows.items()}
+    arrays |= {f"paths.{part}": getattr(shop.paths, part) for part in PATHS}
+    facts = {"form": shop.paths.form, "vocabulary": str(shop.paths.vocabulary), "removed": str(shop.texts.removed)}
+    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / TOKENS, metadata=facts)
+
+
+def load(folder: Path) -> EncodedShop:
+    """The shop as it was saved."""
+    vocabulary = tokenizer.load(folder / TOKENIZER)
+    with safe_open(folder / TOKENS, framework="np") as file:
+        facts, arrays = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    titles, labels, item_labels = (
+        Ragged(arrays[f"{name}.offsets"], arrays[f"{name}.values"]) for name in ("titles", "labels", "item_labels")
+    )
+    paths = Paths(facts["form"], int(facts["vocabulary"]), *(arrays[f"paths.{part}"] for part in PATHS))
+    texts = Texts(titles, labels, vocabulary.controls, int(facts["removed"]))
+    return EncodedShop(vocabulary, paths, texts, item_labels)
 
 
 def _joined(rows: Sequence[NDArray[np.integer]]) -> Ragged:

@@ -16,10 +16,9 @@ import polars as pl
 from merit.core import artifacts, console
 from merit.core.artifacts import Artifact
 from merit.core.provenance import command, commit
-from merit.core.ragged import Ragged
 from merit.core.types import Floats, Ints
-from merit.data.labelled import LabelledExamples, joined, label_examples
-from merit.data.prepare import shards
+from merit.data.corpus import read_examples
+from merit.data.labelled import LabelledExamples
 from merit.evaluation import exposure_bias, predictions, report, tables
 from merit.evaluation.classification import EvaluationConfig, MetricKey, Metrics, measure
 from merit.evaluation.predictions import UNKNOWN, Predictions, Truth, head
@@ -38,17 +37,17 @@ AUDIENCES = "audiences.parquet"
 
 
 def evaluate(
-    examples: Artifact, labels: Artifact, out: Path, config: EvaluationConfig, seed: int, **predicted: Artifact
+    corpus: Artifact, labels: Artifact, out: Path, config: EvaluationConfig, seed: int, **predicted: Artifact
 ) -> Artifact:
     """Judge all predictions, given by name, against the test examples."""
     known = space.load(labels.path)
-    truth = truth_of_test_users(examples, known, load_vectors(labels))
+    truth = truth_of_test_users(corpus, known, load_vectors(labels))
     popularity = training_popularity(known)
     runs = [*(make(truth, popularity) for make in BASELINES.values())]
     runs += [each for artifact in predicted.values() for each in read_predictions(artifact)]
     runs += length_matched(runs)
     runs = [replace(run, command=run.command or command(), commit=run.commit or commit()) for run in runs]
-    parents = dict(predicted) | {"examples": examples, "labels": labels}
+    parents = dict(predicted) | {"corpus": corpus, "labels": labels}
     with artifacts.writing(out, "results", config=config, seed=seed, parents=parents) as draft:
         with console.spinner(f"judging {len(runs)} methods on {truth.users:,} users"):
             lost: dict[tuple[str, int], Metric] = {}
@@ -58,7 +57,7 @@ def evaluate(
             figures = tables.compare(judged, truth.users, seed, resamples=config.resamples)
         figures.write_parquet(draft.path / "figures.parquet")
         drawn = pictures(runs, truth, known, seed)
-        origin = page.provenance(examples.manifest)
+        origin = page.provenance(corpus.manifest)
         html = page.render(report.results_page(figures, drawn, origin, more=_more(predicted)))
         (draft.path / "index.html").write_text(html, encoding="utf-8")
         (draft.path / "results.md").write_text(_markdown(figures), encoding="utf-8")
@@ -116,12 +115,9 @@ def read_predictions(artifact: Artifact) -> list[Predictions]:
     return [predictions.read(artifact.file(name)) for name in files]
 
 
-def truth_of_test_users(examples: Artifact, known: LabelSpace, vectors: Floats) -> Truth:
+def truth_of_test_users(corpus: Artifact, known: LabelSpace, vectors: Floats) -> Truth:
     """The test examples over a label space."""
-    items = pl.read_parquet(examples.file("items.parquet"))
-    item_labels = Ragged(*space.item_labels(known, items))
-    parts = [label_examples(part.users, part.events, part.examples, "test", item_labels) for part in shards(examples)]
-    return _truth(joined(parts), known, vectors)
+    return _truth(read_examples(corpus, "test"), known, vectors)
 
 
 def training_popularity(known: LabelSpace) -> Ints:

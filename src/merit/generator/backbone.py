@@ -42,18 +42,12 @@ class BackboneConfig(Frozen):
     """0 trains all weights. With a pretrained backbone, 16 is a good start."""
 
 
-def folder(name: str) -> Path:
-    """Where a pretrained backbone is: the weights we know by that name, or the folder itself."""
-    known = weights.CATALOG.get(name)
-    return weights.folder(name) if known and known.role == "backbone" else Path(name)
-
-
 def make(config: BackboneConfig, vocabulary: Vocabulary, seed: int) -> Any:
     """The model before training: from scratch for `tiny`, from its folder otherwise."""
     with _seeded(seed, "weights"):
         if config.name == TINY:
             return _tiny(config, vocabulary)
-        model = _pretrained(folder(config.name))
+        model = _pretrained(weights.backbone_folder(config.name))
         if len(vocabulary) > model.get_input_embeddings().num_embeddings:
             model.resize_token_embeddings(len(vocabulary))
         return model

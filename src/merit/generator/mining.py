@@ -1,29 +1,42 @@
-"""What the generator says and should not have: its own mistakes, kept as mined labels.
+"""mined: a generator's own mistakes on the training examples.
 
 A mined label is one that was sampled, is not gold, and does not mean the same as a gold label: near-synonyms of the
 truth must never be shown to the model as mistakes.
+
+The artifact: mined.parquet, a row for each training example in order: whether it was sampled, mined labels, in how many
+samples each was, and in how many samples each gold label was.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from pydantic import Field
 
+from merit.core import artifacts
+from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged, offsets_of
+from merit.core.ragged import Ragged, column_lists, list_column, offsets_of
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
+from merit.engine.job import EngineConfig
+from merit.engine.run import INLINE
+from merit.generator.decoding import DecodeConfig
+from merit.generator.model import DECODE_BATCH
+from merit.generator.worker import DecodeJob, GeneratorWorker, decoding, in_order, lists, prompts_of, read_rows
+from merit.labels.build import load_vectors
 
 
 class MiningConfig(Frozen):
-    """How often the generator is asked, and which of its answers count as mistakes."""
+    """How often the generator is sampled, and which of its labels count as mistakes."""
 
     examples: int | None = Field(None, ge=1)
-    """Training examples that are asked about, drawn by lot. By default `merit run` asks about as many as stage 2 will
-    read: the mistakes on all others would cost time, and nobody would see them."""
+    """Training examples that are sampled, drawn at random. By default `merit run` samples as many as stage 2 will read:
+    mistakes on the others would never be used."""
     samples: int = Field(4, ge=1)
     """The paper sees a plateau beyond 4."""
     temperature: float = Field(1.0, gt=0)
@@ -33,24 +46,61 @@ class MiningConfig(Frozen):
     """Below the 0.7 of soft matching: paraphrases of the truth never become mistakes."""
 
     def of(self, examples: int) -> MiningConfig:
-        """Of so many examples, unless the settings say of how many."""
+        """The same with a number of examples, unless one is set."""
         return self if self.examples else self.model_copy(update={"examples": examples})
 
 
 @dataclass(frozen=True)
 class Mined:
-    """By example that was asked about: its mistakes. The report goes into the artifact's summary."""
+    """Mistakes by example that was sampled. The report goes into the artifact's summary."""
 
     labels: Ragged
     counts: NDArray[np.int32]
-    """Beside labels.values: how many samples said it."""
+    """Beside labels.values: in how many samples it was."""
     hits: NDArray[np.int32]
-    """Beside the values of gold: how many samples said it."""
+    """Beside the values of gold: in how many samples it was."""
     report: dict[str, float]
 
 
-def drawn(examples: int, config: MiningConfig, seed: int) -> Ints:
-    """Which of so many examples are asked about, ascending."""
+def mine(
+    generator: Artifact,
+    corpus: Artifact,
+    labels: Artifact,
+    out: Path,
+    config: MiningConfig,
+    seed: int,
+    decode_batch: int = DECODE_BATCH,
+    engine: EngineConfig = INLINE,
+) -> Artifact:
+    """The mistakes of a generator on training examples, all or some."""
+    job = DecodeJob(generator, corpus, labels, config, seed, decode_batch, engine.device)
+    rows = read_rows(corpus, "train", "gold", "later")
+    drawn = draw_examples(len(rows), config, seed)
+    gold, later = (column_lists(rows[name]) for name in ("gold", "later"))
+    with decoding("mined", "mining", sample, job, rows.drop("gold", "later")[drawn], out, engine) as (draft, parts):
+        sampled = column_lists(in_order(parts, drawn)["labels"])
+        mined = keep_mistakes(sampled, gold.gather(drawn), later.gather(drawn), load_vectors(labels), config)
+        _table(mined, drawn, gold).write_parquet(draft.path / "mined.parquet")
+        draft.summary |= mined.report
+    return artifacts.load(out, "mined")
+
+
+def sample(worker: GeneratorWorker, rows: pl.DataFrame) -> pl.DataFrame:
+    """All labels of all samples, repeats included."""
+    config = worker.job.config
+    assert isinstance(config, MiningConfig)
+    return lists(rows, labels=worker.decode(rows, prompts_of(rows), sampling(config)))
+
+
+def sampling(config: MiningConfig) -> DecodeConfig:
+    """How mistakes are provoked: several samples of each prompt."""
+    return DecodeConfig(
+        mode="sample", samples=config.samples, temperature=config.temperature, max_labels=config.max_labels
+    )
+
+
+def draw_examples(examples: int, config: MiningConfig, seed: int) -> Ints:
+    """Which of so many examples are sampled, ascending."""
     if config.examples is None or config.examples >= examples:
         return np.arange(examples)
     return np.sort(stream(seed, "mining").permutation(examples)[: config.examples])
@@ -106,3 +156,19 @@ def _alike(example: Ints, label: Ints, gold: Ragged, vectors: Floats, limit: flo
         close = np.einsum("nd,nd->n", vectors[label[part]][own], vectors[golds]) > limit
         found[part] = np.bincount(own, weights=close, minlength=len(sizes)) > 0
     return found
+
+
+def _table(mined: Mined, drawn: Ints, gold: Ragged) -> pl.DataFrame:
+    """A row for each example; those that were not sampled have no mined labels."""
+    sampled, sizes = np.zeros(len(gold), bool), np.zeros(len(gold), np.int64)
+    sampled[drawn], sizes[drawn] = True, mined.labels.lengths()
+    hits = np.zeros(len(gold.values), np.uint32)
+    hits[np.repeat(sampled, gold.lengths())] = mined.hits
+    return pl.DataFrame(
+        {
+            "asked": sampled,
+            "labels": list_column(mined.labels.values.astype(np.uint32), sizes),
+            "counts": list_column(mined.counts.astype(np.uint32), sizes),
+            "hits": list_column(hits, gold.lengths()),
+        }
+    )

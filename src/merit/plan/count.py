@@ -14,31 +14,29 @@ import polars as pl
 import torch
 from tokenizers import Tokenizer, models
 
-from merit.core import artifacts, console
+from merit.core import artifacts, console, weights
 from merit.core.artifacts import Artifact
 from merit.core.errors import ConfigError, MissingArtifact
 from merit.core.pipeline import STAGES
-from merit.core.seeds import stream
+from merit.core.ragged import column_lists
 from merit.core.settings import RunConfig
-from merit.data import sources, texts, tokenizer, validate
-from merit.data.labelled import label_examples
-from merit.data.prepare import shards
+from merit.data import sources, tokenizer, validate
+from merit.data.corpus import WORDS, read_inputs, read_shop, read_table
 from merit.data.tokenizer import SPECIALS, Vocabulary
 from merit.generator import backbone, exposure
 from merit.generator.backbone import TINY, BackboneConfig
 from merit.generator.mining import MiningConfig
-from merit.generator.model import CHECKED_BUDGET, CHECKED_USERS, ObjectiveConfig, read_shop
-from merit.labels import encoders, space
+from merit.generator.model import ObjectiveConfig
+from merit.generator.train import CHECKED_BUDGET, CHECKED_USERS
+from merit.labels import encoders
 from merit.labels.build import load_vectors, policy_text
 from merit.objective.collate import OBJECTIVES
 from merit.objective.losses import CHUNK_BYTES
 from merit.plan.config import ExpectedSizes, PlanConfig, Precision
-from merit.propensity.states import known_words
 from merit.propensity.states_model import Propensity
 
 # Backbones to plan with before their weights are there; all else is transformers' default for the class.
 PUBLISHED = {"phi-3.5-mini": {"model_type": "phi3", "max_position_embeddings": 131072}}
-SAMPLE = 1024  # examples whose prompts are counted in tokens
 LONGER = 2.0  # samples of a generator that has read mistakes are twice as long: union of 4 in docs/results-details.md
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 EVENT, ITEM, USER, LABEL, HISTORY = 4.0, 30.0, 600.0, 60.0, 2.2  # bytes on disk of a row, compressed
@@ -88,12 +86,11 @@ class StageTokens(NamedTuple):
 
 def data_sizes(config: RunConfig) -> DataSizes:
     """Counted in the artifacts of this configuration, else as expected, else counted in the tables."""
-    name = config.backbone.name
-    tokenizes = name == TINY or (backbone.folder(name) / "tokenizer.json").exists()
-    if tokenizes and (config.out / "labels" / artifacts.MANIFEST).exists():
-        examples, labels = (_current(name, config) for name in ("examples", "labels"))
-        if examples and labels:
-            return _artifact_sizes(examples, labels, config)
+    name, corpus = config.backbone.name, config.out / "corpus" / artifacts.MANIFEST
+    if corpus.exists() and (name == TINY or (weights.backbone_folder(name) / "tokenizer.json").exists()):
+        stages = [_current(stage, config) for stage in ("corpus", "labels", "examples")]
+        if stages[0] and stages[1] and stages[2]:
+            return _artifact_sizes(stages[0], stages[1])
     return _expected_sizes(config.plan.expected, config) if config.plan.expected else table_sizes(config)
 
 
@@ -105,29 +102,27 @@ def _current(name: str, config: RunConfig) -> Artifact | None:
     return artifact if [artifact.manifest.config, artifact.manifest.inputs] == expected else None
 
 
-def _artifact_sizes(examples: Artifact, labels: Artifact, config: RunConfig) -> DataSizes:
-    """All counted, prompts and label tokens on examples of the first shard."""
-    shop = read_shop(examples, labels, space.load(labels.path), config.generator(config.stage_2))
-    part = next(shards(examples))
-    first = label_examples(part.users, part.events, part.examples, "train", shop.item_labels)
-    rows = np.sort(stream(config.seed, "plan").permutation(len(first))[:SAMPLE])
-    summary = examples.manifest.summary
+def _artifact_sizes(corpus: Artifact, labels: Artifact) -> DataSizes:
+    """All counted in the corpus."""
+    shop, gold = read_shop(corpus), column_lists(read_table(corpus, "train", "gold")["gold"])
+    summary = corpus.manifest.summary
     return DataSizes(
-        **{name: summary[name] for name in ("train", "validation", "test", "users", "events", "items")},
+        **{name: summary[name] for name in ("train", "validation", "test", "users", "events")},
+        items=len(shop.item_labels),
         labels=labels.manifest.summary["labels"],
-        words=len(known_words(examples, config.states.words).vocabulary),
-        gold=float(first.gold.lengths().mean()),
-        prompt=float(texts.write_inputs(first.items.gather(rows), shop, config.text).lengths().mean()),
-        label_tokens=float(np.diff(shop.paths.offsets)[first.gold.values].mean()),
+        words=len(json.loads(corpus.file(WORDS).read_text(encoding="utf-8"))),
+        gold=float(gold.lengths().mean()),
+        prompt=float(read_inputs(corpus, "train").lengths().mean()),
+        label_tokens=float(np.diff(shop.paths.offsets)[gold.values].mean()),
         vector_width=load_vectors(labels).shape[1],
-        origin=f"counted in {examples.path.parent}",
+        origin=f"counted in {corpus.path.parent}",
         exact=True,
         vocabulary=len(shop.vocabulary),
     )
 
 
 def _expected_sizes(expected: ExpectedSizes, config: RunConfig) -> DataSizes:
-    rest = {"words": config.states.words, "prompt": config.text.prompt.budget}
+    rest = {"words": config.corpus.title_words, "prompt": config.text.prompt.budget}
     return DataSizes(**expected.model_dump(), **rest, origin="as the section plan.expected says")
 
 
@@ -188,7 +183,7 @@ def _pretrained_facts(config: BackboneConfig, plan: PlanConfig) -> Any:
     """The settings of a pretrained backbone: those in its folder, or the published ones."""
     from transformers import AutoConfig
 
-    folder = backbone.folder(config.name)
+    folder = weights.backbone_folder(config.name)
     if (folder / "config.json").exists():
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     if plan.shape in PUBLISHED:
@@ -288,9 +283,10 @@ def stage_disk(config: RunConfig, sizes: DataSizes, shape: BackboneShape) -> dic
     return {
         "examples": EVENT * sizes.events + ITEM * sizes.items,
         "labels": vectors + len(policy_text(config.labels).encode()),
+        "corpus": sizes.states * (2 * sizes.prompt + USER) + HISTORY * sizes.events,
         "stage-1": generator,
         "stage-2": generator,
-        "states": sizes.states * (2 * config.states.labels * shape.width + USER) + HISTORY * sizes.events,
+        "states": 2 * sizes.states * config.states.labels * shape.width,
         "propensity": scorer,
         "model": generator + vectors + scorer + 4 * rows + ITEM * sizes.items + HISTORY * sizes.events,
     }

@@ -85,7 +85,7 @@ def plan(config: RunConfig, earlier: bool = True) -> Plan:
     counted = "counted" if sizes.exact else "assumed"
     figures: dict[str, dict[str, tuple[float, str]]] = {stage: {} for stage in STAGES}
     for stage, size in count.stage_disk(config, sizes, shape).items():
-        figures[stage]["disk"] = (size, "assumed" if stage in ("examples", "states") else counted)
+        figures[stage]["disk"] = (size, "assumed" if stage in ("examples", "corpus") else counted)
     for stage, work in tokens.items():
         fixed = work.trained or stage == "states"  # elsewhere the generator decides how long lists are
         peak = sum(memory.values()) if work.trained else count.decoding_memory(config, work, sizes, shape)

@@ -27,6 +27,7 @@ from merit.core.errors import DamagedArtifact, DataError
 from merit.core.ragged import column_lists
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
+from merit.data.corpus import WORDS
 from merit.evaluation import calibration
 from merit.evaluation.calibration import Bins
 from merit.labels import space
@@ -35,7 +36,7 @@ from merit.propensity.calibration import CalibrationCurve, ScoreTally, calibrate
 from merit.propensity.features import UserFeatures
 from merit.propensity.linear import FactorsConfig, fit_factors
 from merit.propensity.negatives import NegativeSampler, NegativesConfig, make_sampler
-from merit.propensity.states import WORDS, read_purchases, read_states
+from merit.propensity.states import read_features, read_purchases
 from merit.propensity.states_model import Propensity, PropensityConfig
 from merit.propensity.training import PropensityFitConfig, fit, user_vectors
 
@@ -110,25 +111,26 @@ class EncodedUsers:
 
 
 def train_propensity(
-    states: Artifact, mined: Artifact, labels: Artifact, out: Path, config: PropensityRun, seed: int
+    corpus: Artifact, states: Artifact, mined: Artifact, labels: Artifact, out: Path, config: PropensityRun, seed: int
 ) -> Artifact:
     """The trained model: fitted on train users, calibrated on validation users, checked on test users."""
     label_space, vectors = space.load(labels.path), load_vectors(labels)
-    users, features = read_states(states, "train")
-    bought, buyers = read_purchases(states)
+    users, features = read_features(corpus, states, "train")
+    bought, buyers = read_purchases(corpus)
     live, width = label_space.live_mask(), features.states.values.shape[2]
     sampler = _sampler(users, mined, live, config)
-    words = json.loads(states.file(WORDS).read_text(encoding="utf-8"))
+    words = json.loads(corpus.file(WORDS).read_text(encoding="utf-8"))
     model = make_model(config.model, width, vectors.shape[1], live, seed, len(words))
-    parents = {"states": states, "mined": mined, "labels": labels}
+    parents = {"corpus": corpus, "states": states, "mined": mined, "labels": labels}
     with artifacts.writing(out, "propensity", config=config, seed=seed, parents=parents) as draft:
         factor_losses = fit_factors(model, buyers, bought, np.flatnonzero(live), vectors, config.factors, seed)
         losses = fit(model, features.first(config.model.labels), sampler, vectors, config.fit, seed)
         scorer = _scorer(model, config, vectors, live, None)
-        curve = _calibrated(scorer, states, config)
-        reliability = _checked(scorer, curve, states, label_space.table["vertical"].fill_null("unknown"), config)
+        curve = _calibrated(scorer, corpus, states, config)
+        verticals = label_space.table["vertical"].fill_null("unknown")
+        reliability = _checked(scorer, curve, corpus, states, verticals, config)
         save_file(model.state_dict(), draft.path / "model.safetensors")
-        shutil.copyfile(states.file(WORDS), draft.path / WORDS)
+        shutil.copyfile(corpus.file(WORDS), draft.path / WORDS)
         (draft.path / "calibration.json").write_text(json.dumps(asdict(curve)), encoding="utf-8")
         reliability.write_parquet(draft.path / "reliability.parquet")
         overall = calibration.summary(reliability)
@@ -191,10 +193,10 @@ def _sampler(users: pl.DataFrame, mined: Artifact, live: NDArray[np.bool_], conf
 
 
 def _grids(
-    scorer: TrainedScorer, states: Artifact, split: str, pairs: int
+    scorer: TrainedScorer, corpus: Artifact, states: Artifact, split: str, pairs: int
 ) -> Iterator[tuple[Floats, NDArray[np.bool_]]]:
     """Scores and truth of all live labels for users of a split, block by block, up to so many pairs."""
-    users, features = read_states(states, split)
+    users, features = read_features(corpus, states, split)
     live, gold = np.flatnonzero(scorer.live), column_lists(users["gold"])
     block = max(1, GRID // len(live))
     starts = range(0, min(len(users), max(1, pairs // len(live))), block)
@@ -206,20 +208,25 @@ def _grids(
         yield scorer.grid(scorer.users(part), live), truth[:, live]
 
 
-def _calibrated(scorer: TrainedScorer, states: Artifact, config: PropensityRun) -> CalibrationCurve:
+def _calibrated(scorer: TrainedScorer, corpus: Artifact, states: Artifact, config: PropensityRun) -> CalibrationCurve:
     tally = ScoreTally.empty()
-    for scores, truth in _grids(scorer, states, "validation", config.calibration_pairs):
+    for scores, truth in _grids(scorer, corpus, states, "validation", config.calibration_pairs):
         tally.add(scores.ravel(), truth.ravel())
     return calibrate(tally)
 
 
 def _checked(
-    scorer: TrainedScorer, curve: CalibrationCurve, states: Artifact, verticals: pl.Series, config: PropensityRun
+    scorer: TrainedScorer,
+    curve: CalibrationCurve,
+    corpus: Artifact,
+    states: Artifact,
+    verticals: pl.Series,
+    config: PropensityRun,
 ) -> pl.DataFrame:
     """Predicted and observed shares among test users, by probability and vertical of the label."""
     names = verticals.unique().sort()
     of_label = names.search_sorted(verticals).to_numpy()[np.flatnonzero(scorer.live)]
     bins = Bins.empty(len(names))
-    for scores, truth in _grids(scorer, states, "test", config.calibration_pairs):
+    for scores, truth in _grids(scorer, corpus, states, "test", config.calibration_pairs):
         bins.add(curve.probability(scores), truth, np.broadcast_to(of_label, scores.shape))
     return bins.table(names.to_list())

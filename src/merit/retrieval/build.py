@@ -11,7 +11,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import polars as pl
@@ -24,13 +24,13 @@ from merit.core import artifacts, console
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.types import Floats
-from merit.data.prepare import shards
+from merit.data.corpus import NOW
 from merit.evaluation import calibration, tables
 from merit.evaluation.calibration import Reliability
 from merit.labels import space
 from merit.labels.space import LabelSpace
 from merit.propensity.features import UserFeatures
-from merit.propensity.states import NOW, read_states
+from merit.propensity.states import read_features
 from merit.propensity.states_model import Propensity
 from merit.propensity.train import TrainedScorer, load_scorer
 from merit.report.page import SMALLEST_CELL
@@ -55,7 +55,7 @@ def write_model(
     propensity: Artifact,
     states: Artifact,
     generator: Artifact,
-    examples: Artifact,
+    corpus: Artifact,
     labels: Artifact,
     results: Artifact,
     out: Path,
@@ -64,19 +64,19 @@ def write_model(
 ) -> Artifact:
     """The model: every user as of the end of the data, and all that scoring needs, in one folder."""
     scorer, label_space = load_scorer(propensity, labels), space.load(labels.path)
-    users, features = read_states(states, NOW)
+    users, features = read_features(corpus, states, NOW)
     weights = weights_of(scorer.model)
     exact = Exact.of(weights)
-    parents = {"propensity": propensity, "states": states, "generator": generator, "examples": examples}
+    parents = {"propensity": propensity, "states": states, "generator": generator, "corpus": corpus}
     parents |= {"labels": labels, "results": results}
     with artifacts.writing(out, "model", config=config, seed=seed, parents=parents) as draft:
         for name, artifact in (("labels", labels), ("propensity", propensity), ("generator", generator)):
             shutil.copytree(artifact.path, draft.path / name)
-        shutil.copyfile(examples.file("items.parquet"), draft.path / "items.parquet")
+        shutil.copyfile(corpus.file("items.parquet"), draft.path / "items.parquet")
         users.select("user_id", "history", "counts", "items").write_parquet(draft.path / "users.parquet")
         repeat = {"repeat": scorer.model.repeat.detach().numpy(), "repeat_labels": scorer.repeats.numpy()}
         (draft.path / "mlp.safetensors").write_bytes(save(weights.arrays() | repeat))
-        shares, names = vertical_shares(examples, label_space)
+        shares, names = vertical_shares(corpus, label_space)
         (draft.path / "verticals.safetensors").write_bytes(save({"shares": shares}))
         (draft.path / "verticals.json").write_text(json.dumps(names, ensure_ascii=False), encoding="utf-8")
         sides = {
@@ -87,7 +87,7 @@ def write_model(
             (draft.path / name).mkdir()
             with console.spinner(f"storing {rows:,} {name}"):
                 store.write(draft.path / name, rows, blocks, projection, projections_form=config.halves)
-        card = _card(propensity, examples, labels, results, label_space)
+        card = _card(propensity, corpus, labels, results, label_space)
         (draft.path / "README.md").write_text(card, encoding="utf-8")
         draft.summary |= {"users": len(users), "labels": len(label_space), "label_version": label_space.version}
     return artifacts.load(out, "model")
@@ -142,18 +142,13 @@ class CardFacts:
     seed: int | None
 
 
-def _card(
-    propensity: Artifact, examples: Artifact, labels: Artifact, results: Artifact, label_space: LabelSpace
-) -> str:
-    days = [
-        part.events.select(first=pl.col("timestamp").min(), last=pl.col("timestamp").max()).row(0)
-        for part in shards(examples)
-    ]
+def _card(propensity: Artifact, corpus: Artifact, labels: Artifact, results: Artifact, label_space: LabelSpace) -> str:
+    summary = corpus.manifest.summary
     facts = CardFacts(
-        first=min(first for first, _ in days if first).date(),
-        last=max(last for _, last in days if last).date(),
-        users=examples.manifest.summary["users"],
-        events=examples.manifest.summary["events"],
+        first=datetime.fromtimestamp(summary["first"] / 1000, UTC).date(),
+        last=datetime.fromtimestamp(summary["last"] / 1000, UTC).date(),
+        users=summary["users"],
+        events=summary["events"],
         labels=len(label_space),
         live=int(label_space.live_mask().sum()),
         label_version=label_space.version,

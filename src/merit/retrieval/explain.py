@@ -16,14 +16,11 @@ from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.ragged import Ragged
 from merit.core.types import Floats, Ints
-from merit.data.patches import windows_of
-from merit.data.texts import write_inputs
+from merit.data.corpus import WORDS
 from merit.data.title_words import TitleWords
-from merit.generator.decoding import DecodeConfig, decode
-from merit.generator.model import load_generator
+from merit.generator.model import load_over_items
 from merit.labels.mentions import Mentioned
 from merit.propensity.features import States, UserFeatures
-from merit.propensity.states import WORDS
 from merit.propensity.train import load_scorer
 
 MOST = 200  # distinct items, the newest ones: older ones hardly ever reach the prompt
@@ -43,27 +40,17 @@ def leave_one_out(model: Artifact, labels: Artifact, items: NDArray[np.int32], l
     newest_first = items[::-1]
     _, first = np.unique(newest_first, return_index=True)
     distinct = newest_first[np.sort(first)][:MOST].astype(np.int64)
-    generator, config = load_generator(artifacts.load(model.file("generator"), "generator"), model, labels)
+    catalogue = pl.read_parquet(model.file("items.parquet"))
+    generator = load_over_items(artifacts.load(model.file("generator"), "generator"), catalogue, labels)
     scorer = load_scorer(artifacts.load(model.file("propensity"), "propensity"), labels)
-    shop, vocabulary = generator.shop, generator.shop.vocabulary
     histories = [items, *(items[items != item] for item in distinct)]
     item_lists = Ragged.of([history.tolist() for history in histories])
-    prompts = write_inputs(item_lists, shop, config.text)
-    decoded = decode(
-        generator.model,
-        [prompts[row] for row in range(len(prompts))],
-        generator.trie,
-        vocabulary.sep,
-        vocabulary.end,
-        DecodeConfig(max_labels=scorer.labels, fixed_budget=True),
-        states=scorer.labels,
-        windows=windows_of(prompts),
-    )
-    states = States(decoded.states[:, 0].astype(np.float16), decoded.counts[:, 0])
-    counted = [np.unique(shop.item_labels.take(history)[0], return_counts=True) for history in histories]
+    values, label_counts = generator.states(generator.prompts(item_lists), scorer.labels)
+    states = States(values.astype(np.float16), label_counts)
+    counted = [np.unique(generator.shop.item_labels.take(history)[0], return_counts=True) for history in histories]
     times = np.concatenate([counts for _, counts in counted]).astype(np.int32)
-    titles = pl.read_parquet(model.file("items.parquet"), columns=["title"])["title"]
-    words = TitleWords.of(json.loads(model.file(f"propensity/{WORDS}").read_text(encoding="utf-8")), titles)
+    vocabulary = json.loads(model.file(f"propensity/{WORDS}").read_text(encoding="utf-8"))
+    words = TitleWords.of(vocabulary, catalogue["title"])
     history = Ragged.of([values.tolist() for values, _ in counted])
     features = UserFeatures(states, history, times, words.in_histories(item_lists))
     return Variants(

@@ -24,11 +24,11 @@ from merit.evaluation.evaluate import AUDIENCES, HISTORY_SHARE, training_popular
 from merit.evaluation.predictions import Predictions, Truth, head, owners, top
 from merit.evaluation.ranking import Scores
 from merit.generator import backbone
-from merit.generator.model import Generator, load_generator
+from merit.generator.model import Generator, load_generator, settings_of
 from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.propensity.features import UserFeatures
-from merit.propensity.states import read_states
+from merit.propensity.states import read_features
 from merit.propensity.train import EncodedUsers, TrainedScorer, load_scorer
 from merit.retrieval.exact import Doubles
 from merit.retrieval.verticals import vertical_shares
@@ -58,7 +58,7 @@ def rank(
     propensity: Artifact,
     states: Artifact,
     generator: Artifact,
-    examples: Artifact,
+    corpus: Artifact,
     labels: Artifact,
     out: Path,
     config: RankingsConfig,
@@ -66,24 +66,24 @@ def rank(
 ) -> Artifact:
     """Score all test users against all labels and judge both directions."""
     known = space.load(labels.path)
-    truth = truth_of_test_users(examples, known, load_vectors(labels))
+    truth = truth_of_test_users(corpus, known, load_vectors(labels))
     scorer = load_scorer(propensity, labels)
-    _, kept = read_states(states, "test")
+    _, kept = read_features(corpus, states, "test")
     users = scorer.users(kept)
-    trained, settings = load_generator(generator, examples, labels)
+    trained, method = load_generator(generator, corpus, labels), settings_of(generator).train.name
     parents = {"propensity": propensity, "states": states, "generator": generator}
-    parents |= {"examples": examples, "labels": labels}
-    name = f"{settings.train.name}, {NAME}"
+    parents |= {"corpus": corpus, "labels": labels}
+    name = f"{method}, {NAME}"
     methods: dict[str, Scores] = {
         HISTORY_SHARE: history_share_scores(truth),
-        f"{settings.train.name}, {LIKELIHOOD}": likelihood_scores(trained, kept, training_popularity(known)),
+        f"{method}, {LIKELIHOOD}": likelihood_scores(trained, kept, training_popularity(known)),
         name: propensity_scores(scorer, users),
     }
     with artifacts.writing(out, "predictions", config=config, seed=seed, parents=parents) as draft:
         with console.spinner(f"ranking {len(users):,} users for {len(known):,} labels"):
             free, ranked = top_labels(scorer, users, config.budget, config.length)
-            shares, _ = vertical_shares(examples, known)
-            judged = [judge(method, seed, score, truth, shares) for method, score in methods.items()]
+            shares, _ = vertical_shares(corpus, known)
+            judged = [judge(each, seed, score, truth, shares) for each, score in methods.items()]
             figures = tables.compare(judged, truth.users, seed, HISTORY_SHARE, config.resamples)
         predictions.write(draft.path / "predictions-0.parquet", Predictions(name, seed, free, ranked))
         figures.write_parquet(draft.path / AUDIENCES)

@@ -12,30 +12,19 @@ from numpy.typing import NDArray
 
 from merit.core.artifacts import Artifact
 from merit.core.errors import DataError
-from merit.core.ragged import Ragged
 from merit.core.types import Floats, Ints
-from merit.labels import space
+from merit.data.corpus import UNKNOWN, VERTICALS
 from merit.labels.space import LabelSpace
 from merit.retrieval.exact import Doubles
 
-UNKNOWN = "unknown"
 
-
-def vertical_shares(examples: Artifact, labels: LabelSpace) -> tuple[Floats, list[str]]:
+def vertical_shares(corpus: Artifact, labels: LabelSpace) -> tuple[Floats, list[str]]:
     """(labels, verticals): P(vertical | label) from training events alone; and the names of the verticals."""
-    items = pl.read_parquet(examples.file("items.parquet"))
-    counts = pl.read_parquet(examples.file("item_counts.parquet"))["count"].to_numpy().astype(np.int64)
-    item_labels = Ragged(*space.item_labels(labels, items))
     names = labels.table["vertical"].fill_null(UNKNOWN).unique().sort().to_list()
-    numbers = items["vertical"].fill_null(UNKNOWN).replace_strict(names, range(len(names)), default=-1)
-    owner = np.repeat(np.arange(len(item_labels)), item_labels.lengths())
-    verticals = numbers.to_numpy().astype(np.int64)[owner]
-    there = verticals >= 0
-    shape = (len(labels), len(names))
-    shares = given_label(
-        item_labels.values[there].astype(np.int64), verticals[there], counts[owner][there], shape
-    ).astype(np.float32)
-    return shares, names
+    table = pl.read_parquet(corpus.file(VERTICALS)).filter(pl.col("vertical").is_in(names))
+    verticals = table["vertical"].replace_strict(names, range(len(names)), return_dtype=pl.Int64).to_numpy()
+    events = table["label"].to_numpy().astype(np.int64), verticals, table["count"].to_numpy()
+    return given_label(*events, (len(labels), len(names))).astype(np.float32), names
 
 
 def given_label(

@@ -97,7 +97,7 @@ def test_others_keep_every_row_and_every_bit_of_their_scores(copy: Copy, filled:
         if "user_id" in frame.columns and "examples" not in name:
             assert frame.equals(before[name].filter(~pl.col("user_id").is_in(list(gone)))), name
     for split in ("train", "validation", "test", "now"):
-        stay = ~before[f"run/states/{split}.parquet"]["user_id"].is_in(list(gone)).to_numpy()
+        stay = ~before[f"run/corpus/{split}.parquet"]["user_id"].is_in(list(gone)).to_numpy()
         for name in (f"{split}.npy", f"{split}-counts.npy"):
             assert np.array_equal(np.load(work / "run/states" / name), np.load(filled / "run/states" / name)[stay])
 
@@ -122,8 +122,8 @@ def test_examples_are_those_of_tables_without_the_users(work: Path, made: Path, 
 
 
 def test_rows_without_ids_are_those_of_the_others(work: Path, model: Any) -> None:
-    train = pl.read_parquet(work / "run/states/train.parquet")["user_id"]
-    test = pl.read_parquet(work / "run/states/test.parquet")["user_id"]
+    train = pl.read_parquet(work / "run/corpus/train.parquet")["user_id"]
+    test = pl.read_parquet(work / "run/corpus/test.parquet")["user_id"]
     gone = [train[0], test[3]]
     mined, said = (pl.read_parquet(work / "run" / name) for name in ("mined-2/mined.parquet", PREDICTED))
     erase.erase([work], gone)
@@ -180,7 +180,7 @@ def test_a_run_goes_on_as_if_nothing_had_changed(work: Path, made: Path, model: 
 
 def test_the_certificate_tells_exports_and_models_and_nobody(work: Path, model: Any) -> None:
     members = pl.read_parquet(work / "spring/members.parquet")
-    trained = pl.read_parquet(work / "run/states/train.parquet")["user_id"]
+    trained = pl.read_parquet(work / "run/corpus/train.parquet")["user_id"]
     treated = members.filter(pl.col("arm") == "treatment", pl.col("user_id").is_in(trained.implode()))["user_id"][0]
     made = erase.erase([work], [treated])
     told = erase.certificate_of(made)
@@ -305,7 +305,7 @@ MOMENTS = [
 def smooth(filled: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Certificate]:
     """A user, and the workspace from which nothing kept us from erasing them."""
     work = Path(shutil.copytree(filled, tmp_path_factory.mktemp("smooth") / "work"))
-    user = pl.read_parquet(work / "run/states/train.parquet")["user_id"][5]
+    user = pl.read_parquet(work / "run/corpus/train.parquet")["user_id"][5]
     return user, work, erase.certificate_of(erase.erase([work], [user]))
 
 

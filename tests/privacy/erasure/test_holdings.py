@@ -14,27 +14,9 @@ from safetensors.numpy import load_file, save_file
 from merit.core import artifacts
 from merit.core.errors import DataError
 from merit.core.ragged import Ragged
-from merit.core.types import Split
-from merit.data import prepare
-from merit.data.labelled import joined, label_examples
 from merit.evaluation import predictions
 from merit.evaluation.predictions import Predictions
-from merit.labels import space
-from merit.privacy.erasure.holdings import ExampleOwners, example_users, holdings
-
-
-@pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_rows_belong_to_the_users_that_the_stages_say(made: Path, split: Split) -> None:
-    examples, labels = artifacts.load(made / "examples"), artifacts.load(made / "labels")
-    known = space.load(labels.path)
-    items = pl.read_parquet(examples.file("items.parquet"))
-    item_labels = Ragged(*space.item_labels(known, items))
-    parts = (
-        label_examples(part.users, part.events, part.examples, split, item_labels) for part in prepare.shards(examples)
-    )
-    assert example_users(examples, labels, split).to_list() == list(joined(parts).user_ids)
-    kept = pl.read_parquet(made / f"states/{split}.parquet")["user_id"]
-    assert example_users(examples, labels, split).equals(kept)
+from merit.privacy.erasure.holdings import ExampleOwners, holdings
 
 
 def test_every_file_of_a_run_is_known(made: Path) -> None:
@@ -44,17 +26,17 @@ def test_every_file_of_a_run_is_known(made: Path) -> None:
     told = {each.path.name: holdings(each, frozenset(["nobody"]), owners) for each in found}
     assert not any(each.rows or each.unlinked for each in told.values())
     assert {name for name, each in told.items() if each.files} == {
-        *("examples", "data-report", "mined-1", "mined-2", "states", "model"),
+        *("examples", "corpus", "data-report", "mined-1", "mined-2", "states", "model"),
         *("predictions-1", "predictions-2", "rankings", "results"),
     }
 
 
 def test_cells_of_a_benchmark_lose_the_rows_of_examples_and_of_users(made: Path, tmp_path: Path) -> None:
-    examples, labels = artifacts.load(made / "examples"), artifacts.load(made / "labels")
-    owners = example_users(examples, labels, "test")
+    corpus = artifacts.load(made / "corpus")
+    owners = pl.read_parquet(corpus.file("test.parquet"))["user_id"]
     people = owners.unique().sort()
     said = Ragged.of([[row, row + 1] for row in range(len(owners))])
-    with artifacts.writing(tmp_path / "cell", "cell", parents={"examples": examples, "labels": labels}) as draft:
+    with artifacts.writing(tmp_path / "cell", "cell", parents={"corpus": corpus}) as draft:
         predictions.write(draft.path / "predictions-0.parquet", Predictions("a", 7, said))
         save_file({"hit": np.arange(2 * len(people)).reshape(-1, 2)}, draft.path / "hits.safetensors")
     cell, gone = artifacts.load(tmp_path / "cell"), frozenset([owners[2], owners[9]])
@@ -78,7 +60,7 @@ def test_rows_whose_examples_are_gone_are_told_to_be_nobodys(made: Path, tmp_pat
 
 
 def test_rows_that_no_longer_fit_their_examples_are_refused(made: Path, tmp_path: Path) -> None:
-    for name in ("examples", "labels", "mined-1"):
+    for name in ("corpus", "mined-1"):
         shutil.copytree(made / name, tmp_path / name)
     pl.read_parquet(made / "mined-1/mined.parquet").head(5).write_parquet(tmp_path / "mined-1/mined.parquet")
     torn = artifacts.Artifact(tmp_path / "mined-1", artifacts.load(made / "mined-1").manifest)

@@ -32,6 +32,7 @@ from merit.privacy.erasure.certificate import ArtifactRecord, Certificate, FileC
 from merit.privacy.erasure.holdings import ExampleOwners, Holdings, holdings
 
 KIND, FOLDER, LOCK, JOURNAL = "erasure", "erasures", ".erase.lock", ".erasure.json"
+LAST = {"corpus": 1, "examples": 2}  # by which others know whose their rows are
 
 
 class Journal(Frozen):
@@ -166,7 +167,7 @@ def _purge_all(home: Path, journal: Journal, found: Sequence[Artifact]) -> Journ
     unlinked = {*journal.unlinked, *(os.path.relpath(artifact.path, home) for artifact, each in held if each.unlinked)}
     journal = journal.updated(home, found=tuple(sorted(named)), unlinked=tuple(sorted(unlinked)))
     work = [(artifact, each) for artifact, each in held if each.changes]
-    work.sort(key=lambda pair: pair[0].manifest.kind == "examples")
+    work.sort(key=lambda pair: LAST.get(pair[0].manifest.kind, 0))
     for artifact, theirs in console.track(work, "purging", total=len(work)):
         draft = artifact.path.with_name(f".{artifact.path.name}.erased-{journal.number}")  # as `rewrite.mend` knows it
         record = write_draft(draft, artifact, theirs, journal.number, home)

@@ -22,10 +22,10 @@ from merit.campaigns.audiences.export import safe
 from merit.core import artifacts
 from merit.core.artifacts import MANIFEST, Artifact
 from merit.core.errors import DataError
-from merit.core.ragged import column_lists
 from merit.core.types import Ints, Split
+from merit.data.corpus import NOW, PURCHASES, TRENDS, VERTICALS, WORDS
 from merit.data.split import SPLITS
-from merit.labels import space
+from merit.data.texts import TOKENIZER, TOKENS
 from merit.privacy.erasure import rewrite
 from merit.retrieval import store
 from merit.retrieval.exact import Exact
@@ -73,43 +73,28 @@ class Holdings:
 
 
 class ExampleOwners:
-    """The user of each example. Files without ids have their rows in the order of the examples."""
+    """The user of each example. Files without ids have their rows in the order of the corpus."""
 
     def __init__(self, found: Sequence[Artifact] = ()) -> None:
         self._by_hash = {artifact.manifest.hash: artifact for artifact in found}
-        self._owners: dict[tuple[str, str, Split], pl.Series] = {}
+        self._owners: dict[tuple[str, str], pl.Series] = {}
 
-    def users(self, artifact: Artifact, split: Split) -> pl.Series | None:
-        """None where the examples are gone: then nothing can tell whose the rows were."""
-        examples, labels = (self._parent(artifact, name) for name in ("examples", "labels"))
-        if examples is None or labels is None:
+    def users(self, artifact: Artifact, split: str) -> pl.Series | None:
+        """None where the corpus is gone: then nothing can tell whose the rows were."""
+        corpus = self._corpus(artifact)
+        if corpus is None:
             return None
-        key = (examples.manifest.hash, labels.manifest.hash, split)
+        key = (corpus.manifest.hash, split)
         if key not in self._owners:
-            self._owners[key] = example_users(examples, labels, split)
+            self._owners[key] = pl.read_parquet(corpus.file(f"{split}.parquet"), columns=[USER])[USER]
         return self._owners[key]
 
-    def _parent(self, artifact: Artifact, name: str) -> Artifact | None:
-        parent = artifact.manifest.parents[name]
+    def _corpus(self, artifact: Artifact) -> Artifact | None:
+        parent = artifact.manifest.parents["corpus"]
         place = artifact.path.parent / parent.path
         if (place / MANIFEST).exists() and (near := artifacts.load(place, verify=False)).manifest.hash == parent.hash:
             return near
         return self._by_hash.get(parent.hash)
-
-
-def example_users(examples: Artifact, labels: Artifact, split: Split) -> pl.Series:
-    """The user of every example of a split that has a label left, shard after shard."""
-    offsets, _ = space.item_labels(space.load(labels.path), pl.read_parquet(examples.file("items.parquet")))
-    labelled = np.diff(offsets) > 0
-    parts = [pl.Series(USER, [], dtype=pl.String)]
-    for number in range(examples.manifest.summary["shards"]):
-        users, _, built = (examples.file(name) for name in rewrite.shard_files(number))
-        rows = pl.scan_parquet(built).filter(pl.col("split") == split).select("user", "target_items").collect()
-        targets = column_lists(rows["target_items"])
-        owner = np.repeat(np.arange(len(targets)), targets.lengths())
-        kept = np.bincount(owner, weights=labelled[targets.values], minlength=len(targets)) > 0
-        parts.append(pl.read_parquet(users, columns=[USER])[USER].gather(rows["user"].filter(pl.Series(kept))))
-    return pl.concat(parts)
 
 
 def holdings(artifact: Artifact, users: frozenset[str], owners: ExampleOwners) -> Holdings:
@@ -173,7 +158,8 @@ def _examples(artifact: Artifact, users: frozenset[str], owners: ExampleOwners) 
         files.append(HeldFiles(names, total, partial(rewrite.write_shard, artifact, number, those)))
     files.append(_item_counts(artifact, erased))
     all_erased = pl.concat(erased.values())
-    found, summary = frozenset(all_erased[USER]), _less(artifact, counts)
+    counts["train_users"] = int((all_erased["split"] == SPLITS[0]).sum())
+    found, summary = frozenset(all_erased[USER]), _less(artifact, counts) | _span(artifact, erased)
     if QUARANTINE in artifact.manifest.files:  # ids are read as `prepare` reads them
         original = pl.read_parquet(artifact.file(QUARANTINE), columns=["original"])["original"]
         ids = original.str.json_path_match("$.user_id").str.strip_chars().str.replace(r"^(\d+)\.0$", "${1}")
@@ -181,6 +167,18 @@ def _examples(artifact: Artifact, users: frozenset[str], owners: ExampleOwners) 
         files.append(_without(artifact, [QUARANTINE], aside))
         found, summary = found | named, summary | _less(artifact, {"set_aside": len(aside)})
     return Holdings(tuple(files), found, Counter(all_erased["split"].cast(pl.String)), summary)
+
+
+def _span(artifact: Artifact, erased: Mapping[int, pl.DataFrame]) -> dict[str, int]:
+    """The times of the first and last event of all other users."""
+    spans = [
+        pl.scan_parquet(artifact.file(rewrite.shard_files(number)[1]))
+        .filter(~pl.col("user").is_in(users["user"].to_list()))
+        .select(first=pl.col("timestamp").to_physical().min(), last=pl.col("timestamp").to_physical().max())
+        for number, users in erased.items()
+    ]
+    first, last = pl.concat(spans).select(pl.col("first").min(), pl.col("last").max()).collect().row(0)
+    return {"first": first, "last": last}
 
 
 def _item_counts(artifact: Artifact, erased: Mapping[int, pl.DataFrame]) -> HeldFiles:
@@ -201,13 +199,27 @@ def _item_counts(artifact: Artifact, erased: Mapping[int, pl.DataFrame]) -> Held
     return HeldFiles((COUNTS,), int((less > 0).sum()), write)
 
 
-def _states(artifact: Artifact, users: frozenset[str], owners: ExampleOwners) -> Holdings:
-    """A table of users for each split, and arrays beside it; purchases have no states."""
-    splits = sorted(name.removesuffix(".parquet") for name in artifact.manifest.files if name.endswith(".parquet"))
-    held = {s: _table(artifact, f"{s}.parquet", users, [f"{s}.npy", f"{s}-counts.npy"]) for s in splits}
+def _corpus(artifact: Artifact, users: frozenset[str], owners: ExampleOwners) -> Holdings:
+    """A table of users for each split, and of purchases."""
+    splits = [name for name in (*SPLITS, NOW, PURCHASES) if f"{name}.parquet" in artifact.manifest.files]
+    held = {split: _table(artifact, f"{split}.parquet", users) for split in splits}
     found = frozenset[str]().union(*(found for _, found, _ in held.values()))
     files = tuple(files for files, _, _ in held.values())
     return Holdings(files, found, summary={split: left for split, (_, _, left) in held.items()})
+
+
+def _states(artifact: Artifact, users: frozenset[str], owners: ExampleOwners) -> Holdings:
+    """Arrays with a row for each row of the corpus."""
+    files, summary, unlinked = [], {}, False
+    for split in (*SPLITS, NOW):
+        names, of_row = [f"{split}.npy", f"{split}-counts.npy"], owners.users(artifact, split)
+        unlinked |= of_row is None
+        rows = np.empty(0, np.int64) if of_row is None else _rows_of(of_row, users)[0]
+        if of_row is not None:
+            _require_length(artifact, names[0], artifact.manifest.summary[split], len(of_row))
+        files.append(_without(artifact, names, rows))
+        summary[split] = artifact.manifest.summary[split] - len(rows)
+    return Holdings(tuple(files), summary=summary, unlinked=unlinked)
 
 
 def _model(artifact: Artifact, users: frozenset[str], owners: ExampleOwners) -> Holdings:
@@ -325,7 +337,8 @@ KINDS: dict[str, tuple[Callable[[Artifact, frozenset[str], ExampleOwners], Holdi
     "labels": (None, ("*",)),
     "generator": (None, ("*",)),
     "mined": (partial(_ordered, split="train"), ()),
-    "states": (_states, ("words.json", "trends.npy")),
+    "corpus": (_corpus, ("items.parquet", VERTICALS, WORDS, TRENDS, TOKENS, TOKENIZER)),
+    "states": (_states, ()),
     "propensity": (None, ("*",)),
     "predictions": (partial(_ordered, split="test"), ("audiences.parquet", "reliability.parquet")),
     "cell": (partial(_ordered, split="test"), ("reliability.parquet",)),

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from safetensors.numpy import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -18,11 +19,13 @@ from merit.core.artifacts import Artifact
 from merit.core.pipeline import run
 from merit.core.ragged import Ragged
 from merit.core.settings import RunConfig
-from merit.data.labelled import LabelledExamples
+from merit.data.corpus import read_inputs
 from merit.data.planted import PlantedConfig, shop, write
 from merit.generator import checkpoint
-from merit.generator import model as stage
+from merit.generator import train as stage
 from merit.generator.decoding import DecodeConfig
+from merit.generator.model import load_generator
+from merit.generator.train import train_generator
 from tests.generator.small import backbone_folder
 
 STEPS = 4
@@ -54,11 +57,11 @@ def made(settings: RunConfig) -> dict[str, Artifact]:
 
 
 def test_a_pretrained_backbone_is_trained_in_its_own_words(settings: RunConfig, made: dict[str, Artifact]) -> None:
-    trained, how = stage.load_generator(made["stage-1"], made["examples"], made["labels"])
+    trained = load_generator(made["stage-1"], made["corpus"], made["labels"])
     own = Tokenizer.from_file(f"{settings.backbone.name}/tokenizer.json")
     label = trained.labels.texts[0]
     assert trained.shop.vocabulary.encode([label]) == [own.encode(f" {label}").ids]
-    _, prompts = stage.read_examples(made["examples"], "test", trained, how)
+    prompts = read_inputs(made["corpus"], "test")
     said = trained.decode(prompts, DecodeConfig(max_labels=3, fixed_budget=True), seed=7)
     assert set(said.lengths()) == {3}
     assert trained.labels.live_mask()[said.values].all()
@@ -90,7 +93,7 @@ def test_a_stopped_training_ends_with_the_same_bytes(
 
     def train() -> Artifact:
         how = settings.generator(settings.stage_1)
-        return stage.train_generator(made["examples"], made["labels"], tmp_path / "again", how, settings.seed)
+        return train_generator(made["corpus"], made["labels"], tmp_path / "again", how, settings.seed)
 
     monkeypatch.setattr(checkpoint, "save", dies_after_two)
     with pytest.raises(KeyboardInterrupt):
@@ -120,10 +123,8 @@ class Parrot:
 
 @pytest.mark.parametrize(("led", "bias"), [(True, 1.0), (False, 0.0)])
 def test_exposure_bias_is_what_a_mistake_costs(led: bool, bias: float) -> None:
-    nothing = Ragged.of([[]] * len(GOLD))
-    examples = LabelledExamples(
-        GOLD, nothing, nothing.values, nothing.values, nothing, nothing, np.zeros(3, np.int64), ["a", "b", "c"]
-    )
+    lists = {"gold": [GOLD[row].tolist() for row in range(len(GOLD))], "later": [[]] * len(GOLD)}
+    examples = pl.DataFrame(lists, schema_overrides=dict.fromkeys(lists, pl.List(pl.UInt32)))
     prompts, vectors = Ragged.of([[50], [51], [52]]), np.eye(6, dtype=np.float32)
     parrot: Any = Parrot(led)
     told = stage._validate(parrot, examples, prompts, vectors, seed=7)

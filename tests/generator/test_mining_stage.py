@@ -15,9 +15,9 @@ from merit.core.settings import RunConfig
 from merit.data.planted import PlantedConfig, shop, write
 from merit.engine import storage
 from merit.engine.job import EngineConfig
-from merit.generator.mine import mine
-from merit.generator.mining import MiningConfig, drawn
-from merit.generator.model import GeneratorConfig, ObjectiveConfig, train_generator
+from merit.generator.mining import MiningConfig, draw_examples, mine
+from merit.generator.model import GeneratorConfig, ObjectiveConfig
+from merit.generator.train import train_generator
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
 
 
 def mined(made: dict[str, Artifact], out: Path, shards: int = 1) -> Artifact:
-    inputs = made["stage-1"], made["examples"], made["labels"]
+    inputs = made["stage-1"], made["corpus"], made["labels"]
     return mine(*inputs, out, MiningConfig(samples=2), seed=7, engine=EngineConfig(shards=shards))
 
 
@@ -77,7 +77,7 @@ def test_the_report_says_how_many_were_bought_later(made: dict[str, Artifact], t
 
 
 def test_some_are_asked_and_say_what_they_say_among_all(made: dict[str, Artifact], tmp_path: Path) -> None:
-    inputs = made["stage-1"], made["examples"], made["labels"]
+    inputs = made["stage-1"], made["corpus"], made["labels"]
     whole = pl.read_parquet(mined(made, tmp_path / "whole").file("mined.parquet"))
     told = mine(*inputs, tmp_path / "some", MiningConfig(samples=2, examples=40), seed=7)
     some = pl.read_parquet(told.file("mined.parquet"))
@@ -90,7 +90,7 @@ def test_some_are_asked_and_say_what_they_say_among_all(made: dict[str, Artifact
 
 
 def test_self_correction_learns_from_whom_was_asked_about(made: dict[str, Artifact], tmp_path: Path) -> None:
-    shop = made["examples"], made["labels"]
+    shop = made["corpus"], made["labels"]
     wrong = mine(made["stage-1"], *shop, tmp_path / "mined", MiningConfig(samples=1, examples=30), seed=7)
     how = GeneratorConfig.model_validate(made["stage-1"].manifest.config)
     train = ObjectiveConfig(objective="self-correction", steps=1, batch_size=8)
@@ -102,6 +102,10 @@ def test_a_run_asks_about_as_many_as_stage_2_reads() -> None:
     assert MiningConfig().of(640).examples == 640
     assert MiningConfig(examples=9).of(640).examples == 9
     assert ObjectiveConfig(steps=5, batch_size=8, accumulate=2).reads == 80
-    assert drawn(5, MiningConfig(), 1).tolist() == drawn(5, MiningConfig(examples=9), 1).tolist() == [0, 1, 2, 3, 4]
-    few = drawn(50, MiningConfig(examples=9), 1)
+    assert (
+        draw_examples(5, MiningConfig(), 1).tolist()
+        == draw_examples(5, MiningConfig(examples=9), 1).tolist()
+        == [0, 1, 2, 3, 4]
+    )
+    few = draw_examples(50, MiningConfig(examples=9), 1)
     assert len(set(few.tolist())) == 9 and (np.diff(few) > 0).all()

@@ -1,0 +1,246 @@
+"""corpus: events are labelled once and texts tokenised once. Every later stage reads this and never the events.
+
+The artifact: train, validation, test and now.parquet (all users as they are at the end of the data) with a row per
+example: user_id, when, week, gold, later purchases, labels of the history with counts, words of its titles, items, and
+the prompt in tokens. purchases.parquet has such rows without prompts, for the factor model. tokens.safetensors and
+tokenizer.json: labels and items in tokens. words.json: the title words. trends.npy: the popularity of labels by week.
+label_verticals.parquet: training events by label and vertical. items.parquet: a copy of that of the examples.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+from pydantic import Field
+from scipy.sparse import coo_array, csr_array
+
+from merit.core import artifacts, console, weights
+from merit.core.artifacts import Artifact
+from merit.core.config import Frozen
+from merit.core.errors import DataError
+from merit.core.ragged import Ragged, column_lists, list_column
+from merit.core.types import Ints, Split
+from merit.data import texts, tokenizer
+from merit.data.examples import DAY, current_histories, history_window, reversed_window, training_examples
+from merit.data.labelled import LabelledExamples, label_examples, label_histories
+from merit.data.patches import pool
+from merit.data.prepare import PrepareRun, Shard, shards
+from merit.data.split import SPLITS
+from merit.data.texts import EncodedShop, TextConfig, write_patched, write_prompts
+from merit.data.title_words import TitleWords, vocabulary
+from merit.data.tokenizer import Vocabulary
+from merit.data.trends import trends_of, week_of
+from merit.labels import space
+from merit.labels.space import LabelSpace
+
+NOW = "now"
+PURCHASES = "purchases"
+WORDS = "words.json"
+TRENDS = "trends.npy"
+VERTICALS = "label_verticals.parquet"
+UNKNOWN = "unknown"  # vertical
+LABELS = 16_384  # whose trends are computed at a time
+
+
+class CorpusConfig(Frozen):
+    """What is kept of examples, users and purchases."""
+
+    title_words: int = Field(4_000, ge=0)
+    """Words of titles that the factor model reads; 0 for none: the paper."""
+    purchases_per_user: int = Field(8, ge=0)
+    """Purchases of each training user that the factor model learns from, each with the history before it and with the
+    reversed history after it (docs/decisions/0013-reversed-histories.md). 0: it learns from the examples."""
+    min_purchases: int = Field(50_000, ge=0)
+    """Where users are few, more purchases of each are taken until there are so many."""
+
+
+class TokenizerConfig(Frozen):
+    """The words of the generator: learnt from this shop, or those of a pretrained backbone."""
+
+    backbone: str = "tiny"
+    size: int = 4096
+    whole_labels: int = 2000
+
+
+class CorpusRun(Frozen):
+    """The settings of this stage."""
+
+    corpus: CorpusConfig = CorpusConfig()
+    text: TextConfig = TextConfig()
+    tokenizer: TokenizerConfig = TokenizerConfig()
+
+
+def build_corpus(examples: Artifact, labels: Artifact, out: Path, config: CorpusRun, seed: int) -> Artifact:
+    """The corpus, made in one pass over the shards of the examples."""
+    label_space = space.load(labels.path)
+    items = pl.read_parquet(examples.file("items.parquet"))
+    sold = pl.read_parquet(examples.file("item_counts.parquet"))["count"].to_numpy().astype(np.int64)
+    parents = {"examples": examples, "labels": labels}
+    with artifacts.writing(out, "corpus", config=config, seed=seed, parents=parents) as draft:
+        with console.spinner(f"tokenising {len(label_space):,} labels and {len(items):,} items"):
+            words = _vocabulary(items, label_space, config.tokenizer)
+            shop = encode_shop(items, labels, label_space, words, config.text)
+            title_words = TitleWords.of(vocabulary(items["title"], sold, config.corpus.title_words), items["title"])
+        builder = _Builder(examples, shop, title_words, config, seed)
+        draft.summary |= builder.write(draft.path)
+        _write_trends(builder.weekly, shop.item_labels, len(label_space), draft.path / TRENDS)
+        texts.save(shop, draft.path)
+        (draft.path / WORDS).write_text(json.dumps(title_words.vocabulary, ensure_ascii=False), encoding="utf-8")
+        _vertical_counts(items["vertical"], sold, shop.item_labels).write_parquet(draft.path / VERTICALS)
+        shutil.copyfile(examples.file("items.parquet"), draft.path / "items.parquet")
+        draft.summary |= {name: examples.manifest.summary[name] for name in ("users", "events", "first", "last")}
+    return artifacts.load(out, "corpus")
+
+
+class _Builder:
+    """Tables of a corpus, shard by shard; on the way, the events of training users by week and item are counted."""
+
+    def __init__(self, examples: Artifact, shop: EncodedShop, words: TitleWords, config: CorpusRun, seed: int) -> None:
+        self.examples, self.shop, self.words, self.config, self.seed = examples, shop, words, config, seed
+        self.prepare = PrepareRun.model_validate(examples.manifest.config).prepare
+        self.first, self.last = (int(examples.manifest.summary[name]) for name in ("first", "last"))
+        weeks = 1 + int(week_of(np.array([self.last]), self.first)[0])
+        self.weekly: Any = csr_array((weeks, len(shop.item_labels)))
+
+    def write(self, folder: Path) -> dict[str, int]:
+        """How many rows each table has."""
+        writers: dict[str, pq.ParquetWriter] = {}
+        rows = dict.fromkeys((*SPLITS, NOW), 0)
+        number = self.examples.manifest.summary["shards"]
+        try:
+            for shard in console.track(shards(self.examples), "labelling events", total=number):
+                self._count_weeks(shard)
+                for name, part in self._parts(shard):
+                    table = self._table(part, prompts=name != PURCHASES).to_arrow()
+                    if name not in writers:
+                        writers[name] = pq.ParquetWriter(folder / f"{name}.parquet", table.schema, compression="zstd")
+                    writers[name].write_table(table)
+                    rows[name] = rows.get(name, 0) + len(part)
+        finally:
+            for writer in writers.values():
+                writer.close()
+        for split in SPLITS:
+            if not rows[split]:
+                raise DataError(f"No {split} example is left: every target's labels are blocked or retired.")
+        return rows
+
+    def _parts(self, shard: Shard) -> Iterator[tuple[str, LabelledExamples]]:
+        item_labels, config = self.shop.item_labels, self.config.corpus
+        for split in SPLITS:
+            yield split, label_examples(shard.users, shard.events, shard.examples, split, item_labels)
+        present = current_histories(shard.events, shard.users, self.last + 1, self.prepare)
+        yield NOW, label_histories(shard.users, shard.events, present, item_labels)
+        if config.purchases_per_user:
+            train_users = int(self.examples.manifest.summary["train_users"])
+            most = max(config.purchases_per_user, -(-config.min_purchases // train_users))
+            tagged = item_labels.lengths() > 0
+            for window in (history_window, reversed_window):
+                chosen = training_examples(shard.events, shard.users, tagged, self.prepare, self.seed, window, most)
+                yield PURCHASES, label_examples(shard.users, shard.events, chosen, SPLITS[0], item_labels)
+
+    def _table(self, part: LabelledExamples, prompts: bool) -> pl.DataFrame:
+        words = self.words.in_histories(part.items)
+        weeks = week_of(part.when - DAY * self.prepare.gap_days, self.first)
+        columns = {"gold": part.gold, "later": part.later, "history": part.history}
+        columns |= {name: Ragged(part.history.offsets, getattr(part, name)) for name in ("counts", "purchases")}
+        columns |= {"words": words.words, "word_counts": Ragged(words.words.offsets, words.times)}
+        if prompts:
+            columns |= {"items": part.items} | self._prompts(part.items)
+        lists = {name: list_column(rows.values.astype(np.uint32), rows.lengths()) for name, rows in columns.items()}
+        numbers = {"when": part.when, "week": weeks.astype(np.uint32)}
+        return pl.DataFrame({"user_id": pl.Series(part.user_ids, dtype=pl.String), **numbers, **lists})
+
+    def _prompts(self, items: Ragged) -> dict[str, Ragged]:
+        """Prompts in full; with patching also the longer ones that are pooled, and the tokens of each position."""
+        text = self.config.text
+        prompts = {"prompt": write_prompts(items, self.shop, text)}
+        if text.patching:
+            tokens, sizes = write_patched(items, self.shop, text.prompt, text.patching)
+            prompts |= {"patched": tokens, "patched_sizes": sizes}
+        return prompts
+
+    def _count_weeks(self, shard: Shard) -> None:
+        training = (shard.users["split"] == SPLITS[0]).to_numpy()[shard.events["user"].to_numpy()]
+        times, items = (shard.events[name].to_physical().to_numpy()[training] for name in ("timestamp", "item"))
+        counted = coo_array((np.ones(len(items)), (week_of(times, self.first), items)), shape=self.weekly.shape)
+        self.weekly = self.weekly + counted.tocsr()
+
+
+def encode_shop(
+    items: pl.DataFrame, labels: Artifact, label_space: LabelSpace, words: Vocabulary, config: TextConfig
+) -> EncodedShop:
+    """Labels and items in tokens."""
+    medoids = pl.read_parquet(labels.file("clusters.parquet"))["name"].to_list()
+    return texts.encode_shop(items, label_space, medoids, words, config)
+
+
+def read_shop(corpus: Artifact) -> EncodedShop:
+    """Labels and items in tokens, as they were written."""
+    return texts.load(corpus.path)
+
+
+def read_table(corpus: Artifact, split: str, *columns: str) -> pl.DataFrame:
+    """Rows of a split, all columns or some."""
+    return pl.read_parquet(corpus.file(f"{split}.parquet"), columns=list(columns) or None)
+
+
+def read_examples(corpus: Artifact, split: Split | str) -> LabelledExamples:
+    """The examples of a split."""
+    table = read_table(corpus, split, "user_id", "when", *LISTS, "counts", "purchases")
+    lists = {name: column_lists(table[name]) for name in LISTS}
+    counts, purchases = (column_lists(table[name]).values for name in ("counts", "purchases"))
+    when = table["when"].to_numpy().astype(np.int64)
+    return LabelledExamples(counts=counts, purchases=purchases, when=when, user_ids=table["user_id"].to_list(), **lists)
+
+
+LISTS = ("gold", "history", "later", "items")
+
+
+def read_inputs(corpus: Artifact, split: str) -> Ragged:
+    """The prompts of a split as a trained generator reads them: with patches where the settings have them."""
+    return inputs_of(read_table(corpus, split, *input_columns(corpus)))
+
+
+def input_columns(corpus: Artifact) -> list[str]:
+    """The columns from which `inputs_of` makes prompts."""
+    patching = CorpusRun.model_validate(corpus.manifest.config).text.patching
+    return ["patched", "patched_sizes"] if patching else ["prompt"]
+
+
+def inputs_of(rows: pl.DataFrame) -> Ragged:
+    """Prompts as a trained generator reads them, from the columns of a table."""
+    if "patched" in rows.columns:
+        return pool(column_lists(rows["patched"]), column_lists(rows["patched_sizes"]))
+    return column_lists(rows["prompt"])
+
+
+def _vocabulary(items: pl.DataFrame, label_space: LabelSpace, config: TokenizerConfig) -> Vocabulary:
+    """A tiny backbone learns the words of the shop; a pretrained one brings its own."""
+    if config.backbone == "tiny":
+        return texts.learn_vocabulary(items, label_space, config.size, config.whole_labels)
+    return tokenizer.pretrained(weights.backbone_folder(config.backbone))
+
+
+def _vertical_counts(verticals: pl.Series, sold: Ints, item_labels: Ragged) -> pl.DataFrame:
+    """Training events by label and vertical of the item."""
+    owner = np.repeat(np.arange(len(item_labels)), item_labels.lengths())
+    events = {"label": item_labels.values, "vertical": verticals.fill_null(UNKNOWN).gather(owner), "count": sold[owner]}
+    return pl.DataFrame(events).group_by("label", "vertical").agg(pl.col("count").sum()).sort("label", "vertical")
+
+
+def _write_trends(weekly: Any, item_labels: Ragged, labels: int, file: Path) -> None:
+    """(weeks + 1, labels) in half precision, from the events of training users by week and item."""
+    ones = np.ones(len(item_labels.values))
+    carried = csr_array((ones, item_labels.values, item_labels.offsets), shape=(len(item_labels), labels)).tocsc()
+    total = weekly @ item_labels.lengths()
+    trends = np.lib.format.open_memmap(file, mode="w+", dtype=np.float16, shape=(weekly.shape[0] + 1, labels))
+    for at in range(0, labels, LABELS):
+        trends[:, at : at + LABELS] = trends_of((weekly @ carried[:, at : at + LABELS]).toarray(), total)
+    trends.flush()
