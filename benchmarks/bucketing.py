@@ -11,6 +11,7 @@ works.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,16 +27,14 @@ from merit.baselines.generative import corpus_of
 from merit.core import console
 from merit.core.artifacts import Artifact
 from merit.core.pipeline import run
-from merit.core.ragged import Ragged
+from merit.core.ragged import Ragged, column_lists
 from merit.core.seeds import flush_denormals
 from merit.core.settings import RunConfig
 from merit.data import planted
-from merit.data.texts import write_prompts
+from merit.data.corpus import read_shop, read_table
 from merit.generator import backbone
 from merit.generator.batches import Bucketing, bucket_lengths, epoch_batches
-from merit.generator.model import read_labelled, read_shop
 from merit.generator.training import TrainConfig, loss_of, train
-from merit.labels import space
 from merit.objective.collate import OBJECTIVES, Corpus, collate
 
 OBJECTIVE = OBJECTIVES["cross-entropy-invariance"]  # sets and the uniform temper, as in stage 2, and needs no mining
@@ -58,16 +57,16 @@ class Case(NamedTuple):
         return epoch_batches(bucket_lengths(self.corpus, config), config.batch_size, 0, self.seed)
 
 
-def case_of(run_config: RunConfig, shop: tuple[Artifact, Artifact], seed: int) -> Case:
-    known, how = space.load(shop[1].path), run_config.generator(run_config.stage_2)
-    words = read_shop(*shop, known, how)
-    corpora = []
-    for split in ("train", "validation"):
-        examples = read_labelled(shop[0], split, words)  # type: ignore[arg-type]
-        prompts = write_prompts(examples.items, words, how.text)
-        paths = Ragged(words.paths.offsets, words.paths.tokens)
-        corpora.append(corpus_of(prompts, examples.gold, paths, words.vocabulary))
-    return Case(lambda: backbone.make(how.backbone, words.vocabulary, seed), *corpora, run_config.stage_2, seed)
+def case_of(run_config: RunConfig, corpus: Artifact, seed: int) -> Case:
+    shop = read_shop(corpus)
+    paths, words = Ragged(shop.paths.offsets, shop.paths.tokens), shop.vocabulary
+
+    def part(split: str) -> Corpus:
+        table = read_table(corpus, split, "prompt", "gold")
+        return corpus_of(column_lists(table["prompt"]), column_lists(table["gold"]), paths, words)
+
+    fresh = partial(backbone.make, run_config.backbone, words, seed)
+    return Case(fresh, part("train"), part("validation"), run_config.stage_2, seed)
 
 
 def padding(case: Case, way: str) -> dict[str, float]:
@@ -131,8 +130,8 @@ def judged(model: Any, case: Case) -> NDArray[np.float64]:
 
 
 def measured(run_config: RunConfig, seed: int, rounds: int, folder: Path) -> dict[str, float]:
-    made = run(run_config, until="labels")
-    case = case_of(run_config, (made["examples"], made["labels"]), seed)
+    made = run(run_config, until="corpus")
+    case = case_of(run_config, made["corpus"], seed)
     shares = {name: value for way in WAYS for name, value in padding(case, way).items()}
     return shares | times(case, rounds) | losses(case, folder)
 

@@ -40,10 +40,10 @@ from merit.data.prepare import PrepareRun, prepare
 from merit.engine.job import EngineConfig, ShardJob, ShardTask, WorkerPool, shard_plan
 from merit.engine.local import InlinePool, LocalPool
 from merit.engine.run import schedule
-from merit.generator.mining import MiningConfig
-from merit.generator.model import TOGETHER, read_labelled
-from merit.generator.worker import Asked, Speaker, job_of, rows_of
-from merit.propensity.states import StatesConfig, look, write_states
+from merit.generator.mining import MiningConfig, mine
+from merit.generator.model import DECODE_BATCH
+from merit.generator.worker import DecodeJob, GeneratorWorker, _set_up, read_rows
+from merit.propensity.states import StatesConfig, compute_states, write_states
 from merit.retrieval.all_interests import write_all_interests
 
 SHARDS = 16
@@ -119,10 +119,10 @@ def done(job: ShardJob, rows: pl.DataFrame, folder: Path, pool: WorkerPool) -> O
 
 def measured(made: dict[str, Artifact], place: Path, rounds: int) -> Found:
     torch.set_num_threads(1)  # here as in the workers
-    asked = Asked(made["stage-1"], made["examples"], made["labels"], StatesConfig(), 7, TOGETHER)
-    job, speaker = job_of("states", asked, look), Speaker(asked)
-    rows = rows_of(read_labelled(made["examples"], "train", speaker.shop)).with_columns(split=pl.lit("train"))
-    here = done(job, rows, place / "here", InlinePool(job, speaker))
+    decoding = DecodeJob(made["stage-1"], made["corpus"], made["labels"], StatesConfig(), 7, DECODE_BATCH)
+    job = ShardJob("states", _set_up, (decoding, 1), compute_states, decoding.identity())
+    rows = read_rows(made["corpus"], "train").with_columns(split=pl.lit("train"))
+    here = done(job, rows, place / "here", InlinePool(job, GeneratorWorker(decoding)))
     one, two = (EngineConfig(runner="local", workers=count, threads=1) for count in (1, 2))
     pairs = [
         tuple(done(job, rows, place / f"{at}-{each.workers}", Gathered(LocalPool(job, each))) for each in (one, two))
@@ -163,7 +163,7 @@ def everything(made: dict[str, Artifact], place: Path) -> dict[str, Any]:
 
 
 def hashes(made: dict[str, Artifact], out: Path, engine: EngineConfig) -> list[str]:
-    shop = made["stage-1"], made["examples"], made["labels"]
+    shop = made["stage-1"], made["corpus"], made["labels"]
     asked = PrepareRun.model_validate(made["examples"].manifest.config)
     several = asked.model_copy(update={"prepare": asked.prepare.model_copy(update={"shards": SHARDS})})
     examples = prepare(out / "examples", several, 7, engine)

@@ -14,6 +14,7 @@ from benchmarks import harness
 from benchmarks.engine_audiences import BEST, Watch, live, multiplied, trained
 from merit.core import artifacts, config
 from merit.data import planted
+from merit.data.corpus import CorpusRun, build_corpus
 from merit.data.prepare import PrepareRun, prepare
 from merit.engine.job import EngineConfig
 from merit.propensity.states import StatesConfig, write_states
@@ -49,20 +50,23 @@ def of_states(folder: Path, users: int, run: Path) -> float:
     """Of a worker that looks at the users of one shop, with the generator of another run."""
     shop = folder / f"states-{users}"
     harness.in_child(_write_shop_like, run, shop, users)
-    inputs = [artifacts.load(place) for place in (run / "stage-2", shop / "examples", run / "labels")]
+    generator, corpus, labels = (artifacts.load(each) for each in (run / "stage-2", shop / "corpus", run / "labels"))
     engine = EngineConfig(runner="local", workers=1, threads=1, shards=users // PER_SHARD["states"])
     with Watch("VmHWM") as watch:
-        write_states(*inputs, shop / "states", StatesConfig(), 7, engine=engine)  # type: ignore[arg-type]
+        write_states(generator, corpus, labels, shop / "states", StatesConfig(), 7, engine=engine)
     return watch.most
 
 
 def _write_shop_like(run: Path, folder: Path, users: int) -> None:
-    """A shop with the items of another, and so many users."""
+    """The corpus of a shop with the items and labels of another, and so many users."""
     from benchmarks.engine_audiences import WIDE
 
     planted.write(planted.shop(planted.PlantedConfig(**(WIDE | {"users": users})), 7), folder)
     pl.read_parquet(run.parent / "items.parquet").write_parquet(folder / "items.parquet")
     prepared(folder, folder / "examples", max(1, users // 1_000))
+    like = CorpusRun.model_validate(artifacts.load(run / "corpus").manifest.config)
+    examples, labels = artifacts.load(folder / "examples"), artifacts.load(run / "labels")
+    build_corpus(examples, labels, folder / "corpus", like, 7)
 
 
 def of_scores(folder: Path, users: int, run: Path, what: str, seed: int) -> float:

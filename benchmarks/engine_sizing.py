@@ -20,9 +20,10 @@ from benchmarks.engine_memory import prepared, write_shop
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.console import show_table
+from merit.data.corpus import NOW, PURCHASES, CorpusRun, build_corpus
+from merit.data.split import SPLITS
 from merit.engine.job import EngineConfig
-from merit.generator.mine import mine
-from merit.generator.mining import MiningConfig
+from merit.generator.mining import MiningConfig, mine
 from merit.propensity.states import StatesConfig, write_states
 from merit.retrieval.all_interests import write_all_interests
 from merit.retrieval.audience_scores import write_audiences
@@ -59,32 +60,45 @@ def costs(folder: Path, users: int, seed: int) -> dict[str, Cost]:
     """By stage: what a user costs a core of this machine, and what of them stays on disk."""
     torch.set_num_threads(1)
     model = trained(folder, seed)
-    shop = [artifacts.load(folder / "run" / name) for name in ("stage-2", "examples", "labels")]
-    real, examples = shop[1].manifest.summary["users"], shop[1].manifest.summary["train"]
+    generator, corpus, labels = (artifacts.load(folder / "run" / name) for name in ("stage-2", "corpus", "labels"))
+    real, examples = corpus.manifest.summary["users"], corpus.manifest.summary["train"]
     many = multiplied(model, folder / "many", users, seed)
     texts = live(load(many.path), INTERESTS)
     write_shop(folder / "large", users, seed)
     _, prepare = core_seconds(lambda: prepared(folder / "large", folder / "examples", 1))
-    _, mining = core_seconds(lambda: mine(*shop, folder / "mined", MiningConfig(), 7, engine=ONE))  # type: ignore[arg-type]
-    states, looking = core_seconds(lambda: _states(shop, folder / "states"))
+    written, writing = core_seconds(lambda: _corpus(folder / "run", folder / "corpus"))
+    tables = (written.file(f"{name}.parquet") for name in (*SPLITS, NOW, PURCHASES))
+    _, mining = core_seconds(lambda: mine(generator, corpus, labels, folder / "mined", MiningConfig(), 7, engine=ONE))
+    states, looking = core_seconds(
+        lambda: write_states(generator, corpus, labels, folder / "states", StatesConfig(), 7, engine=ONE)
+    )
     rows = sum(states.manifest.summary[split] for split in ("train", "validation", "test", "now"))
     _, lists = core_seconds(lambda: write_all_interests(many.path, str(folder / "lists.parquet"), engine=ONE))
     _, ranked = core_seconds(lambda: write_audiences(many.path, folder / "a.parquet", texts, BEST, engine=ONE))
-    labels = load(many.path).labels.live_mask().sum()
+    live_labels = load(many.path).labels.live_mask().sum()
     return {
         "prepare": Cost(prepare / users, size(folder / "examples") / users, "60 events"),
+        "corpus": Cost(writing / real, size(*tables) / real, "every example, now, and purchases; one process"),
         "mine": Cost(
             mining / real, size(folder / "mined") / real, f"{examples / real:.1f} examples, 4 samples of each"
         ),
         "states": Cost(looking / real, size(states.path) / real, f"{rows / real:.1f} rows: every example, and now"),
-        "model": Cost(0.0, size(many.file("users"), many.file("users.parquet")) / users, "vectors, projections, histories"),
-        "lists of everyone": Cost(lists / users, size(folder / "lists.parquet") / users, f"{labels:,} labels, 10 kept"),
+        "model": Cost(
+            0.0, size(many.file("users"), many.file("users.parquet")) / users, "vectors, projections, histories"
+        ),
+        "lists of everyone": Cost(
+            lists / users, size(folder / "lists.parquet") / users, f"{live_labels:,} labels, 10 kept"
+        ),
         f"{len(texts):,} audiences": Cost(ranked / users, 0.0, f"the best {BEST:,} of each"),
     }
 
 
-def _states(shop: list[Artifact], out: Path) -> Artifact:
-    return write_states(*shop, out, StatesConfig(), 7, engine=ONE)  # type: ignore[arg-type]
+def _corpus(run: Path, out: Path) -> Artifact:
+    """Once more, with as many purchases of a user as where users are many."""
+    examples, labels, before = (artifacts.load(run / name) for name in ("examples", "labels", "corpus"))
+    config = CorpusRun.model_validate(before.manifest.config)
+    few = config.corpus.model_copy(update={"min_purchases": 0})
+    return build_corpus(examples, labels, out, config.model_copy(update={"corpus": few}), 7)
 
 
 def measured(folder: Path, users: int, seed: int) -> tuple[dict[str, Any], dict[str, str]]:

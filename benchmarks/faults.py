@@ -112,7 +112,7 @@ def refused(place: Place, right: Right, times: int, rng: np.random.Generator, to
     """Both, in one run after the other: how often each was told."""
     told = Counter[str]()
     for number in range(times):
-        out, stage = place.folder / f"refused-{number}", str(rng.choice(place.stages[4:]))
+        out, stage = place.folder / f"refused-{number}", str(rng.choice(place.stages[5:]))
         limit = int(math.exp(rng.uniform(math.log(300), math.log(60_000))))
         told["RLIMIT_FSIZE"] += limited(place, out, limit, toll)
         seconds = float(rng.uniform(0, right.seconds[stage] / 2))

@@ -36,7 +36,7 @@ PATIENCE = 3_600
 STAGES = (*STAGES, "scores", "audience")
 TABLES = {
     "examples": "users-*.parquet",
-    "states": "now.parquet",
+    "corpus": "now.parquet",
     "model": "users.parquet",
     "audience": "members.parquet",
     "scores": "*.parquet",

@@ -29,9 +29,10 @@ from merit.evaluation.evaluate import evaluate, read_predictions, show_results, 
 from merit.evaluation.exposure_bias import LOST
 from merit.evaluation.predictions import Predictions
 from merit.evaluation.trivial import BASELINES
-from merit.generator.mine import mine
-from merit.generator.model import ObjectiveConfig, train_generator
+from merit.generator.mining import mine
+from merit.generator.model import ObjectiveConfig
 from merit.generator.predict import predict
+from merit.generator.train import train_generator
 from merit.labels import space
 from merit.labels.build import load_vectors
 
@@ -79,7 +80,7 @@ def settings(data: Path | None, tags: list[str], steps: int, out: Path, override
 def predictions_of(run_config: RunConfig, seed: int, made: dict[str, Artifact]) -> dict[str, Artifact]:
     """Train and decode every variant of one seed; what is there already is kept."""
     folder = run_config.out / f"seed-{seed}"
-    shop = (made["examples"], made["labels"])
+    shop = (made["corpus"], made["labels"])
 
     def trained(name: str, how: ObjectiveConfig, mined: Artifact | None) -> Artifact:
         return kept(folder / name, "generator") or train_generator(
@@ -115,9 +116,9 @@ def main() -> None:
     console.set_up_logging()
     seeds, steps = ([1], 20) if arguments.quick else (arguments.seeds, arguments.steps)
     run_config = settings(arguments.data, arguments.tags, steps, arguments.out, arguments.set)
-    made = dict(run(run_config, until="labels"))
+    made = dict(run(run_config, until="corpus"))
     said = {name: each for seed in seeds for name, each in predictions_of(run_config, seed, made).items()}
-    shop = (made["examples"], made["labels"])
+    shop = (made["corpus"], made["labels"])
     results = evaluate(*shop, arguments.out / "results", run_config.evaluation, 7, **said)
     show_results(results)
     print(f"\n{tables.markdown(compact(pl.read_parquet(results.file('figures.parquet'))))}\n")

@@ -28,29 +28,24 @@ from merit.baselines.generative import COLLATE, corpus_of
 from merit.core import console
 from merit.core.artifacts import Artifact
 from merit.core.pipeline import run
-from merit.core.ragged import Ragged
+from merit.core.ragged import Ragged, column_lists
 from merit.core.seeds import stream
 from merit.core.settings import RunConfig
 from merit.core.types import Ints
 from merit.data import planted
+from merit.data.corpus import CorpusConfig, build_corpus, read_inputs, read_table
 from merit.data.patches import Patched, windows_of
 from merit.data.prompt import PatchingConfig
-from merit.data.texts import TextConfig, write_patched, write_prompts
+from merit.data.texts import TextConfig
 from merit.evaluation import tables
 from merit.evaluation.classification import EvaluationConfig, MetricKey, Metrics, measure
 from merit.evaluation.evaluate import read_predictions, truth_of_test_users
 from merit.evaluation.predictions import Predictions
 from merit.generator.decoding import DecodeConfig, decode
-from merit.generator.mine import mine
-from merit.generator.model import (
-    Generator,
-    GeneratorConfig,
-    load_generator,
-    read_examples,
-    read_labelled,
-    train_generator,
-)
+from merit.generator.mining import mine
+from merit.generator.model import Generator, GeneratorConfig, load_generator, settings_of
 from merit.generator.predict import PredictConfig, predict
+from merit.generator.train import train_generator
 from merit.generator.training import loss_of
 from merit.labels import space
 from merit.labels.build import load_vectors
@@ -87,39 +82,57 @@ def text_of(context: Context, base: TextConfig, tokens: int) -> TextConfig:
     return base.model_copy(update={"prompt": prompt, "patching": patching})
 
 
-def train_cells(run_config: RunConfig, tokens: int, seed: int, shop: tuple[Artifact, Artifact]) -> dict[str, Artifact]:
+class Shop(NamedTuple):
+    """The same examples as every cell reads them, and their labels."""
+
+    corpora: dict[str, Artifact]
+    labels: Artifact
+
+
+def write_corpora(run_config: RunConfig, tokens: int, examples: Artifact, labels: Artifact) -> Shop:
+    """A corpus for every context: the rows are the same, and the prompts are not. What is there is kept."""
+    base = run_config.tokens.model_copy(update={"corpus": CorpusConfig(title_words=0, purchases_per_user=0)})
+    corpora = {}
+    for name, context in CELLS.items():
+        place = run_config.out / f"corpus-{name.replace(' ', '-')}"
+        how = base.model_copy(update={"text": text_of(context, run_config.text, tokens)})
+        corpora[name] = kept(place, "corpus") or build_corpus(examples, labels, place, how, run_config.seed)
+    return Shop(corpora, labels)
+
+
+def train_cells(run_config: RunConfig, tokens: int, seed: int, shop: Shop) -> dict[str, Artifact]:
     """A generator for every context, all with the mistakes of one that was taught by force; what is there is kept."""
     folder = run_config.out / f"seed-{seed}"
 
-    def trained(name: str, how: GeneratorConfig, mined: Artifact | None) -> Artifact:
-        return kept(folder / name, "generator") or train_generator(*shop, folder / name, how, seed, mined=mined)
+    def trained(name: str, cell: str, train: Any, mined: Artifact | None) -> Artifact:
+        text = text_of(CELLS[cell], run_config.text, tokens)
+        how: GeneratorConfig = run_config.generator(train).model_copy(update={"text": text})
+        return kept(folder / name, "generator") or train_generator(
+            shop.corpora[cell], shop.labels, folder / name, how, seed, mined=mined
+        )
 
-    def settings_of(context: Context, train: Any) -> GeneratorConfig:
-        return run_config.generator(train).model_copy(update={"text": text_of(context, run_config.text, tokens)})
-
-    first = trained("teacher-forcing", settings_of(CELLS[PLAIN], run_config.stage_1), None)
-    mined = kept(folder / "mined", "mined") or mine(first, *shop, folder / "mined", run_config.mining, seed)
-    return {
-        name: trained(name.replace(" ", "-"), settings_of(context, run_config.stage_2), mined)
-        for name, context in CELLS.items()
-    }
+    first = trained("teacher-forcing", PLAIN, run_config.stage_1, None)
+    mined = kept(folder / "mined", "mined") or mine(
+        first, shop.corpora[PLAIN], shop.labels, folder / "mined", run_config.mining, seed
+    )
+    return {cell: trained(cell.replace(" ", "-"), cell, run_config.stage_2, mined) for cell in CELLS}
 
 
-def say(generators: Mapping[str, Artifact], seed: int, shop: tuple[Artifact, Artifact]) -> list[Predictions]:
+def say(generators: Mapping[str, Artifact], seed: int, shop: Shop) -> list[Predictions]:
     """What every cell says of the test users, decoded and by likelihood, under the cell's name."""
     found = []
     how = PredictConfig(union=False, exposure=False)
     for name, generator in generators.items():
         place = generator.path.with_name(f"{generator.path.name}-predictions")
-        said = kept(place, "predictions") or predict(generator, *shop, place, how, seed)
+        said = kept(place, "predictions") or predict(generator, shop.corpora[name], shop.labels, place, how, seed)
         found += [replace(each, method=name + LIKELY * each.method.endswith(LIKELY)) for each in read_predictions(said)]
     return found
 
 
-def judge(said: list[Predictions], shop: tuple[Artifact, Artifact], config: EvaluationConfig) -> tuple[Judged, int]:
+def judge(said: list[Predictions], shop: Shop, config: EvaluationConfig) -> tuple[Judged, int]:
     """What every cell of every seed found, and of how many users."""
-    examples, labels = shop
-    truth = truth_of_test_users(examples, space.load(labels.path), load_vectors(labels))
+    labels = shop.labels
+    truth = truth_of_test_users(shop.corpora[PLAIN], space.load(labels.path), load_vectors(labels))
     return [(each, measure(each, truth, config)) for each in said], truth.users
 
 
@@ -183,22 +196,20 @@ class Timed(NamedTuple):
         decode(self.generator.model, asked, self.generator.trie, words.sep, words.end, how, windows=windows_of(prompts))
 
 
-def timed(generators: Mapping[str, Artifact], shop: tuple[Artifact, Artifact]) -> dict[str, Timed]:
+def timed(generators: Mapping[str, Artifact], shop: Shop) -> dict[str, Timed]:
     """All cells over the same users: those with an older history."""
-    loaded = {name: load_generator(generator, *shop) for name, generator in generators.items()}
-    first, how = loaded[PATCHED]
-    train = read_labelled(shop[0], "train", first.shop)
-    patching = how.text.patching or PatchingConfig()
-    patched = write_patched(train.items, first.shop, how.text.prompt, patching)
+    patched = read_inputs(shop.corpora[PATCHED], "train")
+    assert isinstance(patched, Patched)
     rows = np.flatnonzero(patched.some())[:BATCH].tolist()
-    paths, found = first.shop.paths, {}
-    for name, (generator, own) in loaded.items():
-        prompts = write_prompts(train.items, generator.shop, own.text)
-        corpus = corpus_of(prompts, train.gold, Ragged(paths.offsets, paths.tokens), generator.shop.vocabulary)
-        objective = own.train.resolved().model_copy(update={"mined": False})
-        corpus = replace(corpus, patched=patched)
-        asked = read_examples(shop[0], "test", generator, own)[1]
-        found[name] = Timed(generator, corpus, asked, rows, own.text.patching is not None, objective, objective.beta)
+    found = {}
+    for name, artifact in generators.items():
+        corpus, own = shop.corpora[name], settings_of(artifact)
+        generator, train = load_generator(artifact, corpus, shop.labels), read_table(corpus, "train", "prompt", "gold")
+        prompts, gold = (column_lists(train[column]) for column in ("prompt", "gold"))
+        paths, words = generator.shop.paths, generator.shop.vocabulary
+        text = replace(corpus_of(prompts, gold, Ragged(paths.offsets, paths.tokens), words), patched=patched)
+        objective, asked = own.train.resolved().model_copy(update={"mined": False}), read_inputs(corpus, "test")
+        found[name] = Timed(generator, text, asked, rows, own.text.patching is not None, objective, objective.beta)
     return found
 
 
@@ -259,7 +270,7 @@ def reading(generators: Mapping[str, Artifact], cells: Mapping[str, Timed]) -> d
 
 def measured(run_config: RunConfig, tokens: int, seeds: list[int], rounds: int) -> dict[str, Any]:
     made = run(run_config, until="labels")
-    shop = (made["examples"], made["labels"])
+    shop = write_corpora(run_config, tokens, made["examples"], made["labels"])
     generators = {seed: train_cells(run_config, tokens, seed, shop) for seed in seeds}
     said = [each for seed, own in generators.items() for each in say(own, seed, shop)]
     judged, users = judge(said, shop, run_config.evaluation)

@@ -28,7 +28,7 @@ from pydantic import BaseModel, Field
 from benchmarks import harness
 from benchmarks.objectives import settings
 from merit.bench.chain import step_seconds
-from merit.core import artifacts, console, timings
+from merit.core import artifacts, console, timings, weights
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.errors import ConfigError
@@ -38,6 +38,7 @@ from merit.core.settings import RunConfig
 from merit.core.stage import make_unless_current
 from merit.core.types import Split
 from merit.data import planted
+from merit.data.corpus import build_corpus
 from merit.data.prepare import PrepareRun, shards
 from merit.evaluation import tables
 from merit.evaluation.classification import EvaluationConfig, MetricKey, measure
@@ -45,8 +46,10 @@ from merit.evaluation.evaluate import read_predictions, training_popularity, tru
 from merit.evaluation.predictions import Predictions
 from merit.evaluation.trivial import BASELINES
 from merit.generator.backbone import TINY, BackboneConfig
-from merit.generator.model import ObjectiveConfig, train_generator
+from merit.generator.mining import mine
+from merit.generator.model import ObjectiveConfig
 from merit.generator.predict import PredictConfig, predict
+from merit.generator.train import train_generator
 from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.plan.config import PlanConfig
@@ -66,6 +69,13 @@ GIB = 2**30
 
 class Shop(NamedTuple):
     examples: Artifact
+    labels: Artifact
+
+
+class Encoded(NamedTuple):
+    """A shop in the words of a backbone."""
+
+    corpus: Artifact
     labels: Artifact
 
 
@@ -142,15 +152,20 @@ def made(
     return make_unless_current(config.out / name, name, kind, settled, config.seed, parents, noted)
 
 
+def encoded(config: RunConfig, name: str, shop: Shop) -> Encoded:
+    make = partial(build_corpus, *shop, config=config.tokens, seed=config.seed)
+    return Encoded(made(config, name, "corpus", config.tokens, shop._asdict(), make), shop.labels)
+
+
 def trained(
-    config: RunConfig, name: str, how: ObjectiveConfig, shop: Shop, mined: Artifact | None, seconds: float
+    config: RunConfig, name: str, how: ObjectiveConfig, shop: Encoded, mined: Artifact | None, seconds: float
 ) -> Artifact:
     """As many steps as fit into the time, by the pace of a short training before."""
     parents = shop._asdict() | ({"mined": mined} if mined else {})
 
     def of(steps: int, title: str) -> Artifact:
         settled = config.generator(how.model_copy(update={"steps": steps}))
-        make = partial(train_generator, *shop, mined, config=settled, seed=config.seed)
+        make = partial(train_generator, *shop, config=settled, seed=config.seed, mined=mined)
         return made(config, title, "generator", settled, parents, make)
 
     return of(max(2, int(seconds / step_seconds(of(PROBE, f"probe-{name}")))), name)
@@ -164,22 +179,24 @@ def chain(config: RunConfig, shop: Shop, seconds: float) -> None:
     console.set_up_logging()
     config.out.mkdir(parents=True, exist_ok=True)
     seed, batch = config.seed, config.decode_batch
-    first = trained(config, "stage-1", config.stage_1, shop, None, seconds / 2)
+    every = encoded(config, "corpus", shop)
+    first = trained(config, "stage-1", config.stage_1, every, None, seconds / 2)
     reads = int(first.manifest.summary["steps"]) * config.stage_1.batch_size
-    few = shop._replace(examples=drawn(shop.examples, config.out / "examples", "train", reads, seed))
+    fewer = drawn(shop.examples, config.out / "examples", "train", reads, seed)
+    few = every if fewer is shop.examples else encoded(config, "corpus-read", shop._replace(examples=fewer))
 
     def mistakes(generator: Artifact, name: str) -> Artifact:
         parents = {"generator": generator} | few._asdict()
-        make = partial(mine, generator, *few, config=config.mining, seed=seed, together=batch)
+        make = partial(mine, generator, *few, config=config.mining, seed=seed, decode_batch=batch)
         return made(config, name, "mined", config.mining, parents, make)
 
     second = trained(config, "stage-2", config.stage_2, few, mistakes(first, "mined"), seconds / 2)
     on_second, how = {"generator": second} | few._asdict(), PredictConfig(union=False, exposure=False)
-    say = partial(predict, second, *shop, config=how, seed=seed, together=batch)
-    made(config, SAID, SAID, how, {"generator": second} | shop._asdict(), say)
-    look = partial(write_states, second, *few, config=config.states, seed=seed, together=batch)
+    say = partial(predict, second, *every, config=how, seed=seed, decode_batch=batch)
+    made(config, SAID, SAID, how, {"generator": second} | every._asdict(), say)
+    look = partial(write_states, second, *few, config=config.states, seed=seed, decode_batch=batch)
     states = made(config, "states", "states", config.states, on_second, look)
-    own = {"states": states, "mined": mistakes(second, "mined-2"), "labels": few.labels}
+    own = {"corpus": few.corpus, "states": states, "mined": mistakes(second, "mined-2"), "labels": few.labels}
     learn = partial(train_propensity, *own.values(), config=config.propensity, seed=seed)
     scorer = made(config, "propensity", "propensity", config.propensity, own, learn)
     order = partial(rank, scorer, states, second, *few, config=config.rankings, seed=seed)
@@ -224,11 +241,11 @@ def told(runs: Mapping[str, RunConfig]) -> dict[str, list[Predictions]]:
     return found
 
 
-def judge(said: Mapping[str, list[Predictions]], shop: Shop, config: EvaluationConfig) -> pl.DataFrame:
+def judge(said: Mapping[str, list[Predictions]], shop: Encoded, config: EvaluationConfig) -> pl.DataFrame:
     """Figures of all, and of what needs no training; gains are over `tiny` read the same way, on the same users."""
-    examples, labels = shop
+    corpus, labels = shop
     known = space.load(labels.path)
-    truth = truth_of_test_users(examples, known, load_vectors(labels))
+    truth = truth_of_test_users(corpus, known, load_vectors(labels))
     free = [make(truth, training_popularity(known)) for make in BASELINES.values()]
     parts: list[pl.DataFrame] = []
     for way, own in said.items():
@@ -253,7 +270,8 @@ def recalls(figures: pl.DataFrame) -> dict[str, list[float]]:
 
 def compared(runs: Mapping[str, RunConfig], shop: Shop, seconds: float) -> dict[str, Any]:
     """Both tables, of backbones that have said all."""
-    figures = judge(told(runs), shop, next(iter(runs.values())).evaluation)
+    tiny = Encoded(artifacts.load(runs[TINY].out / "corpus", "corpus"), shop.labels)
+    figures = judge(told(runs), tiny, runs[TINY].evaluation)
     wide = tables.headline(figures, COLUMNS, [*COLUMNS]).drop("commit", "command")
     print(f"\n## Exact recall in points, Δ to {TINY} read the same way\n\n{tables.markdown(wide)}")
     paid = {name: costs(config) for name, config in runs.items()}

@@ -46,10 +46,10 @@ class Clock:
             self.moments.append(time.perf_counter())
 
 
-def training(run_config: RunConfig, shop: tuple[Artifact, Artifact], seed: int, threads: int, place: Path) -> float:
+def training(run_config: RunConfig, corpus: Artifact, seed: int, threads: int, place: Path) -> float:
     """Seconds of a step, in one of the processes that train; the weights before and after are kept in `place`."""
     torch.set_num_threads(threads)
-    case, clock = case_of(run_config, shop, seed), Clock()
+    case, clock = case_of(run_config, corpus, seed), Clock()
     model = case.fresh()
     if not number():
         checkpoint.save(place / BEFORE, model, None, {})
@@ -73,8 +73,8 @@ def apart(one: Path, other: Path) -> float:
 
 
 def measured(run_config: RunConfig, seed: int, count: int, rounds: int, folder: Path) -> dict[str, Any]:
-    made = run(run_config, until="labels")
-    task = (run_config, (made["examples"], made["labels"]), seed)
+    made = run(run_config, until="corpus")
+    task = (run_config, made["corpus"], seed)
     places = single, shared = folder / "one", folder / "several"
     for place in places:
         place.mkdir()

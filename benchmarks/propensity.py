@@ -32,7 +32,7 @@ from merit.core.ragged import Ragged
 from merit.core.seeds import stream
 from merit.core.settings import RunConfig
 from merit.core.types import Floats, Ints
-from merit.data.prepare import shards
+from merit.data.corpus import build_corpus, read_table
 from merit.evaluation import calibration as reliability
 from merit.evaluation import tables
 from merit.evaluation.classification import measure
@@ -40,15 +40,17 @@ from merit.evaluation.evaluate import evaluate, read_predictions, show_results, 
 from merit.evaluation.predictions import Predictions, Truth, owners
 from merit.evaluation.ranking import MEAN, SHARES, Scores, hit_key
 from merit.evaluation.trivial import BASELINES
-from merit.generator.model import GeneratorConfig, load_generator, train_generator
+from merit.generator.mining import mine
+from merit.generator.model import GeneratorConfig, load_generator, settings_of
 from merit.generator.predict import predict
+from merit.generator.train import train_generator
 from merit.labels import space
 from merit.labels.build import change_labels, load_vectors
 from merit.labels.mentions import Mentions
 from merit.labels.space import LabelSpace
 from merit.propensity import unseen_labels
 from merit.propensity.features import UserFeatures
-from merit.propensity.states import StatesConfig, read_states, write_states
+from merit.propensity.states import StatesConfig, read_features, write_states
 from merit.propensity.train import EncodedUsers, PropensityRun, TrainedScorer, load_scorer, train_propensity
 from merit.propensity.unseen_labels import Catalogue
 from merit.retrieval.ranking import NAME, history_share_scores, judge, likelihood_scores, propensity_scores, rank
@@ -64,6 +66,7 @@ LIFT_AT = 0.05  # of the users: what an audience for a rare label may be
 class Chain:
     """All artifacts of one seed over one label space."""
 
+    corpus: Artifact
     generators: dict[str, Artifact]
     mined: dict[str, Artifact]
     states: dict[str, Artifact]
@@ -71,10 +74,10 @@ class Chain:
 
 
 def chain(
-    config: RunConfig, examples: Artifact, labels: Artifact, folder: Path, seed: int, stages: tuple[str, ...]
+    config: RunConfig, corpus: Artifact, labels: Artifact, folder: Path, seed: int, stages: tuple[str, ...]
 ) -> Chain:
     """Teacher forcing, its mistakes, self-correction, and a propensity model on the states of these stages."""
-    shop = (examples, labels)
+    shop = (corpus, labels)
     first = kept(folder / "teacher-forcing", "generator") or train_generator(
         *shop, folder / "teacher-forcing", config.generator(config.stage_1), seed
     )
@@ -90,28 +93,29 @@ def chain(
         for name in stages
     }
     fitted = {
-        name: fitted_propensity(config.propensity, states[name], mined[name], labels, folder, name, seed)
+        name: fitted_propensity(
+            config.propensity, corpus, states[name], mined[name], labels, folder / f"propensity-{name}", seed
+        )
         for name in stages
     }
     console.tell(f"{folder}: done")
-    return Chain(generators, mined, states, fitted)
+    return Chain(corpus, generators, mined, states, fitted)
 
 
 def fitted_propensity(
-    config: PropensityRun, states: Artifact, mined: Artifact, labels: Artifact, folder: Path, name: str, seed: int
+    config: PropensityRun, corpus: Artifact, states: Artifact, mined: Artifact, labels: Artifact, out: Path, seed: int
 ) -> Artifact:
-    place = folder / f"propensity-{name}"
-    return kept(place, "propensity") or train_propensity(states, mined, labels, place, config, seed)
+    return kept(out, "propensity") or train_propensity(corpus, states, mined, labels, out, config, seed)
 
 
 def user_rankings(
-    made: Chain, examples: Artifact, labels: Artifact, truth: Truth, peers: dict[str, Answer], seed: int
+    made: Chain, corpus: Artifact, labels: Artifact, truth: Truth, peers: dict[str, Answer], seed: int
 ) -> Judged:
     """Every way to rank users for an interest, with one seed."""
     known = space.load(labels.path)
-    shares, _ = vertical_shares(examples, known)
-    _, test = read_states(made.states["2"], "test")
-    second, how = load_generator(made.generators["2"], examples, labels)
+    shares, _ = vertical_shares(corpus, known)
+    _, test = read_features(corpus, made.states["2"], "test")
+    second, how = load_generator(made.generators["2"], corpus, labels), settings_of(made.generators["2"])
     methods: dict[str, Scores] = {
         "history frequency": history_share_scores(truth),
         **{name: answer.scores for name, answer in peers.items() if answer.scores},
@@ -119,41 +123,43 @@ def user_rankings(
     }
     for name, states in made.states.items():
         scorer = load_scorer(made.propensity[name], labels)
-        users = scorer.users(read_states(states, "test")[1])
-        trained = load_generator(made.generators[name], examples, labels)[1].train.name
+        users = scorer.users(read_features(corpus, states, "test")[1])
+        trained = settings_of(made.generators[name]).train.name
         methods[f"{trained}, propensity"] = propensity_scores(scorer, users)
     return [judge(method, seed, score, truth, shares) for method, score in methods.items()]
 
 
-def peers_of(examples: Artifact, labels: Artifact, how: GeneratorConfig, seed: int) -> dict[str, Answer]:
+def peers_of(corpus: Artifact, labels: Artifact, how: GeneratorConfig, seed: int) -> dict[str, Answer]:
     """With the settings that validation users like best."""
-    world = make_world(examples, labels, how.backbone, how.text, PEER_SECONDS)
+    world = make_world(corpus, labels, how.backbone, how.text, PEER_SECONDS)
     return {name: method(world, seed) for name, method in (("ALS", als), ("linear", linear))}
 
 
-def sweep(config: RunConfig, made: Chain, examples: Artifact, labels: Artifact, truth: Truth, seed: int) -> Judged:
+def sweep(config: RunConfig, made: Chain, corpus: Artifact, labels: Artifact, truth: Truth, seed: int) -> Judged:
     """The number of labels whose states make a user, all else equal."""
-    shares, _ = vertical_shares(examples, space.load(labels.path))
+    shares, _ = vertical_shares(corpus, space.load(labels.path))
     folder = made.propensity["2"].path.parent
     states = kept(folder / "states-long", "states") or write_states(
-        made.generators["2"], examples, labels, folder / "states-long", StatesConfig(labels=max(KGS)), seed
+        made.generators["2"], corpus, labels, folder / "states-long", StatesConfig(labels=max(KGS)), seed
     )
-    test = read_states(states, "test")[1]
+    test = read_features(corpus, states, "test")[1]
     found = []
     for k in KGS:
         model = config.propensity.model.model_copy(update={"labels": k})
         run_config = config.propensity.model_copy(update={"model": model})
-        fitted = fitted_propensity(run_config, states, made.mined["2"], labels, folder, f"k{k}", seed)
+        fitted = fitted_propensity(
+            run_config, corpus, states, made.mined["2"], labels, folder / f"propensity-k{k}", seed
+        )
         scorer = load_scorer(fitted, labels)
         found.append(judge(f"k_g = {k}", seed, propensity_scores(scorer, scorer.users(test)), truth, shares))
     return found
 
 
 def interest_lists(
-    config: RunConfig, made: Chain, examples: Artifact, labels: Artifact, folder: Path, seed: int
+    config: RunConfig, made: Chain, corpus: Artifact, labels: Artifact, folder: Path, seed: int
 ) -> dict[str, Artifact]:
     """The generator's own order and the propensity model's, as predictions."""
-    shop = (examples, labels)
+    shop = (corpus, labels)
     place = folder / "self-correction-0-predictions"
     said = kept(place, "predictions") or predict(made.generators["2"], *shop, place, config.predict, seed)
     ranked = kept(folder / "rankings", "predictions") or rank(
@@ -173,28 +179,31 @@ def lift_from_text_alone(
     without = kept(folder / "labels", "labels") or change_labels(
         labels, folder / "labels", "retire", texts, reason="withheld from training", cache=config.cache
     )
-    blind = chain(config, examples, without, folder, seed, ("2",))
-    truth = _with_states(truth, blind.states["2"])
+    corpus = kept(folder / "corpus", "corpus") or build_corpus(
+        examples, without, folder / "corpus", config.tokens, config.seed
+    )
+    blind = chain(config, corpus, without, folder, seed, ("2",))
+    truth = _of_users_in(truth, corpus)
     lifts = {"history frequency": _lift(history_share_scores(truth), truth, hidden)}
     for name, made in (("trained", full), ("label's text only", blind)):
         scorer = load_scorer(made.propensity["2"], labels)  # the whole label space, withheld labels live again
-        users = scorer.users(_same_users(made.states["2"], truth))
+        users = scorer.users(_same_users(made, truth))
         lifts[name] = _lift(propensity_scores(scorer, users), truth, hidden)
-    by_titles = unseen_scores(scorer, users, examples, without, truth, known)
+    by_titles = unseen_scores(scorer, users, full.corpus, without, truth, known)
     lifts["text alone"] = _lift(by_titles, truth, hidden)
     pairs = int(np.isin(truth.gold.values, hidden).sum())
     return lifts | {"ratio": lifts["text alone"] / lifts["trained"], "labels": len(hidden), "pairs": pairs}
 
 
 def unseen_scores(
-    scorer: TrainedScorer, users: EncodedUsers, examples: Artifact, without: Artifact, truth: Truth, known: LabelSpace
+    scorer: TrainedScorer, users: EncodedUsers, corpus: Artifact, without: Artifact, truth: Truth, known: LabelSpace
 ) -> Scores:
     """As `merit.load` scores a label that training never saw: by its text, and by products whose titles name it."""
-    items = pl.read_parquet(examples.file("items.parquet"))
-    sold = pl.read_parquet(examples.file("item_counts.parquet"))["count"].to_numpy().astype(np.float64)
+    items = pl.read_parquet(corpus.file("items.parquet"))
+    sold = pl.read_parquet(corpus.file("item_counts.parquet"))["count"].to_numpy().astype(np.float64)
     labels_then = Ragged(*space.item_labels(space.load(without.path), items))
     catalogue = Catalogue(Mentions.of(items["title"]), labels_then, sold)
-    bought = _items_of(examples, truth)
+    bought = _items_of(corpus, truth)
     totals = np.maximum(np.bincount(owners(users.features.history), users.features.times, len(users)), 1)
     model, width = scorer.model, scorer.texts.shape[1]
     with torch.inference_mode():
@@ -219,29 +228,24 @@ def unseen_scores(
     return score
 
 
-def _items_of(examples: Artifact, truth: Truth) -> Ragged:
+def _items_of(corpus: Artifact, truth: Truth) -> Ragged:
     """The items of the truth's test users."""
-    tables_ = [(part.users, part.events, part.examples.filter(pl.col("split") == "test")) for part in shards(examples)]
-    rows = {
-        users["user_id"][row["user"]]: events["item"][row["history_start"] : row["history_stop"]].to_list()
-        for users, events, some in tables_
-        for row in some.iter_rows(named=True)
-    }
+    rows = dict(read_table(corpus, "test", "user_id", "items").iter_rows())
     return Ragged.of([rows[truth.user_ids[user]] for user in truth.user.tolist()])
 
 
-def _with_states(truth: Truth, states: Artifact) -> Truth:
+def _of_users_in(truth: Truth, corpus: Artifact) -> Truth:
     """Without users whose every gold label is withheld: a chain that cannot see those labels has no such example."""
-    there = set(read_states(states, "test")[0]["user_id"])
+    there = set(read_table(corpus, "test", "user_id")["user_id"])
     rows = np.flatnonzero([truth.user_ids[user] in there for user in truth.user.tolist()])
     counts, purchases = (Ragged(truth.history.offsets, each).take(rows)[0] for each in (truth.counts, truth.purchases))
     lists = {"gold": truth.gold.gather(rows), "history": truth.history.gather(rows)}
     return replace(truth, **lists, counts=counts, purchases=purchases, user=truth.user[rows])
 
 
-def _same_users(states: Artifact, truth: Truth) -> UserFeatures:
-    """The states of the truth's test users."""
-    people, found = read_states(states, "test")
+def _same_users(made: Chain, truth: Truth) -> UserFeatures:
+    """The features of the truth's test users."""
+    people, found = read_features(made.corpus, made.states["2"], "test")
     names = [truth.user_ids[user] for user in truth.user.tolist()]
     rows = pl.DataFrame({"user_id": names}).join(people.with_row_index("row"), on="user_id", maintain_order="left")
     return found.gather(rows["row"].to_numpy())
@@ -274,9 +278,9 @@ def main() -> None:
     console.set_up_logging()
     seeds, steps = ([1], 20) if arguments.quick else (arguments.seeds, arguments.steps)
     config = settings(arguments.data, arguments.tags, steps, arguments.out, arguments.set)
-    made = dict(run(config, until="labels"))
-    shop = (made["examples"], made["labels"])
-    truth = truth_of_test_users(made["examples"], space.load(made["labels"].path), load_vectors(made["labels"]))
+    made = dict(run(config, until="corpus"))
+    shop = (made["corpus"], made["labels"])
+    truth = truth_of_test_users(made["corpus"], space.load(made["labels"].path), load_vectors(made["labels"]))
     ranked: Judged = []
     swept: Judged = []
     others: list[Predictions] = []
@@ -295,7 +299,9 @@ def main() -> None:
         found = reliability.summary(promised[seed])
         told |= {f"ece seed {seed}": found.ece, f"ece of 1 % and more seed {seed}": found.ece_likely}
         if seed in arguments.withheld:
-            lifts = lift_from_text_alone(config, full, *shop, truth, folder / "withheld", seed)
+            lifts = lift_from_text_alone(
+                config, full, made["examples"], made["labels"], truth, folder / "withheld", seed
+            )
             told |= {f"lift {name} seed {seed}": round(value, 3) for name, value in lifts.items()}
     show("Users for an interest, in points", ranked, truth, "history frequency")
     tell("Users for an interest: the propensity model minus each of the others", beaten(ranked, truth.users, COLUMNS))

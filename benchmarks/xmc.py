@@ -82,6 +82,7 @@ def settings(tables: Path, out: Path, seconds: float, steps: int | None, budget:
             "policy": "none",
             "policy_reason": "a text set to compare methods on: nobody's interests are inferred",
         },
+        "corpus": {"title_words": 0, "purchases_per_user": 0},  # those are for a propensity model
         # Labels of one facet are alike in words and yet no paraphrases of each other.
         "mining": {"samples": 2, "max_similarity": 0.95},
         "predict": {"budget": ASKED, "union": False, "exposure": False, "sampling": {"samples": 1}},
@@ -166,13 +167,13 @@ def read_in_full(ground: PreparedDataset) -> float:
 
 def compare(folder: Path, config: BenchConfig, seed: int) -> dict[str, float]:
     """Make, judge and print everything; the figures."""
-    made = run(config.run_config(NAME), until="labels")
+    made = run(config.run_config(NAME), until="corpus")
     chosen = config.datasets[NAME].text
-    ground = PreparedDataset(made["examples"], made["labels"], config.backbone, chosen, config.seconds)
+    ground = PreparedDataset(made["corpus"], made["labels"], config.backbone, chosen, config.seconds)
     chain = Chain(config, ground, config.out / NAME / f"seed-{seed}", seed)
     truth, world = ground.truth, ground.world
     rows = [Row("popularity", popular(truth, world.popularity, ASKED).at(ASKED), 0.0, len(world.train))]
-    rows += [*ours(chain), *peers(ground, _titles(made["examples"]), seed)]
+    rows += [*ours(chain), *peers(ground, _titles(made["corpus"]), seed)]
     worth = worth_of(ground)
     idle = idle_labels(folder, [truth.user_ids[user] for user in truth.user], world.labels)
     judged = [
@@ -214,8 +215,8 @@ def _texts(examples: LabelledExamples, titles: pl.Series) -> list[str]:
     return titles.gather(examples.items.values).to_list()
 
 
-def _titles(examples: Artifact) -> pl.Series:
-    return pl.read_parquet(examples.file("items.parquet"))["title"]
+def _titles(corpus: Artifact) -> pl.Series:
+    return pl.read_parquet(corpus.file("items.parquet"))["title"]
 
 
 if __name__ == "__main__":

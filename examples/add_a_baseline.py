@@ -45,11 +45,11 @@ def then_bought(world: World, seed: int) -> Answer:
 
 def main() -> dict[str, float]:
     run = make_run()
-    examples, labels = artifacts.load(run / "examples"), artifacts.load(run / "labels")
+    corpus, labels = artifacts.load(run / "corpus"), artifacts.load(run / "labels")
     backbone = BackboneConfig(width=32, layers=1, heads=2, vocabulary=1400)
-    world = make_world(examples, labels, backbone, TextConfig(), seconds=60.0)
+    world = make_world(corpus, labels, backbone, TextConfig(), seconds=60.0)
     known = space.load(labels.path)
-    truth = truth_of_test_users(examples, known, load_vectors(labels))
+    truth = truth_of_test_users(corpus, known, load_vectors(labels))
     said = [baseline(truth, training_popularity(known)) for baseline in BASELINES.values()]
     said.append(then_bought(world, seed=7).predictions("then bought", seed=7))
     figures = compare([(each, measure(each, truth, EvaluationConfig())) for each in said], truth.users, seed=7)

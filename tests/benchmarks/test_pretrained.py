@@ -119,7 +119,8 @@ def test_costs_that_nobody_noted_are_unknown(runs: Runs, tmp_path: Path) -> None
 
 def test_figures_are_those_of_the_lists(runs: Runs, shop: bench.Shop, capsys: pytest.CaptureFixture[str]) -> None:
     told = bench.compared(runs, shop, SECONDS)
-    truth = truth_of_test_users(shop[0], space.load(shop[1].path), load_vectors(shop[1]))
+    corpus = artifacts.load(runs[bench.TINY].out / "corpus", "corpus")
+    truth = truth_of_test_users(corpus, space.load(shop[1].path), load_vectors(shop[1]))
     assert told["users"] == truth.users == USERS
     for way, both in bench.told(runs).items():
         values = {}
