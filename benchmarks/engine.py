@@ -28,7 +28,6 @@ from typing import Any, NamedTuple
 
 import polars as pl
 import torch
-from merit.generator.mine import mine
 
 from benchmarks import engine_audiences, engine_memory, engine_sizing, harness
 from merit.core import artifacts, config, console

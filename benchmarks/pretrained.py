@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from merit.generator.mine import mine
 from pydantic import BaseModel, Field
 
 from benchmarks import harness

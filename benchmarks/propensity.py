@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
-from merit.generator.mine import mine
 
 from benchmarks import harness
 from benchmarks.objectives import DUELS, Judged, duels, kept, settings
