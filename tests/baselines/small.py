@@ -33,10 +33,10 @@ def make_small(folder: Path) -> tuple[World, Ragged]:
         "labels": {"encoder": "hashed"},
         "prepare": {"per_train_user": 2, "per_test_user": 4},
     }
-    made = run(config.build(RunConfig, values), until="labels")
+    made = run(config.build(RunConfig, values), until="corpus")
     backbone = BackboneConfig(width=32, layers=1, heads=2, vocabulary=1400)
-    world = make_world(made["examples"], made["labels"], backbone, TextConfig(), SECONDS)
-    return world, truth_of_test_users(made["examples"], world.labels, world.vectors).gold
+    world = make_world(made["corpus"], made["labels"], backbone, TextConfig(), SECONDS)
+    return world, truth_of_test_users(made["corpus"], world.labels, world.vectors).gold
 
 
 def ticking() -> Callable[[], float]:

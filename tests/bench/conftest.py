@@ -29,9 +29,9 @@ class Small(NamedTuple):
         return self.config.out / "planted"
 
     def ground(self) -> PreparedDataset:
-        examples, labels = artifacts.load(self.folder / "examples"), artifacts.load(self.folder / "labels")
+        corpus, labels = artifacts.load(self.folder / "corpus"), artifacts.load(self.folder / "labels")
         return PreparedDataset(
-            examples, labels, self.config.backbone, self.config.datasets["planted"].text, self.config.seconds
+            corpus, labels, self.config.backbone, self.config.datasets["planted"].text, self.config.seconds
         )
 
 

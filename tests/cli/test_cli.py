@@ -99,7 +99,7 @@ def test_show_tells_where_a_folder_came_from(tmp_path: Path, command: Command) -
     assert code == 0
     assert "labels, " in out and "from examples" in out and "interactions" in out
     code, out, _ = command("show", tmp_path / "run", "--json")
-    assert [each["kind"] for each in json.loads(out)] == ["data-report", "examples", "labels"]
+    assert [each["kind"] for each in json.loads(out)] == ["corpus", "data-report", "examples", "labels"]
 
 
 def test_a_living_vocabulary(tmp_path: Path, command: Command) -> None:

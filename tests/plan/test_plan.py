@@ -15,7 +15,7 @@ from merit.core import artifacts, config, timings
 from merit.core.errors import ConfigError, DataError, MeritError, MissingArtifact
 from merit.core.pipeline import STAGES
 from merit.core.settings import RunConfig
-from merit.generator.model import train_generator
+from merit.generator.train import train_generator
 from merit.plan import plan as planning
 from merit.plan.config import ExpectedSizes
 from merit.plan.plan import Plan, PlanRow
@@ -151,7 +151,7 @@ def test_what_cannot_work_is_refused(made: Path, overrides: list[str], error: ty
 
 def test_training_refuses_a_history_longer_than_its_backbone_reads(made: Path, tmp_path: Path) -> None:
     run = settings(made, "text.prompt.budget=2000")
-    shop = (artifacts.load(made / name) for name in ("examples", "labels"))
+    shop = (artifacts.load(made / name) for name in ("corpus", "labels"))
     with pytest.raises(ConfigError, match="more than the 1,024 that tiny reads"):
         train_generator(*shop, tmp_path / "long", run.generator(run.stage_1), seed=7)
     assert not any(tmp_path.iterdir())

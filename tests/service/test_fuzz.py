@@ -18,6 +18,7 @@ from merit.service.service import opened
 
 ROUNDS = int(os.environ.get("MERIT_FUZZ_ROUNDS", "2"))  # the same questions every time; set it to search further
 EACH = 8  # questions to a route in a round
+PATIENCE = 300  # seconds, as the service has: the first explanation starts a process
 CHECKS = ("not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance")
 
 
@@ -37,7 +38,7 @@ def test_no_erasure_breaks_the_service(mode: str, made: Path, tmp_path: Path, mo
     """The routes that erase, on a copy of the run: its users go."""
     shutil.copytree(made, tmp_path / "run")
     _, secret = keys.create(tmp_path / "state" / keys.FILE, "eraser", ["erase"])
-    limits = Limits(rate=10_000, burst=100_000, seconds=300)
+    limits = Limits(rate=10_000, burst=100_000, seconds=PATIENCE)
     with opened(tmp_path / "run", tmp_path / "state", limits=limits, verify=False) as service:
         search(app.make(service), secret, mode, model, wanted, {"erase"})
 
@@ -65,7 +66,7 @@ def search(api: ASGIApp, secret: str, mode: str, model: Any, wanted: dict[str, A
             if pair:
                 _make_known(case, *pair, wanted)
             asked[operation.label] += 1
-            case.call_and_validate(headers=headers, checks=checks)
+            case.call_and_validate(headers=headers, checks=checks, timeout=PATIENCE)
 
         holds()
 

@@ -109,7 +109,8 @@ def _timed(served: Served, user: str, items: pl.Series) -> pl.DataFrame:
 
 def _events(served: Served, user: str) -> pl.DataFrame:
     """All events of a user in the run's examples, in the order of time."""
-    examples = served.beside("examples", "examples", served.model.artifact.manifest.parents["examples"].hash)
+    corpus = served.beside("corpus", "corpus", served.model.artifact.manifest.parents["corpus"].hash)
+    examples = corpus and served.beside("examples", "examples", corpus.manifest.parents["examples"].hash)
     for number in range(examples.manifest.summary["shards"]) if examples else ():
         assert examples
         users = pl.scan_parquet(examples.file(f"users-{number:05}.parquet")).filter(pl.col("user_id") == user)
