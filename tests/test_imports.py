@@ -100,3 +100,13 @@ def test_the_core_imports_without_torch(module: str) -> None:
 def test_nothing_is_pickled() -> None:
     words = ("import pickle", "from pickle", "import joblib", "from joblib", "torch.load(", "allow_pickle=True")
     assert not [path for path in FILES if any(word in path.read_text() for word in words)]
+
+
+def test_public_classes_have_names_of_their_own() -> None:
+    """A name that two classes share has to be looked up every time it is read."""
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert not {name: files for name, files in places.items() if len(files) > 1}
