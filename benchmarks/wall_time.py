@@ -1,6 +1,6 @@
 """How long a short demo takes in two checkouts, alternated, as a ratio.
 
-    python -m benchmarks.wall_time OLD [--rounds 2]   # OLD: the other checkout; last line: one JSON object
+python -m benchmarks.wall_time OLD [--rounds 2]   # OLD: the other checkout; last line: one JSON object
 """
 
 from __future__ import annotations
