@@ -262,10 +262,10 @@ def storage(scorer: Scorer, label: Floats, count: int, n: int, rounds: int) -> t
         race = harness.alternate(partial(full.audience, label, n), partial(small.audience, label, n), rounds)
         lossy = Scorer(scorer.weights, store.hold("users", vectors, scorer.exact.users, form, form), scorer.labels)
         kept, difference = loss(wanted, lossy.audience(label, n))
-        figures[f"{form}_halves_time"] = round(race.speedup, 2)
+        figures[f"{form}_projections_time"] = round(race.speedup, 2)
         figures[f"{form}_vectors_kept"] = round(kept, 5)
         same = (small.audience(label, n).rows == wanted.rows).all()
-        remarks[f"{form}_halves_time"] = (
+        remarks[f"{form}_projections_time"] = (
             f"of the time with float32; {exactly(small, label, n) / n:.2f} × n rows scored exactly, "
             f"against {exactly(full, label, n) / n:.2f}; " + ("same ranking" if same else "ANOTHER RANKING")
         )

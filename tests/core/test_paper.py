@@ -23,9 +23,9 @@ SMALLER = [
     *(f"stage_{each}.{setting}" for each in (1, 2) for setting in ("steps=4", "batch_size=4", "accumulate=2")),
     *("stage_2.mined_per_example=3", "mining.samples=2", "mining.max_labels=2"),
     *("predict.budget=3", "predict.sampling.max_labels=2", "predict.sampling.samples=2", "states.labels=2"),
-    *("propensity.model.labels=2", "propensity.model.width=16", "propensity.model.heads=2", "propensity.model.own=4"),
-    *("propensity.model.hidden=24", "propensity.model.second=8", "propensity.fit.epochs=1"),
-    *("evaluation.resamples=100", "rankings.resamples=100"),
+    *("propensity.model.labels=2", "propensity.model.width=16", "propensity.model.heads=2"),
+    *("propensity.model.factors=4", "propensity.model.hidden=24", "propensity.model.second=8"),
+    *("propensity.fit.epochs=1", "evaluation.resamples=100", "rankings.resamples=100"),
 ]
 
 

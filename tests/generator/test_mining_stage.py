@@ -81,11 +81,11 @@ def test_some_are_asked_and_say_what_they_say_among_all(made: dict[str, Artifact
     whole = pl.read_parquet(mined(made, tmp_path / "whole").file("mined.parquet"))
     told = mine(*inputs, tmp_path / "some", MiningConfig(samples=2, examples=40), seed=7)
     some = pl.read_parquet(told.file("mined.parquet"))
-    assert whole["asked"].all() and len(some) == len(whole) > 40 == some["asked"].sum()
-    assert some.filter("asked").equals(whole.filter(some["asked"]))
-    left = some.filter(~pl.col("asked"))
+    assert whole["sampled"].all() and len(some) == len(whole) > 40 == some["sampled"].sum()
+    assert some.filter("sampled").equals(whole.filter(some["sampled"]))
+    left = some.filter(~pl.col("sampled"))
     assert left["labels"].list.len().sum() == 0 == left["hits"].explode().sum()
-    assert left["hits"].list.len().equals(whole.filter(~some["asked"])["hits"].list.len())
+    assert left["hits"].list.len().equals(whole.filter(~some["sampled"])["hits"].list.len())
     assert told.manifest.summary["examples"] == 40
 
 

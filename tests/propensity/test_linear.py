@@ -18,7 +18,7 @@ from merit.propensity.states_model import Propensity, PropensityConfig
 from merit.propensity.training import user_vectors
 
 LABELS, TEXT = 12, 5
-CONFIG = PropensityConfig(labels=1, width=8, heads=2, layers=1, hidden=8, second=4, own=6)
+CONFIG = PropensityConfig(labels=1, width=8, heads=2, layers=1, hidden=8, second=4, factors=6)
 TEXTS = np.random.default_rng(1).normal(size=(LABELS, TEXT)).astype(np.float32)
 
 
@@ -26,7 +26,7 @@ def _model(config=CONFIG):
     torch.manual_seed(0)
     model = Propensity(config, 4, TEXT, torch.arange(LABELS) != 3)
     with torch.no_grad():
-        for value in (model.of_text, model.repeat, model.repeat_own, model.lately):
+        for value in (model.of_text, model.repeat, model.repeat_bias, model.trend_weight):
             value.normal_()
     return model
 
@@ -51,9 +51,9 @@ def test_the_loss_is_that_of_every_pair_one_by_one():
             features.times[features.history.offsets[row] : features.history.offsets[row + 1]],
         )
         for label, weight in zip(sampled.labels.tolist(), sampled.weights.tolist(), strict=True):
-            score = model.last.bias[0] + users[place][8:] @ model.label_factors(vectors)[label]
+            score = model.last.bias[0] + users[place][8:] @ model.full_label_factors(vectors)[label]
             if label < LABELS - 1:
-                score = score + model.lately[0] * float(table[trends.weeks[row], label])
+                score = score + model.trend_weight[0] * float(table[trends.weeks[row], label])
             if label in own:
                 times = torch.tensor(float(often[own.index(label)]))
                 score = score + model.repeat_score(
@@ -100,14 +100,14 @@ def _follows(users=2_000):
 def test_it_finds_the_chances_of_a_linear_world(labels):
     features, gold, had = _follows()
     torch.manual_seed(0)
-    model = Propensity(CONFIG.model_copy(update={"own": 16}), 4, TEXT, torch.ones(LABELS, dtype=torch.bool))
+    model = Propensity(CONFIG.model_copy(update={"factors": 16}), 4, TEXT, torch.ones(LABELS, dtype=torch.bool))
     config = FactorsConfig(epochs=20, learning_rate=2e-2, weight_decay=0.01, labels=labels, dropped=0.0, dropout=0.0)
     losses = fit_factors(model, features, gold, np.arange(LABELS), TEXTS, config, 1)
     assert losses[-1] < losses[0]
     with torch.inference_mode():
         table = model.labels(torch.from_numpy(TEXTS), torch.arange(LABELS))
         users = user_vectors(model, features.take(np.arange(len(features))), TEXTS)
-        chance = torch.sigmoid(users[:, 8:] @ model.label_factors(table).T + model.last.bias).numpy()
+        chance = torch.sigmoid(users[:, 8:] @ model.full_label_factors(table).T + model.last.bias).numpy()
     everyone = np.arange(len(features))
     follow = chance[everyone, (had + 1) % LABELS]
     assert abs(follow.mean() - (0.7 + 0.3 / LABELS)) < 0.06
@@ -117,7 +117,7 @@ def test_it_finds_the_chances_of_a_linear_world(labels):
 
 def test_without_factors_nothing_is_trained():
     features, gold, _ = _follows(100)
-    model = Propensity(CONFIG.model_copy(update={"own": 0}), 4, TEXT, torch.ones(LABELS, dtype=torch.bool))
+    model = Propensity(CONFIG.model_copy(update={"factors": 0}), 4, TEXT, torch.ones(LABELS, dtype=torch.bool))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     assert fit_factors(model, features, gold, np.arange(LABELS), TEXTS, FactorsConfig(), 1) == []
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -137,10 +137,10 @@ def test_a_longer_training_decays_no_more_as_a_whole():
     for users in (200, 1_600):
         features, gold = _features([[each % 5] for each in range(users)], np.ones(users)), Ragged.of([[7]] * users)
         model = _model()
-        before = model.says[9].detach().clone()
+        before = model.history_factors[9].detach().clone()
         config = FactorsConfig(batch_size=4, learning_rate=1e-2, ridge=RidgeConfig(weight=0))
         fit_factors(model, features, gold, np.arange(LABELS), TEXTS, config, 1)
-        left.append(float((model.says[9] / before).detach().mean()))
+        left.append(float((model.history_factors[9] / before).detach().mean()))
     assert 0.2 < left[0] < 0.6 and abs(left[1] - left[0]) < 0.02
 
 
@@ -207,7 +207,7 @@ def next_label(users: int = 400) -> tuple[UserFeatures, Ragged]:
 def test_the_factors_start_there() -> None:
     features, gold = next_label()
     vectors = np.zeros((FEW, 5), np.float32)
-    config = CONFIG.model_copy(update={"own": FEW + 1})
+    config = CONFIG.model_copy(update={"factors": FEW + 1})
 
     def first_loss(weight: float) -> float:
         torch.manual_seed(0)

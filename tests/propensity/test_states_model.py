@@ -7,7 +7,7 @@ from merit.propensity.features import States, UserFeatures
 from merit.propensity.states_model import Propensity, PropensityConfig
 from merit.propensity.training import user_vectors
 
-CONFIG = PropensityConfig(labels=3, width=16, layers=2, heads=2, hidden=24, second=8, own=4)
+CONFIG = PropensityConfig(labels=3, width=16, layers=2, heads=2, hidden=24, second=8, factors=4)
 
 
 def _model(trained=(True, True, False, True)):
@@ -65,7 +65,7 @@ def test_dropped_labels_have_nothing_of_their_own():
 
 
 def test_without_numbers_of_their_own_there_is_no_product():
-    config = CONFIG.model_copy(update={"own": 0})
+    config = CONFIG.model_copy(update={"factors": 0})
     model = Propensity(config, 10, 6, torch.ones(4, dtype=torch.bool)).eval()
     users = model.users(torch.randn(2, 3, 10), torch.tensor([3, 3]), torch.randn(2, 6), torch.zeros(2, 0))
     assert users.shape == (2, 16)
@@ -96,10 +96,10 @@ def test_a_history_is_the_mean_of_its_label_vectors_and_the_sum_of_what_they_and
         mean, said = torch.zeros(10), torch.zeros(3)
         for weight, label in zip(often.tolist(), history[row].tolist(), strict=True):
             mean += weight / often.sum() * table[label].detach()
-            said += weight / np.sqrt((often**2).sum()) * model.says[label].detach() * model.trained[label]
+            said += weight / np.sqrt((often**2).sum()) * model.history_factors[label].detach() * model.trained[label]
         often = np.log1p(words.times[words.words.offsets[row] : words.words.offsets[row + 1]])
         for weight, word in zip(often.tolist(), words.words[row].tolist(), strict=True):
-            said += weight / np.sqrt((often**2).sum()) * model.word_says[word].detach()
+            said += weight / np.sqrt((often**2).sum()) * model.word_factors[word].detach()
         values = torch.from_numpy(states.values[row].astype(np.float32))
         slow = model.users(values[None], torch.tensor([int(states.counts[row])]), mean[None], said[None])
         torch.testing.assert_close(found[place], slow[0], rtol=1e-4, atol=1e-5)

@@ -41,7 +41,7 @@ def _fitted(negatives, epochs=12):
     vectors = np.eye(LABELS, dtype=np.float32)
     sampler = make_sampler(gold, hits, mined, counts, np.ones(LABELS, bool), negatives)
     torch.manual_seed(0)
-    config = PropensityConfig(labels=2, width=16, layers=1, heads=2, hidden=64, second=16, dropout=0.0, own=0)
+    config = PropensityConfig(labels=2, width=16, layers=1, heads=2, hidden=64, second=16, dropout=0.0, factors=0)
     model = Propensity(config, 4, LABELS, torch.ones(LABELS, dtype=torch.bool))
     losses = fit(
         model, kept, sampler, vectors, PropensityFitConfig(epochs=epochs, learning_rate=5e-3, batch_size=128), 1

@@ -255,13 +255,13 @@ def test_blocked_interests_and_their_paraphrases_are_refused(model, phrase):
 def test_nothing_is_served_from_a_damaged_folder(made, tmp_path):
     place = tmp_path / "model"
     shutil.copytree(made / "model", place)
-    file = place / "users" / "halves.npy"
+    file = place / "users" / "projections.npy"
     content = file.read_bytes()
     file.write_bytes(content[:-4])
-    with pytest.raises(DamagedArtifact, match=r"halves\.npy"):
+    with pytest.raises(DamagedArtifact, match=r"projections\.npy"):
         merit.load(place)
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(DamagedArtifact, match=r"halves\.npy"):
+    with pytest.raises(DamagedArtifact, match=r"projections\.npy"):
         merit.load(place)
 
 

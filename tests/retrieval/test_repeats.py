@@ -17,10 +17,12 @@ histories = st.lists(st.dictionaries(st.integers(0, LABELS - 1), st.integers(1, 
 def made(users: list[dict[int, int]]) -> tuple[Repeats, Propensity, torch.Tensor]:
     """Of a model with weights of any size, and its vectors of all labels."""
     torch.manual_seed(7)
-    model = Propensity(PropensityConfig(width=8, heads=1, hidden=8, own=3), 4, 5, torch.ones(LABELS, dtype=torch.bool))
+    model = Propensity(
+        PropensityConfig(width=8, heads=1, hidden=8, factors=3), 4, 5, torch.ones(LABELS, dtype=torch.bool)
+    )
     with torch.no_grad():
         model.repeat.normal_()
-        model.repeat_own.normal_()
+        model.repeat_bias.normal_()
         vectors = model.eval().labels(torch.randn(LABELS, 5), torch.arange(LABELS))
         of_label = model.label_repeats(vectors).double().numpy()
     times = np.array([count for user in users for count in user.values()], dtype=np.int32)

@@ -47,7 +47,7 @@ def test_from_disk_as_from_memory(
 def test_the_bytes_do_not_depend_on_the_blocks(tmp_path: Path) -> None:
     scorer = world(4)
     one, other = (written(tmp_path / str(split), scorer, split=split) for split in (1, 40))
-    assert sorted(path.name for path in one.iterdir()) == ["halves.npy", "side.json", "vectors.npy"]
+    assert sorted(path.name for path in one.iterdir()) == ["projections.npy", "side.json", "vectors.npy"]
     assert all(path.read_bytes() == (other / path.name).read_bytes() for path in one.iterdir())
 
 
@@ -56,7 +56,7 @@ def test_numpy_reads_the_files(tmp_path: Path) -> None:
     assert (np.load(written(tmp_path, scorer) / "vectors.npy") == users_of(scorer)).all()
 
 
-@pytest.mark.parametrize("name", ["vectors.npy", "halves.npy", "halves-scales.npy"])
+@pytest.mark.parametrize("name", ["vectors.npy", "projections.npy", "projections-scales.npy"])
 def test_a_file_that_is_cut_or_grown_is_refused(tmp_path: Path, name: str) -> None:
     scorer = world(4)
     path = written(tmp_path, scorer, projections="int8") / name
@@ -70,7 +70,7 @@ def test_a_file_that_is_cut_or_grown_is_refused(tmp_path: Path, name: str) -> No
         store.read(tmp_path, scorer.exact.users)
 
 
-@pytest.mark.parametrize("name", ["vectors.npy", "halves.npy"])
+@pytest.mark.parametrize("name", ["vectors.npy", "projections.npy"])
 def test_a_file_cut_while_it_is_open_is_noticed_before_it_is_used(tmp_path: Path, name: str) -> None:
     scorer = world(4)
     opened = Scorer(scorer.weights, store.read(written(tmp_path, scorer), scorer.exact.users), scorer.labels)
@@ -89,10 +89,10 @@ def test_a_file_cut_while_it_is_open_is_noticed_before_it_is_used(tmp_path: Path
 def test_arrays_of_another_shape_form_or_model_are_refused(tmp_path: Path) -> None:
     scorer = world(4)
     folder = written(tmp_path, scorer)
-    np.save(folder / "halves.npy", np.zeros((40, 16), np.float32))  # without factors
+    np.save(folder / "projections.npy", np.zeros((40, 16), np.float32))  # without factors
     with pytest.raises(DamagedArtifact, match=r"float32 \(40, 16\), but float32 \(40, 20\)"):
         store.read(folder, scorer.exact.users)
-    np.save(folder / "halves.npy", np.asfortranarray(np.zeros((40, 20), np.float32)))
+    np.save(folder / "projections.npy", np.asfortranarray(np.zeros((40, 20), np.float32)))
     with pytest.raises(DamagedArtifact, match="did not write"):
         store.read(folder, scorer.exact.users)
     with pytest.raises(DamagedArtifact, match="another propensity model"):

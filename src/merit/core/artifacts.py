@@ -30,7 +30,7 @@ from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, MissingArtifact, StorageError
 from merit.core.files import storage_errors
 
-FORMAT = 1  # raised when a reader of this version could misread an older folder
+FORMATS = {"mined": 2, "model": 2, "propensity": 2}  # by kind, else 1; raised when a stored name or its meaning changes
 MANIFEST = "manifest.json"
 SEAL = "seal"
 
@@ -63,7 +63,7 @@ class Manifest(Frozen):
     """What a folder is and where it came from. As JSON it is sealed with a hash of its content."""
 
     kind: str
-    format: int = FORMAT
+    format: int = 1
     version: str = __version__
     created: str
     hash: str
@@ -261,6 +261,7 @@ def _describe(
     }
     made = Manifest(
         kind=kind,
+        format=FORMATS.get(kind, 1),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         hash="",
         seed=seed,
@@ -328,13 +329,14 @@ def _swap(draft: Path, folder: Path) -> None:
 def _parse(folder: Path, text: str) -> Manifest:
     try:
         values = json.loads(text)
-        if isinstance(values, dict) and values.get("format", 0) > FORMAT:
+        if isinstance(values, dict) and values["format"] != (expected := FORMATS.get(values["kind"], 1)):
+            remedy = "Upgrade merit, or make" if values["format"] > expected else "Make"
             raise DamagedArtifact(
                 f"{folder} was written by merit {values.get('version')} in format {values['format']}; "
-                f"this is {__version__}, which reads up to {FORMAT}. Upgrade merit, or make the artifact again."
+                f"this is {__version__}, which reads format {expected}. {remedy} the artifact again."
             )
         return Manifest.model_validate(values)
-    except (json.JSONDecodeError, ValidationError, TypeError):
+    except (json.JSONDecodeError, ValidationError, TypeError, KeyError):
         raise DamagedArtifact(f"{folder / MANIFEST} is damaged. Make the artifact again with `merit run`.") from None
 
 

@@ -166,7 +166,7 @@ def _table(mined: Mined, drawn: Ints, gold: Ragged) -> pl.DataFrame:
     hits[np.repeat(sampled, gold.lengths())] = mined.hits
     return pl.DataFrame(
         {
-            "asked": sampled,
+            "sampled": sampled,
             "labels": list_column(mined.labels.values.astype(np.uint32), sizes),
             "counts": list_column(mined.counts.astype(np.uint32), sizes),
             "hits": list_column(hits, gold.lengths()),

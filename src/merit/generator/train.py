@@ -162,9 +162,9 @@ def _mined(mined: Artifact | None, examples: int) -> tuple[Ints, Ragged, NDArray
     table = pl.read_parquet(mined.file("mined.parquet"))
     if len(table) != examples:
         raise DataError(f"{mined.path} was mined from {len(table)} examples, but there are {examples}. Mine again.")
-    sampled = table.filter("asked")
+    sampled = table.filter("sampled")
     labels, counts = (column_lists(sampled[name]) for name in ("labels", "counts"))
-    return np.flatnonzero(table["asked"].to_numpy()), labels, counts.values
+    return np.flatnonzero(table["sampled"].to_numpy()), labels, counts.values
 
 
 def _whole_labels(shop: EncodedShop) -> dict[int, int]:

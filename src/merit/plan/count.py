@@ -278,7 +278,7 @@ def stage_disk(config: RunConfig, sizes: DataSizes, shape: BackboneShape) -> dic
     generator = 4 * shape.parameters + TOKEN * shape.vocabulary + STEP * config.stage_2.steps
     vectors = (4 * sizes.vector_width + LABEL) * sizes.labels
     scorer = 4.0 * scorer_parameters(config, sizes, shape)
-    stored = model.hidden + 2 * model.own  # of a user or label, beside its vector
+    stored = model.hidden + 2 * model.factors  # of a user or label, beside its vector
     rows = sizes.users * (model.width + stored) + sizes.labels * (sizes.vector_width + stored)
     return {
         "examples": EVENT * sizes.events + ITEM * sizes.items,

@@ -86,8 +86,8 @@ def fit_factors(
 
     size = max(1, min(config.batch_size, len(features) // STEPS))
     steps = config.epochs * -(-len(features) // size)
-    factors = [model.own, model.says, model.word_says, model.of_text, model.last.bias]
-    few = [model.repeat, model.repeat_own, model.lately]
+    factors = [model.label_factors, model.history_factors, model.word_factors, model.of_text, model.last.bias]
+    few = [model.repeat, model.repeat_bias, model.trend_weight]
     groups = [
         {"params": factors, "lr": config.learning_rate},
         {"params": few, "lr": FASTER * config.learning_rate, "weight_decay": 0.0},
@@ -110,7 +110,7 @@ def factors_loss(
     batch, labels = features.take(rows), sampled.labels
     table = model.labels(torch.from_numpy(vectors[labels]), torch.from_numpy(labels), dropped)
     users = model.user_factors(torch.dropout(summed_factors(model, batch), dropout, train=True))
-    scores = users @ model.label_factors(table).T + model.last.bias
+    scores = users @ model.full_label_factors(table).T + model.last.bias
     spots, there = _spots(batch.labels, batch.offsets, labels)
     times, shares = (torch.from_numpy(column[there]) for column in (batch.times, batch.times / batch.totals))
     repeats = model.repeat_score(times, shares, model.label_repeats(table)[spots % len(labels)])
@@ -135,25 +135,25 @@ def _spots(labels: Ints, offsets: Ints, columns: Ints) -> tuple[Tensor, NDArray[
 
 def _start_at_popularity(model: Propensity, gold: Ragged) -> None:
     """Every pair starts as likely as the average one; a label's last factor is how far the label is from that."""
-    often = np.log(np.maximum(np.bincount(gold.values, minlength=len(model.own)), 0.5) / len(gold))
+    often = np.log(np.maximum(np.bincount(gold.values, minlength=len(model.label_factors)), 0.5) / len(gold))
     average = float(often[model.trained.numpy()].mean())
     with torch.no_grad():
         model.last.bias.fill_(average)
-        model.own[:, -1] = torch.from_numpy(often - average).float()
+        model.label_factors[:, -1] = torch.from_numpy(often - average).float()
 
 
 def _start_at_the_ridge(
     model: Propensity, features: UserFeatures, gold: Ragged, config: RidgeConfig, seed: int
 ) -> None:
     """History and label factors, all but popularity, start as a regression solved in closed form."""
-    rank = model.says.shape[1]
+    rank = model.history_factors.shape[1]
     if not (config.weight and rank):
         return
-    start = ridge_factors(features.history, features.times, gold, len(model.own), rank, config, seed)
+    start = ridge_factors(features.history, features.times, gold, len(model.label_factors), rank, config, seed)
     labels = torch.from_numpy(start.labels)
     with torch.no_grad():
-        model.says[labels, : start.history.shape[1]] = torch.from_numpy(start.history)
-        model.own[labels, : start.label.shape[1]] = torch.from_numpy(start.label)
+        model.history_factors[labels, : start.history.shape[1]] = torch.from_numpy(start.history)
+        model.label_factors[labels, : start.label.shape[1]] = torch.from_numpy(start.label)
 
 
 class RidgeFactors(NamedTuple):

@@ -35,7 +35,7 @@ class PropensityConfig(Frozen):
     """Of the MLP's first layer: what is stored for every user and label."""
     second: int = Field(64, ge=4)
     dropout: float = Field(0.1, ge=0, lt=1)
-    own: int = Field(128, ge=0)
+    factors: int = Field(128, ge=0)
     """Factors of a label seen in training; 0 for no factor model, as in the paper."""
 
 
@@ -49,7 +49,7 @@ class Propensity(nn.Module):
     ) -> None:
         """`trained`: by label of the space, whether training sees it. `words`: the number of title words."""
         super().__init__()
-        factors = max(0, config.own - 1)
+        factors = max(0, config.factors - 1)
         self.register_buffer("trained", trained)
         self.scale = nn.LayerNorm(state_width)
         self.enter = nn.Linear(state_width, config.width)
@@ -61,22 +61,22 @@ class Propensity(nn.Module):
         self.encoder = nn.TransformerEncoder(
             layer, config.layers, norm=nn.LayerNorm(config.width), enable_nested_tensor=False
         )
-        self.of_user = nn.Linear(config.width + config.own, config.hidden)
+        self.of_user = nn.Linear(config.width + config.factors, config.hidden)
         self.of_label = nn.Linear(vector_width + factors, config.hidden, bias=False)
-        self.own = nn.Parameter(0.1 * torch.randn(len(trained), config.own))  # label factors
-        self.says = nn.Parameter(0.1 * torch.randn(len(trained), factors))  # history factors
-        self.word_says = nn.Parameter(0.1 * torch.randn(words, factors))  # word factors
-        self.lately = nn.Parameter(torch.zeros(min(1, config.own)))  # trend weight
-        self.of_text = nn.Parameter(torch.zeros(config.own, vector_width))
+        self.label_factors = nn.Parameter(0.1 * torch.randn(len(trained), config.factors))  # label factors
+        self.history_factors = nn.Parameter(0.1 * torch.randn(len(trained), factors))  # history factors
+        self.word_factors = nn.Parameter(0.1 * torch.randn(words, factors))  # word factors
+        self.trend_weight = nn.Parameter(torch.zeros(min(1, config.factors)))  # trend weight
+        self.of_text = nn.Parameter(torch.zeros(config.factors, vector_width))
         self.repeat = nn.Parameter(torch.zeros(3))
-        self.repeat_own = nn.Parameter(torch.zeros(config.own))  # repeat bias, from the label factors
+        self.repeat_bias = nn.Parameter(torch.zeros(config.factors))  # repeat bias, from the label factors
         self.second = nn.Linear(config.hidden, config.second)
         self.last = nn.Linear(config.second, 1)
 
     @property
     def factors(self) -> int:
         """R: the number of factors."""
-        return self.own.shape[1]
+        return self.label_factors.shape[1]
 
     def users(self, states: Tensor, counts: Tensor, histories: Tensor, factors: Tensor) -> Tensor:
         """(B, width + R): the vector of each user.
@@ -99,21 +99,21 @@ class Propensity(nn.Module):
         used, place = self._seen(labels)
         if dropped:
             used = used & (torch.rand(len(labels), device=labels.device) >= dropped)
-        return torch.cat([texts, embedding(place, self.own) * used[:, None]], dim=1)
+        return torch.cat([texts, embedding(place, self.label_factors) * used[:, None]], dim=1)
 
     def user_factors(self, factors: Tensor) -> Tensor:
         """(B, R): they end with a one."""
         return torch.cat([factors, factors.new_ones(len(factors), min(1, self.factors))], dim=1)
 
-    def label_factors(self, vectors: Tensor) -> Tensor:
+    def full_label_factors(self, vectors: Tensor) -> Tensor:
         """(C, R): a label's own factors, and the projection of its text."""
         text = self.of_text.shape[1]
         return vectors[:, text:] + linear(vectors[:, :text], self.of_text)
 
-    def history_factors(self, labels: Tensor) -> Tensor:
+    def history_factors_of(self, labels: Tensor) -> Tensor:
         """(C, R - 1): what each of these labels adds to a user who has it in the history."""
         used, place = self._seen(labels)
-        return embedding(place, self.says) * used[:, None]
+        return embedding(place, self.history_factors) * used[:, None]
 
     def user_projections(self, vectors: Tensor) -> Tensor:
         """(B, hidden + R)"""
@@ -121,11 +121,11 @@ class Propensity(nn.Module):
 
     def label_projections(self, vectors: Tensor) -> Tensor:
         """(C, hidden + R)"""
-        return torch.cat([self.of_label(self._without_popularity(vectors)), self.label_factors(vectors)], dim=1)
+        return torch.cat([self.of_label(self._without_popularity(vectors)), self.full_label_factors(vectors)], dim=1)
 
     def label_repeats(self, vectors: Tensor) -> Tensor:
         """(C,): how much more than the average label each is bought again, from its factors."""
-        return vectors[:, vectors.shape[1] - len(self.repeat_own) :] @ self.repeat_own
+        return vectors[:, vectors.shape[1] - len(self.repeat_bias) :] @ self.repeat_bias
 
     def score(
         self, users: Tensor, labels: Tensor, times: Tensor, shares: Tensor, repeats: Tensor, trends: Tensor | None
@@ -144,7 +144,7 @@ class Propensity(nn.Module):
 
     def trend_score(self, trends: Tensor) -> Tensor:
         """What trends add; nothing where there is no factor model."""
-        return trends * self.lately.sum()
+        return trends * self.trend_weight.sum()
 
     def _without_popularity(self, vectors: Tensor) -> Tensor:
         """All of label vectors but the last factor, which is for the factor model alone."""
@@ -152,6 +152,6 @@ class Propensity(nn.Module):
 
     def _seen(self, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Which labels training has seen, and their rows."""
-        listed = (labels >= 0) & (labels < len(self.own))
+        listed = (labels >= 0) & (labels < len(self.label_factors))
         place = torch.where(listed, labels, 0)
         return listed & self.trained[place], place

@@ -155,7 +155,7 @@ def load_scorer(propensity: Artifact, labels: Artifact) -> TrainedScorer:
             f"{propensity.path} was trained on {len(weights['trained']):,} labels, but {labels.path} has only "
             f"{len(label_space):,}. Use the label space of its training, or a later version of that."
         )
-    width, words = propensity.manifest.summary["state_width"], len(weights["word_says"])
+    width, words = propensity.manifest.summary["state_width"], len(weights["word_factors"])
     model = make_model(config.model, width, vectors.shape[1], weights["trained"].numpy(), seed=0, words=words)
     try:
         model.load_state_dict(weights)

@@ -107,8 +107,8 @@ SETTINGS = {"factors": "propensity.factors.learning_rate", "propensity": "propen
 
 def _groups(model: Propensity, config: PropensityFitConfig) -> list[dict[str, Any]]:
     """All weights but those of the factor model, which stays as it was trained against all labels."""
-    few = [model.repeat, model.repeat_own]
-    fixed = [model.own, model.says, model.word_says, model.of_text, model.lately]
+    few = [model.repeat, model.repeat_bias]
+    fixed = [model.label_factors, model.history_factors, model.word_factors, model.of_text, model.trend_weight]
     rest = [value for value in model.parameters() if not any(value is other for other in (*few, *fixed))]
     return [
         {"params": rest, "lr": config.learning_rate, "weight_decay": config.weight_decay},
@@ -159,11 +159,11 @@ def user_vectors(model: Propensity, batch: FeatureBatch, vectors: Floats) -> Ten
 def summed_factors(model: Propensity, batch: FeatureBatch) -> Tensor:
     """(B, R - 1): the factors of the histories' labels and of the words of their titles."""
     labels, place = np.unique(batch.labels, return_inverse=True)
-    factors = _sums(place, batch.offsets, model.history_factors(torch.from_numpy(labels)), batch.weights)
-    if batch.words is None or batch.word_weights is None or not len(model.word_says):
+    factors = _sums(place, batch.offsets, model.history_factors_of(torch.from_numpy(labels)), batch.weights)
+    if batch.words is None or batch.word_weights is None or not len(model.word_factors):
         return factors
     words = batch.words.words
-    return factors + _sums(words.values.astype(np.int64), words.offsets, model.word_says, batch.word_weights)
+    return factors + _sums(words.values.astype(np.int64), words.offsets, model.word_factors, batch.word_weights)
 
 
 def _sums(place: Ints, offsets: Ints, table: Tensor, weights: Floats) -> Tensor:

@@ -46,7 +46,7 @@ WEAK = 2.0  # a vertical whose calibration error is so many times the overall on
 class ModelConfig(Frozen):
     """How the model's folder is laid out; no answer depends on it."""
 
-    halves: Form = Field("float32")
+    projections: Form = Field("float32")
     """How projections of users and labels are stored: float32, float16 or int8. Answers do not change, only their
     speed."""
 
@@ -86,7 +86,7 @@ def write_model(
         for name, (rows, blocks, projection) in sides.items():
             (draft.path / name).mkdir()
             with console.spinner(f"storing {rows:,} {name}"):
-                store.write(draft.path / name, rows, blocks, projection, projections_form=config.halves)
+                store.write(draft.path / name, rows, blocks, projection, projections_form=config.projections)
         card = _card(propensity, corpus, labels, results, label_space)
         (draft.path / "README.md").write_text(card, encoding="utf-8")
         draft.summary |= {"users": len(users), "labels": len(label_space), "label_version": label_space.version}

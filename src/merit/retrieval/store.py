@@ -1,6 +1,6 @@
 """One side of the scorer, users or labels: their vectors and their projections, row by row, on disk or in memory.
 
-    store.write(folder, rows, blocks_of_vectors, exact.users)     # vectors.npy, halves.npy, side.json
+    store.write(folder, rows, blocks_of_vectors, exact.users)     # vectors.npy, projections.npy, side.json
     users = store.read(folder, exact.users)                       # nothing is loaded but side.json
 
 Vectors are what scores are defined by; projections are computed here, from them and the first layer, so that the
@@ -196,7 +196,7 @@ class SideFacts(Frozen):
     rows: int
     layer: str  # fingerprint of the weights the projections were made with
     vectors: Form
-    halves: Form  # of the projections
+    projections: Form
     norm: float  # the largest ‖projection‖
     error: float  # the largest ‖projection − exact projection‖
 
@@ -212,7 +212,7 @@ def hold(
     parts = list(_parts(name, [vectors], projection, vectors_form, projections_form))
     _require_rows(name, len(vectors), len(vectors))
     arrays = {key: np.concatenate([part.arrays[key] for part in parts]) for key in parts[0].arrays}
-    stored, projected = (Rows(arrays[key], arrays.get(f"{key}-scales")) for key in ("vectors", "halves"))
+    stored, projected = (Rows(arrays[key], arrays.get(f"{key}-scales")) for key in ("vectors", "projections"))
     return Side(name, stored, projected, max(part.norm for part in parts), max(part.error for part in parts))
 
 
@@ -236,7 +236,7 @@ def write(
                 writers[key].add(array)
             done, norm, error = done + len(part.arrays["vectors"]), max(norm, part.norm), max(error, part.error)
     _require_rows(str(folder), done, rows)
-    forms = {"vectors": vectors_form, "halves": projections_form}
+    forms = {"vectors": vectors_form, "projections": projections_form}
     facts = SideFacts(rows=rows, layer=projection.fingerprint, **forms, norm=norm, error=error)
     with storage_errors(folder):
         (folder / FACTS).write_text(facts.model_dump_json(indent=1) + "\n", encoding="utf-8")
@@ -248,7 +248,7 @@ def without(folder: Path, out: Path, dropped: Ints, projection: Projection) -> S
     facts, side = _facts(folder), read(folder, projection)
     kept = np.delete(np.arange(len(side)), dropped)
     blocks = (side.vectors.take(kept[span.start : span.stop]) for span in spans(len(kept), CHUNK))
-    return write(out, len(kept), blocks, projection, facts.vectors, facts.halves)
+    return write(out, len(kept), blocks, projection, facts.vectors, facts.projections)
 
 
 def read(folder: Path, projection: Projection) -> Side:
@@ -258,7 +258,7 @@ def read(folder: Path, projection: Projection) -> Side:
         raise DamagedArtifact(f"{folder} was made for another propensity model than this one. {_AGAIN}")
     vector_width, projection_width = projection.weight.shape
     vectors = _read(folder, "vectors", (facts.rows, vector_width), facts.vectors)
-    projections = _read(folder, "halves", (facts.rows, projection_width), facts.halves)
+    projections = _read(folder, "projections", (facts.rows, projection_width), facts.projections)
     return Side(str(folder), vectors, projections, facts.norm, facts.error)
 
 
@@ -301,7 +301,7 @@ def _part(
         )
     arrays: dict[str, Codes] = {}
     exact = projection.of(_encoded(arrays, "vectors", chunk, vectors_form))
-    stored = _encoded(arrays, "halves", exact.astype(np.float32), projections_form).astype(np.float64)
+    stored = _encoded(arrays, "projections", exact.astype(np.float32), projections_form).astype(np.float64)
     norm, error = (float(np.linalg.norm(rows, axis=1).max(initial=0)) for rows in (stored, stored - exact))
     return _Part(arrays, norm, error)
 
