@@ -15,6 +15,8 @@ import merit
 from merit.bench.config import BenchConfig
 from merit.campaigns.audiences.request import AudienceRequest
 from merit.campaigns.experiments.design import ExperimentDesign
+from merit.core.config import RENAMED, build
+from merit.core.errors import ConfigError
 from merit.core.settings import RunConfig
 
 ROOT = Path(merit.__file__).parent
@@ -75,7 +77,7 @@ def literals(tree: ast.AST) -> Iterator[tuple[int, str]]:
 def named() -> Iterator[tuple[str, str]]:
     for file in sorted(ROOT.rglob("*.py")):
         for line, text in literals(ast.parse(file.read_text(encoding="utf-8"))):
-            for setting in DOTTED.findall(text):
+            for setting in DOTTED.findall("" if text in RENAMED else text):
                 first, *_, last = setting.split(".")
                 if (first in SECTIONS and last not in FILES) or (last in NAMES and first not in OTHERS):
                     yield f"{file.relative_to(ROOT)}:{line}", setting
@@ -96,6 +98,16 @@ def test_every_setting_in_a_message_exists() -> None:
     wrong = [f"{place}: {text}" for place, text in found if not any(exists(top, text.split(".")) for top in SETTINGS)]
     assert not wrong, "\n".join(wrong)
     assert len(found) > 20  # the pattern still finds them
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_a_renamed_setting_is_told_its_new_name(old: str, new: str) -> None:
+    override = old if "=" in old else f"{old}=1"
+    with pytest.raises(ConfigError) as error:
+        build(RunConfig, {"source": {"kind": "complete-journey"}}, [override])
+    expected = f"There is no setting {old}. It is called {new} now."
+    assert [line.strip() for line in str(error.value).splitlines()[1:]] == [expected]
+    assert exists(RunConfig, new.partition("=")[0].split("."))
 
 
 @pytest.mark.parametrize(

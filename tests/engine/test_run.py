@@ -28,7 +28,7 @@ from tests.engine import jobs
 
 SHARDS = 12
 RUNNERS = {
-    "here": EngineConfig(shards=SHARDS),
+    "inline": EngineConfig(shards=SHARDS),
     **{f"local-{n}": EngineConfig(runner="local", workers=n, threads=1, shards=SHARDS) for n in (1, 2, 7)},
 }
 
@@ -65,7 +65,7 @@ def test_a_worker_is_set_up_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("work", [jobs.dies_once, jobs.stumbles_once])
 def test_a_worker_killed_in_mid_shard_loses_nothing(tmp_path: Path, work: Any) -> None:
-    right = write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "right"), RUNNERS["here"])
+    right = write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "right"), RUNNERS["inline"])
     parts = write_parts(jobs.job(tmp_path, work), jobs.rows(), str(tmp_path / "out"), RUNNERS["local-2"])
     assert (tmp_path / "died").exists() or (tmp_path / "stumbled").exists()
     assert whole(parts)
@@ -73,7 +73,7 @@ def test_a_worker_killed_in_mid_shard_loses_nothing(tmp_path: Path, work: Any) -
 
 
 def test_a_worker_that_hangs_is_ended_and_its_shard_done_by_another(tmp_path: Path) -> None:
-    right = write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "right"), RUNNERS["here"])
+    right = write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "right"), RUNNERS["inline"])
     limited = RUNNERS["local-2"].model_copy(update={"shard_minutes": 1 / 60})
     parts = write_parts(jobs.job(tmp_path, jobs.hangs_once), jobs.rows(), str(tmp_path / "out"), limited)
     assert (tmp_path / "stopped").exists()
@@ -82,7 +82,7 @@ def test_a_worker_that_hangs_is_ended_and_its_shard_done_by_another(tmp_path: Pa
         EngineConfig(shard_minutes=1)
 
 
-@pytest.mark.parametrize("runner", ["here", "local-2"])
+@pytest.mark.parametrize("runner", ["inline", "local-2"])
 def test_a_poisoned_shard_is_told_with_its_rows_and_all_others_are_kept(tmp_path: Path, runner: str) -> None:
     out = tmp_path / "out"
     with pytest.raises(EngineError, match=f"1 of {SHARDS} shards could not be done.*no answer") as told:
@@ -117,19 +117,19 @@ def test_a_shard_that_kills_its_worker_every_time_is_poisoned_too(tmp_path: Path
 
 def test_rows_that_are_at_fault_are_not_tried_again(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="user-3 has no name"):
-        write_parts(jobs.job(tmp_path, jobs.bad_rows), jobs.rows(), str(tmp_path / "out"), RUNNERS["here"])
+        write_parts(jobs.job(tmp_path, jobs.bad_rows), jobs.rows(), str(tmp_path / "out"), RUNNERS["inline"])
     assert len(list(tmp_path.glob("refused-*"))) == 1
 
 
 def test_what_no_worker_can_do_ends_the_job_with_its_own_words(tmp_path: Path) -> None:
     job = jobs.ShardJob("doubling", jobs.refuses, jobs.Settings(tmp_path), jobs.double, "a")
-    for runner in ("here", "local-2"):
+    for runner in ("inline", "local-2"):
         with pytest.raises(ConfigError, match="The model is of another kind"):
             write_parts(job, jobs.rows(), str(tmp_path / runner), RUNNERS[runner])
 
 
 def test_a_killed_run_goes_on_and_its_workers_end_with_it(tmp_path: Path) -> None:
-    right = write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "right"), RUNNERS["here"])
+    right = write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "right"), RUNNERS["inline"])
     out = tmp_path / "out"
     begun = multiprocessing.get_context("spawn").Process(target=long_run, args=(tmp_path, out))
     begun.start()
@@ -156,17 +156,17 @@ def test_two_at_once_are_refused_and_a_killed_one_leaves_no_lock(tmp_path: Path)
     begun.start()
     until(lambda: len(list(out.glob("*.parquet"))) >= 1)
     with pytest.raises(StorageError, match="Another run is at work"):
-        write_parts(jobs.job(tmp_path), jobs.rows(), str(out), RUNNERS["here"])
+        write_parts(jobs.job(tmp_path), jobs.rows(), str(out), RUNNERS["inline"])
     os.kill(begun.pid or 0, signal.SIGKILL)
     begun.join()
-    assert whole(write_parts(jobs.job(tmp_path), jobs.rows(), str(out), RUNNERS["here"]))
+    assert whole(write_parts(jobs.job(tmp_path), jobs.rows(), str(out), RUNNERS["inline"]))
 
 
 def test_parts_of_another_job_are_not_taken_for_this_ones(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
-    first = write_parts(jobs.job(tmp_path), jobs.rows(), out, RUNNERS["here"])
-    again = write_parts(jobs.job(tmp_path, essence="b"), jobs.rows(), out, RUNNERS["here"])
-    fewer = write_parts(jobs.job(tmp_path, essence="b"), jobs.rows(30), out, RUNNERS["here"])
+    first = write_parts(jobs.job(tmp_path), jobs.rows(), out, RUNNERS["inline"])
+    again = write_parts(jobs.job(tmp_path, essence="b"), jobs.rows(), out, RUNNERS["inline"])
+    fewer = write_parts(jobs.job(tmp_path, essence="b"), jobs.rows(30), out, RUNNERS["inline"])
     assert len({each.manifest.hash for each in (first, again, fewer)}) == 3
     assert sum(len(table) for table in fewer.tables()) == 90
 
@@ -178,7 +178,7 @@ def test_a_part_that_lost_its_end_or_has_a_flipped_bit_is_made_again(
     tmp_path: Path, finished: bool, data: st.DataObject
 ) -> None:
     out = tmp_path / "out"
-    first = write_parts(jobs.job(tmp_path), jobs.rows(), str(out), RUNNERS["here"])
+    first = write_parts(jobs.job(tmp_path), jobs.rows(), str(out), RUNNERS["inline"])
     part = out / "00003.parquet"
     whole_part = bytearray(part.read_bytes())
     if not finished:  # killed before the manifest
@@ -188,7 +188,7 @@ def test_a_part_that_lost_its_end_or_has_a_flipped_bit_is_made_again(
     at = data.draw(st.integers(0, len(whole_part) - 1))
     bit = data.draw(st.none() | st.integers(0, 7))
     part.write_bytes(whole_part[:at] if bit is None else flipped(whole_part, at, bit))
-    again = write_parts(jobs.job(tmp_path), jobs.rows(), str(out), RUNNERS["here"])
+    again = write_parts(jobs.job(tmp_path), jobs.rows(), str(out), RUNNERS["inline"])
     assert again.manifest.hash == first.manifest.hash
     assert part.read_bytes() == bytes(whole_part)
     assert {each.name for each in out.iterdir()} == {"plan.json", "manifest.json", *first.manifest.files}
@@ -202,20 +202,20 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "letter.txt").write_text("dear")
     with pytest.raises(StorageError, match="does not hold parts of a job"):
-        write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "home"), RUNNERS["here"])
+        write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "home"), RUNNERS["inline"])
     assert (tmp_path / "home" / "letter.txt").read_text() == "dear"
 
 
 def test_parts_that_serve_another_output_are_gone_when_it_is_there(tmp_path: Path) -> None:
-    with workplace(tmp_path / "out", RUNNERS["here"]) as place:
-        assert whole(make_parts(jobs.job(tmp_path), jobs.rows(), place, RUNNERS["here"]))
+    with workplace(tmp_path / "out", RUNNERS["inline"]) as place:
+        assert whole(make_parts(jobs.job(tmp_path), jobs.rows(), place, RUNNERS["inline"]))
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
 
 
-@pytest.mark.parametrize("runner", ["here", "local-2"])
+@pytest.mark.parametrize("runner", ["inline", "local-2"])
 def test_a_store_that_is_no_disk_holds_the_same(tmp_path: Path, runner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHELF", str(tmp_path / "shelf"))
-    right = write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "right"), RUNNERS["here"])
+    right = write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "right"), RUNNERS["inline"])
     there = write_parts(jobs.job(tmp_path, jobs.stumbles_once), jobs.rows(), "shelf://a/out", RUNNERS[runner])
     assert whole(there)
     assert there.manifest.hash == right.manifest.hash
@@ -225,15 +225,15 @@ def test_a_store_that_is_no_disk_holds_the_same(tmp_path: Path, runner: str, mon
 def test_in_memory_too_and_a_second_holder_is_refused_there_until_the_first_is_dead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "right"), RUNNERS["here"])
+    right = write_parts(jobs.job(tmp_path), jobs.rows(), str(tmp_path / "right"), RUNNERS["inline"])
     folder = f"memory://{tmp_path.name}/out"
     held = {"token": "theirs", "host": "another", "at": time.time()}
     storage.put(f"{folder}/.lock", json.dumps(held).encode())
     with pytest.raises(StorageError, match="Another run, on another, holds"):
-        write_parts(jobs.job(tmp_path), jobs.rows(), folder, RUNNERS["here"])
+        write_parts(jobs.job(tmp_path), jobs.rows(), folder, RUNNERS["inline"])
     storage.put(f"{folder}/.lock", json.dumps(held | {"at": time.time() - 1_000}).encode())
     monkeypatch.setattr(lock, "SETTLING", 0.0)
-    there = write_parts(jobs.job(tmp_path), jobs.rows(), folder, RUNNERS["here"])
+    there = write_parts(jobs.job(tmp_path), jobs.rows(), folder, RUNNERS["inline"])
     assert there.manifest.hash == right.manifest.hash
     assert storage.get(f"{folder}/.lock") is None
 
@@ -270,7 +270,7 @@ def steady(address: str, content: bytes) -> bool:
 
 def test_an_address_that_nobody_understands_is_told(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="no address of a file system"):
-        write_parts(jobs.job(tmp_path), jobs.rows(), "nowhere://a/b", RUNNERS["here"])
+        write_parts(jobs.job(tmp_path), jobs.rows(), "nowhere://a/b", RUNNERS["inline"])
 
 
 def test_more_threads_than_cores_are_refused_before_anybody_waits(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ RequestFile = Annotated[
     Path | None, typer.Option("--request", help="a TOML, JSON or YAML file, as in docs/audiences.md")
 ]
 Engine = Annotated[
-    str | None, typer.Option("--engine", help="here (the default), local processes, or ray; docs/cluster.md")
+    str | None, typer.Option("--engine", help="inline (the default), local processes, or ray; docs/cluster.md")
 ]
 Workers = Annotated[int | None, typer.Option(help="of the engine, each with the model in memory")]
 Threads = Annotated[int | None, typer.Option(help="of each worker")]

@@ -49,7 +49,7 @@ def run(
 
 def plan(
     file: common.ConfigFile,
-    device: Annotated[str | None, typer.Option(help="`here` times this machine; another name only counts")] = None,
+    device: Annotated[str | None, typer.Option(help="`local` times this machine; another name only counts")] = None,
     devices: Annotated[int | None, typer.Option(min=1, help="how many of them")] = None,
     compare: Annotated[Path | None, typer.Option(help="a run's folder: what was planned over what it took")] = None,
     override: common.Overrides = None,

@@ -26,6 +26,14 @@ class Frozen(BaseModel):
 
 Model = TypeVar("Model", bound=Frozen)
 
+# Former names of settings, and of values as --set takes them. Only messages read it: no old name is accepted.
+RENAMED = {
+    "states.words": "corpus.title_words",
+    "states.purchases": "corpus.purchases_per_user",
+    "states.enough": "corpus.min_purchases",
+    "engine.runner=here": "engine.runner=inline",
+}
+
 
 def load(model: type[Model], path: Path, overrides: Sequence[str] = ()) -> Model:
     """Read `path` (TOML) into `model`, after applying overrides such as `prepare.target=order`."""
@@ -48,7 +56,7 @@ def build(model: type[Model], values: dict[str, Any], overrides: Sequence[str] =
     try:
         return model.model_validate(merged)
     except ValidationError as error:
-        mistakes = "\n".join(f"  {_explain(model, dict(item))}" for item in _causes(error.errors()))
+        mistakes = "\n".join(f"  {_renamed(item) or _explain(model, dict(item))}" for item in _causes(error.errors()))
         raise ConfigError(f"{origin} has settings that do not fit:\n{mistakes}") from None
 
 
@@ -88,6 +96,12 @@ def _causes(errors: Sequence[Any]) -> list[Any]:
         for error in errors
         if not any(len(place) > len(error["loc"]) and place[: len(error["loc"])] == error["loc"] for place in places)
     ]
+
+
+def _renamed(error: Any) -> str | None:
+    name = ".".join(str(part) for part in error["loc"])
+    old = next((old for old in (name, f"{name}={error['input']}") if old in RENAMED), None)
+    return f"There is no setting {old}. It is called {RENAMED[old]} now." if old else None
 
 
 def _explain(model: type[BaseModel], error: dict[str, Any]) -> str:

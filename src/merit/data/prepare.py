@@ -155,7 +155,7 @@ def _built(
 ) -> Iterator[pl.DataFrame]:
     """Shard after shard, of which one is in memory. Here none is kept on the way: all would be written twice."""
     plan = rows_by_shard(users["shard"].to_numpy())
-    if engine.runner == "here":
+    if engine.runner == "inline":
         for at in console.track(range(number), job.name, total=number):
             yield _row_of(job.settings, at, users[plan.get(at, NOBODY)])
         return

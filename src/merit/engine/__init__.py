@@ -1,1 +1,1 @@
-"""One shard plan, one commit protocol, and three ways to work through the shards: here, in processes, on Ray."""
+"""One shard plan, one commit protocol, and three ways to work through the shards: inline, in processes, on Ray."""

@@ -36,8 +36,8 @@ class EngineConfig(Frozen):
     Results depend on `shards`, `threads` and `device` only, and by no more than the last bits of a state.
     """
 
-    runner: Literal["here", "local", "ray"] = "here"
-    """here: in this process. local: in several processes of this machine. ray: on a cluster."""
+    runner: Literal["inline", "local", "ray"] = "inline"
+    """inline: in this process. local: in several processes of this machine. ray: on a cluster."""
     workers: int | None = Field(None, ge=1)
     """Each has the model in memory. By default, as many as there are cores for."""
     threads: int | None = Field(None, ge=1)
@@ -60,11 +60,11 @@ class EngineConfig(Frozen):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.workers and self.runner == "here":
+        if self.workers and self.runner == "inline":
             raise ValueError("workers need somewhere to be: set runner to local or ray")
         if self.address and self.runner != "ray":
             raise ValueError("an address is that of a Ray cluster: set runner to ray")
-        if self.shard_minutes and self.runner == "here":
+        if self.shard_minutes and self.runner == "inline":
             raise ValueError("work in this process cannot be ended: set runner to local or ray")
         return self
 

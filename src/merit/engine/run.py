@@ -127,7 +127,7 @@ def _work(
     job: ShardJob, tasks: Mapping[int, ShardTask], config: EngineConfig, state: Any, total: int
 ) -> dict[int, str]:
     pool: WorkerPool
-    if config.runner == "here":
+    if config.runner == "inline":
         pool = InlinePool(job, state)
     elif config.runner == "local":
         pool = LocalPool(job, config)

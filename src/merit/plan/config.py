@@ -9,7 +9,7 @@ from pydantic import Field
 from merit.core.config import Frozen
 
 Precision = Literal["fp32", "bf16", "fp16"]
-HERE = "here"
+LOCAL = "local"
 
 
 class ExpectedSizes(Frozen):
@@ -34,9 +34,10 @@ class ExpectedSizes(Frozen):
 class PlanConfig(Frozen):
     """What a plan is made for, and the sizes that cannot be counted yet."""
 
-    device: str = HERE
-    """`here` times this machine. Any other name, such as A100, only counts: nothing is promised of a device that is not
-    here. How many there are, and whether they share a model, are `devices.processes` and `devices.sharded`."""
+    device: str = LOCAL
+    """`local` times this machine. Any other name, such as A100, only counts: no time is promised for a device that
+    is not measured. How many there are, and whether they share a model, are `devices.processes` and
+    `devices.sharded`."""
     device_memory: float | None = Field(None, gt=0)
     """GiB of one device. A stage that needs more gets a note with the setting to change."""
     precision: Precision = "fp32"

@@ -30,7 +30,7 @@ from merit.generator.decoding import DecodeConfig, decode
 from merit.labels.token_paths import build_trie
 from merit.objective.losses import linear_set_loss
 from merit.plan import count
-from merit.plan.config import HERE
+from merit.plan.config import LOCAL
 from merit.plan.count import BackboneShape, DataSizes, StageTokens
 
 OPERATIONS = 3e11  # of a step of the probe at most: a few seconds on a small machine
@@ -90,7 +90,7 @@ def plan(config: RunConfig, earlier: bool = True) -> Plan:
         fixed = work.trained or stage == "states"  # elsewhere the generator decides how long lists are
         peak = sum(memory.values()) if work.trained else count.decoding_memory(config, work, sizes, shape)
         figures[stage] |= {"tokens": (sum(work), counted if fixed else "assumed"), "memory": (peak, "assumed")}
-    if config.plan.device == HERE:
+    if config.plan.device == LOCAL:
         record = recorded(config.out) if earlier else {}
         for stage in (stage for stage in STAGES if _comparable(stage, record, config)):
             timing, factor = record[stage][0], _factor(stage, record, config, sizes, tokens)
@@ -253,7 +253,7 @@ def _facts(config: RunConfig, sizes: DataSizes, shape: BackboneShape, memory: Ma
         f"the backbone reads {shape.context:,}",
         "memory of training": "; ".join(f"{name} {decimal(int(size))}" for name, size in memory.items()),
         "checkpoints": f"{-(-train.steps // train.checkpoint_every)} of {decimal(12 * shape.trained)} until trained",
-        "on": "this machine" if config.plan.device == HERE else f"{config.devices.processes} × {config.plan.device}",
+        "on": "this machine" if config.plan.device == LOCAL else f"{config.devices.processes} × {config.plan.device}",
         "data": f"{sizes.train:,} training examples of {sizes.users:,} users, {sizes.labels:,} labels; {sizes.origin}",
     }
 
@@ -265,7 +265,7 @@ def _notes(config: RunConfig, sizes: DataSizes, rows: Sequence[PlanRow]) -> tupl
         f"Lists are taken to be as long as gold lists, samples {count.LONGER:g} × as long after mistakes were read.",
     ]
     notes += [] if sizes.exact else ["The data are not prepared: prompts are taken to fill their budget."]
-    if config.plan.device != HERE:
+    if config.plan.device != LOCAL:
         notes.append(f"No time is promised of {config.plan.device}: run `merit plan` there, or a few steps.")
     elif untimed := [row.stage for row in rows if row.seconds is None]:
         notes.append(f"The total has no time of {', '.join(untimed)}: only a first run can tell.")
