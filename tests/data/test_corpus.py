@@ -14,7 +14,17 @@ from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.ragged import Ragged, column_lists
 from merit.data import corpus
-from merit.data.corpus import NOW, PURCHASES, TRENDS, CorpusConfig, CorpusRun, build_corpus, read_shop, read_table
+from merit.data.corpus import (
+    LABEL_COUNTS,
+    NOW,
+    PURCHASES,
+    TRENDS,
+    CorpusConfig,
+    CorpusRun,
+    build_corpus,
+    read_shop,
+    read_table,
+)
 from merit.data.examples import DAY
 from merit.data.prepare import shards
 from merit.data.split import SPLITS
@@ -61,7 +71,7 @@ def test_the_shop_is_read_as_it_was_encoded(stages: dict[str, Artifact], shop: E
 
 
 @pytest.mark.parametrize("block", [corpus.LABELS, 7])
-def test_trends_are_those_of_the_labels_of_every_event(
+def test_trends_and_label_counts_are_those_of_the_labels_of_every_event(
     stages: dict[str, Artifact], shop: EncodedShop, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(corpus, "LABELS", block)
@@ -72,6 +82,11 @@ def test_trends_are_those_of_the_labels_of_every_event(
             shard.events["timestamp"].to_physical(), shard.events["item"], shard.events["user"], strict=True
         )
     ]
+    every = [
+        ((shard.number, user), item)
+        for shard in shards(stages["examples"])
+        for user, item in shard.events.select("user", "item").iter_rows()
+    ]
     first = min(time for time, _, _ in events)
     counts = np.zeros((1 + (max(time for time, _, _ in events) - first) // WEEK, len(shop.paths.offsets) - 1))
     for time, item, training in events:
@@ -79,6 +94,13 @@ def test_trends_are_those_of_the_labels_of_every_event(
             np.add.at(counts[(time - first) // WEEK], shop.item_labels[item], 1)
     made = again(stages, tmp_path / "corpus")
     assert made.manifest.summary["first"] == first
+    labels = [(user, label) for user, item in every for label in shop.item_labels[item].tolist()]
+    totals = pl.read_parquet(made.file(LABEL_COUNTS))
+    for name, slow in (
+        ("events", Counter(label for _, label in labels)),
+        ("users", Counter(label for _, label in set(labels))),
+    ):
+        assert totals[name].to_list() == [slow[label] for label in range(len(totals))]
     assert counts.sum() and np.array_equal(np.load(made.file(TRENDS)), trends_of(counts, counts.sum(axis=1)))
 
 

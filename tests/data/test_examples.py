@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merit.data.examples import DAY, ExamplesConfig, build_examples, history_window, reversed_window, training_examples
+from merit.data.examples import DAY, ExamplesConfig, build_examples, history_window, reversed_window
 from merit.data.schema import EVENTS
 from merit.data.split import SplitConfig, assign_users
 
@@ -138,7 +138,7 @@ def test_training_users_give_what_the_window_holds(
     events, users = shard(rows)
     window, seen = sides
     tagged = np.array([True, True, True, True, True, False])
-    got = fast_examples(events, training_examples(events, users, tagged, config, 7, window, most))
+    got = fast_examples(events, build_examples(events, users, tagged, config, 7, window, most))
     plain = events.with_columns(pl.col("timestamp").to_physical()).to_dicts()
     for user, split in users.select("user", "split").iter_rows():
         offers = slow_offers([row for row in plain if row["user"] == user], config, tagged, seen)
@@ -156,8 +156,8 @@ def test_hindsight_is_history_with_time_read_backwards() -> None:
     back, _ = shard([row | {"item": n % 6, "timestamp": int(-t)} for n, t in enumerate(times.tolist())], people=1)
     users = pl.DataFrame({"user": [0], "hash": pl.Series([5], dtype=pl.UInt64), "split": ["train"]})
     every = np.ones(6, dtype=bool)
-    one = training_examples(forth, users, every, config, 7, reversed_window, 100)
-    other = training_examples(back, users, every, config, 7, history_window, 100)
+    one = build_examples(forth, users, every, config, 7, reversed_window, 100)
+    other = build_examples(back, users, every, config, 7, history_window, 100)
     mirrored = sorted((user, -t, *rest) for user, t, *rest in fast_examples(back, other))
     assert mirrored and sorted(map(tuple, fast_examples(forth, one))) == mirrored
 

@@ -108,4 +108,4 @@ def test_the_import_warns(
 
 def test_a_real_catalogue_has_none() -> None:
     """The price of the patterns: no false alarm in 92,331 titles of a supermarket."""
-    assert contacts.find(validate.validate_items(open_source(CompleteJourneySource())).valid) == ()
+    assert contacts.find(validate.index(open_source(CompleteJourneySource())).items) == ()

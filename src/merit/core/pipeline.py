@@ -37,7 +37,7 @@ STAGES: dict[str, Stage] = {
     "examples": Stage("examples", {}, prepare, lambda run: run.examples, ("engine",), prepare_inputs),
     "labels": Stage("labels", EXAMPLES, build_labels, lambda run: run.labels, ("cache",), labels_inputs),
     "corpus": Stage("corpus", LABELLED, build_corpus, lambda run: run.tokens),
-    "data-report": Stage("data-report", LABELLED, write_data_report, lambda run: run.data_report),
+    "data-report": Stage("data-report", EXAMPLES | CORPUS, write_data_report, lambda run: run.data_report),
     "stage-1": Stage("generator", CORPUS, train_generator, lambda run: run.generator(run.stage_1), ("devices",)),
     "mined-1": Stage("mined", STAGE_1, mine, lambda run: run.mined, DECODING),
     "stage-2": Stage(

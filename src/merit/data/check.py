@@ -12,7 +12,7 @@ from merit.core.config import Frozen
 from merit.data import validate
 from merit.data.schema import SourceTables
 from merit.data.sources.files import reading
-from merit.data.validate import INTERACTION, BadRow, BadRows, ItemRows, UnknownEvents
+from merit.data.validate import INTERACTION, BadRow, BadRows, IndexedTables, UnknownEvents
 from merit.privacy import contacts
 from merit.privacy.contacts import Contacts
 
@@ -66,21 +66,20 @@ class Report(Frozen):
 
 def examine(tables: SourceTables) -> Report:
     """A description of both tables, read once. Only unreadable files raise: bad rows are what the report is about."""
-    item_rows = validate.validate_items(tables)
-    items, indexed = item_rows.valid, validate.with_item_index(tables, item_rows.valid["item_id"])
-    valid, at = validate.valid(indexed), pl.col("timestamp")
+    both = validate.index(tables)
+    items, valid, at = both.items, both.valid, pl.col("timestamp")
     queries = [
-        validate.row_counts(indexed),
+        both.row_counts(),
         valid.group_by("event").agg(pl.len(), at.min().alias("first"), at.max().alias("last")),
         valid.group_by("user_id").agg(pl.len(), (at.max() - at.min()).alias("span")),
         valid.select(pl.col("item").n_unique(), pl.col("order_id").drop_nulls().n_unique()),
         valid.select(pl.len() - pl.struct(*INTERACTION).hash().n_unique()),
-        indexed.group_by("zone").len().sort("len", descending=True),
-        validate.event_counts(indexed),
+        both.interactions.group_by("zone").len().sort("len", descending=True),
+        validate.event_counts(both.interactions),
     ]
     with reading(tables.files):
         counts, events, users, seen, repeated, zones, unknown = pl.collect_all(queries, engine="streaming")
-    rows = validate.bad_rows(counts, item_rows)
+    rows = both.bad_rows(counts)
     few, short, contact = pl.col("len") < FEW_EVENTS, pl.col("span") < GAP, contacts.find(items)
     report = Report(
         names=tables.names,
@@ -104,16 +103,16 @@ def examine(tables: SourceTables) -> Report:
         missing=(),
         notes=(*_notes(items), *map(contacts.warning, contact), *_named_users(users["user_id"])),
         unknown_events=validate.most_frequent(unknown),
-        bad=_first_bad(item_rows, indexed, tables, rows.bad_interactions - int(unknown["rows"].sum())),
+        bad=_first_bad(both, rows.bad_interactions - int(unknown["rows"].sum())),
     )
     return report.model_copy(update={"missing": _missing(report, tables.max_bad_share)})
 
 
-def _first_bad(items: ItemRows, indexed: pl.LazyFrame, tables: SourceTables, bad: int) -> tuple[BadRow, ...]:
-    frames = [items.bad.select("file", "row", "problem").head(SHOWN)]
+def _first_bad(both: IndexedTables, bad: int) -> tuple[BadRow, ...]:
+    frames = [both.bad_items.select("file", "row", "problem").head(SHOWN)]
     if bad:
-        others = indexed.filter(validate.unknown_event(pl.col("problem")).is_null())
-        frames.append(validate.first_bad(others, tables.files, SHOWN))
+        others = both.interactions.filter(validate.unknown_event(pl.col("problem")).is_null())
+        frames.append(validate.first_bad(others, both.source.files, SHOWN))
     return tuple(BadRow(file=file, row=row, reason=reason) for file, row, reason in pl.concat(frames).iter_rows())
 
 

@@ -4,7 +4,8 @@ The artifact: train, validation, test and now.parquet (all users as they are at 
 example: user_id, when, week, gold, later purchases, labels of the history with counts, words of its titles, items, and
 the prompt in tokens. purchases.parquet has such rows without prompts, for the factor model. tokens.safetensors and
 tokenizer.json: labels and items in tokens. words.json: the title words. trends.npy: the popularity of labels by week.
-label_verticals.parquet: training events by label and vertical. items.parquet: a copy of that of the examples.
+label_verticals.parquet: training events by label and vertical. label_counts.parquet: events and users of each label.
+items.parquet: a copy of that of the examples.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from merit.core.errors import DataError
 from merit.core.ragged import Ragged, column_lists, list_column
 from merit.core.types import Ints, Split
 from merit.data import texts, tokenizer
-from merit.data.examples import DAY, current_histories, history_window, reversed_window, training_examples
-from merit.data.labelled import LabelledExamples, label_examples, label_histories
+from merit.data.examples import DAY, build_examples, current_histories, history_window, reversed_window
+from merit.data.labelled import LabelledExamples, incidence, label_examples, label_histories
 from merit.data.patches import pool
 from merit.data.prepare import PrepareRun, Shard, shards
 from merit.data.split import SPLITS
@@ -45,6 +46,7 @@ PURCHASES = "purchases"
 WORDS = "words.json"
 TRENDS = "trends.npy"
 VERTICALS = "label_verticals.parquet"
+LABEL_COUNTS = "label_counts.parquet"
 UNKNOWN = "unknown"  # vertical
 LABELS = 16_384  # whose trends are computed at a time
 
@@ -88,9 +90,10 @@ def build_corpus(examples: Artifact, labels: Artifact, out: Path, config: Corpus
             words = _vocabulary(items, label_space, config.tokenizer)
             shop = encode_shop(items, labels, label_space, words, config.text)
             title_words = TitleWords.of(vocabulary(items["title"], sold, config.corpus.title_words), items["title"])
-        builder = _Builder(examples, shop, title_words, config, seed)
+        builder = _Builder(examples, shop, title_words, config, seed, len(label_space))
         draft.summary |= builder.write(draft.path)
-        _write_trends(builder.weekly, shop.item_labels, len(label_space), draft.path / TRENDS)
+        _write_trends(builder.weekly, builder.carried, draft.path / TRENDS)
+        pl.DataFrame(builder.label_counts.T, schema=["events", "users"]).write_parquet(draft.path / LABEL_COUNTS)
         texts.save(shop, draft.path)
         (draft.path / WORDS).write_text(json.dumps(title_words.vocabulary, ensure_ascii=False), encoding="utf-8")
         _vertical_counts(items["vertical"], sold, shop.item_labels).write_parquet(draft.path / VERTICALS)
@@ -100,14 +103,19 @@ def build_corpus(examples: Artifact, labels: Artifact, out: Path, config: Corpus
 
 
 class _Builder:
-    """Tables of a corpus, shard by shard; on the way, the events of training users by week and item are counted."""
+    """Tables of a corpus, shard by shard. On the way, events are counted: of training users by week and item, and of
+    all users by label."""
 
-    def __init__(self, examples: Artifact, shop: EncodedShop, words: TitleWords, config: CorpusRun, seed: int) -> None:
+    def __init__(
+        self, examples: Artifact, shop: EncodedShop, words: TitleWords, config: CorpusRun, seed: int, labels: int
+    ) -> None:
         self.examples, self.shop, self.words, self.config, self.seed = examples, shop, words, config, seed
         self.prepare = PrepareRun.model_validate(examples.manifest.config).prepare
         self.first, self.last = (int(examples.manifest.summary[name]) for name in ("first", "last"))
         weeks = 1 + int(week_of(np.array([self.last]), self.first)[0])
         self.weekly: Any = csr_array((weeks, len(shop.item_labels)))
+        self.carried = incidence(shop.item_labels, labels)
+        self.label_counts = np.zeros((2, labels), np.int64)  # events, users
 
     def write(self, folder: Path) -> dict[str, int]:
         """How many rows each table has."""
@@ -116,7 +124,7 @@ class _Builder:
         number = self.examples.manifest.summary["shards"]
         try:
             for shard in console.track(shards(self.examples), "labelling events", total=number):
-                self._count_weeks(shard)
+                self._count(shard)
                 for name, part in self._parts(shard):
                     table = self._table(part, prompts=name != PURCHASES).to_arrow()
                     if name not in writers:
@@ -142,7 +150,7 @@ class _Builder:
             most = max(config.purchases_per_user, -(-config.min_purchases // train_users))
             tagged = item_labels.lengths() > 0
             for window in (history_window, reversed_window):
-                chosen = training_examples(shard.events, shard.users, tagged, self.prepare, self.seed, window, most)
+                chosen = build_examples(shard.events, shard.users, tagged, self.prepare, self.seed, window, most)
                 yield PURCHASES, label_examples(shard.users, shard.events, chosen, SPLITS[0], item_labels)
 
     def _table(self, part: LabelledExamples, prompts: bool) -> pl.DataFrame:
@@ -166,11 +174,15 @@ class _Builder:
             prompts |= {"patched": tokens, "patched_sizes": sizes}
         return prompts
 
-    def _count_weeks(self, shard: Shard) -> None:
-        training = (shard.users["split"] == SPLITS[0]).to_numpy()[shard.events["user"].to_numpy()]
-        times, items = (shard.events[name].to_physical().to_numpy()[training] for name in ("timestamp", "item"))
-        counted = coo_array((np.ones(len(items)), (week_of(times, self.first), items)), shape=self.weekly.shape)
-        self.weekly = self.weekly + counted.tocsr()
+    def _count(self, shard: Shard) -> None:
+        times, users, items = (shard.events[name].to_physical().to_numpy() for name in ("timestamp", "user", "item"))
+        ones, by_user = np.ones(len(items), np.int64), (len(shard.users), len(self.shop.item_labels))
+        labelled = coo_array((ones, (users, items)), shape=by_user).tocsr() @ self.carried
+        events = np.bincount(labelled.indices, labelled.data, labelled.shape[1])
+        self.label_counts += [events.astype(np.int64), np.bincount(labelled.indices, minlength=labelled.shape[1])]
+        training = (shard.users["split"] == SPLITS[0]).to_numpy()[users]
+        weeks = week_of(times[training], self.first)
+        self.weekly += coo_array((ones[training], (weeks, items[training])), shape=self.weekly.shape).tocsr()
 
 
 def encode_shop(
@@ -235,12 +247,11 @@ def _vertical_counts(verticals: pl.Series, sold: Ints, item_labels: Ragged) -> p
     return pl.DataFrame(events).group_by("label", "vertical").agg(pl.col("count").sum()).sort("label", "vertical")
 
 
-def _write_trends(weekly: Any, item_labels: Ragged, labels: int, file: Path) -> None:
+def _write_trends(weekly: Any, carried: Any, file: Path) -> None:
     """(weeks + 1, labels) in half precision, from the events of training users by week and item."""
-    ones = np.ones(len(item_labels.values))
-    carried = csr_array((ones, item_labels.values, item_labels.offsets), shape=(len(item_labels), labels)).tocsc()
-    total = weekly @ item_labels.lengths()
+    columns, labels = carried.tocsc(), carried.shape[1]
+    total = weekly @ np.diff(carried.indptr)
     trends = np.lib.format.open_memmap(file, mode="w+", dtype=np.float16, shape=(weekly.shape[0] + 1, labels))
     for at in range(0, labels, LABELS):
-        trends[:, at : at + LABELS] = trends_of((weekly @ carried[:, at : at + LABELS]).toarray(), total)
+        trends[:, at : at + LABELS] = trends_of((weekly @ columns[:, at : at + LABELS]).toarray(), total)
     trends.flush()

@@ -74,60 +74,38 @@ class Candidates:
 
 
 def build_examples(
-    events: pl.DataFrame, users: pl.DataFrame, tagged: NDArray[np.bool_], config: ExamplesConfig, seed: int
+    events: pl.DataFrame,
+    users: pl.DataFrame,
+    tagged: NDArray[np.bool_],
+    config: ExamplesConfig,
+    seed: int,
+    window: Window = history_window,
+    most: int | None = None,
 ) -> pl.DataFrame:
-    """Examples of one shard.
+    """Purchases of each user in one shard, with what is within the window of each.
 
     `events`: user, item, timestamp, event, order_id, sorted by user and timestamp. `users`: user, hash, split, in
-    order of user. `tagged`: by item, whether it has a tag at all (a target without labels teaches nothing).
+    order of user. `tagged`: by item, whether it has a tag at all (a target without labels teaches nothing). `most`:
+    as many purchases of each training user and none of others, instead of the limits of the settings.
     """
-    limit = np.where(_training(users), config.per_train_user, config.per_test_user)
-    return _examples(events, users, tagged, config, seed, history_window, limit)
-
-
-def training_examples(
-    events: pl.DataFrame,
-    users: pl.DataFrame,
-    tagged: NDArray[np.bool_],
-    config: ExamplesConfig,
-    seed: int,
-    window: Window,
-    most: int,
-) -> pl.DataFrame:
-    """Up to `most` purchases of each training user, with what the window of each holds."""
-    return _examples(events, users, tagged, config, seed, window, np.where(_training(users), most, 0))
-
-
-def _training(users: pl.DataFrame) -> NDArray[np.bool_]:
-    return (users["split"] == SPLITS[0]).to_numpy()
-
-
-def _examples(
-    events: pl.DataFrame,
-    users: pl.DataFrame,
-    tagged: NDArray[np.bool_],
-    config: ExamplesConfig,
-    seed: int,
-    window: Window,
-    limit: Ints,
-) -> pl.DataFrame:
-    """Up to `limit[user]` purchases of each user, with what is within the window of each."""
+    limits = (config.per_train_user, config.per_test_user) if most is None else (most, 0)
+    limit = np.where((users["split"] == SPLITS[0]).to_numpy(), *limits)
     user = events["user"].to_numpy()
     time = events["timestamp"].to_physical().to_numpy()
-    found = _candidates(events, tagged, config)
-    low, high = window(found.time, config)
-    start = _first_row(user, time, found.user, low)
-    stop = _first_row(user, time, found.user, high)
+    bought = _candidates(events, tagged, config)
+    low, high = window(bought.time, config)
+    start = _first_row(user, time, bought.user, low)
+    stop = _first_row(user, time, bought.user, high)
 
     eligible = np.flatnonzero(stop - start >= config.min_history)
-    chosen = eligible[_pick(found.user[eligible], found.time[eligible], users["hash"].to_numpy(), limit, config, seed)]
-    targets, sizes = ranges(found.first[chosen], found.last[chosen])
-    items = events["item"].to_numpy()[found.rows[targets]]
+    chosen = eligible[_pick(bought.user[eligible], users["hash"].to_numpy(), limit, config, seed)]
+    targets, sizes = ranges(bought.first[chosen], bought.last[chosen])
+    items = events["item"].to_numpy()[bought.rows[targets]]
     return pl.DataFrame(
         {
-            "user": found.user[chosen],
-            "split": users["split"].gather(found.user[chosen]),
-            "timestamp": pl.Series(found.time[chosen]).cast(pl.Datetime("ms", "UTC")),
+            "user": bought.user[chosen],
+            "split": users["split"].gather(bought.user[chosen]),
+            "timestamp": pl.Series(bought.time[chosen]).cast(pl.Datetime("ms", "UTC")),
             "history_start": start[chosen].astype(np.uint64),
             "history_stop": stop[chosen].astype(np.uint64),
             "target_items": list_column(items, sizes),
@@ -162,14 +140,14 @@ def _candidates(events: pl.DataFrame, tagged: NDArray[np.bool_], config: Example
     bought = (events["event"] == "purchase").to_numpy() & tagged[events["item"].to_numpy()]
     rows = np.flatnonzero(bought)
     user, time = events["user"].to_numpy()[rows], events["timestamp"].to_physical().to_numpy()[rows]
-    each = np.arange(len(rows), dtype=np.int64)
+    numbers = np.arange(len(rows), dtype=np.int64)
     if config.target == "purchase":
-        return Candidates(user, time, each, each + 1, rows)
+        return Candidates(user, time, numbers, numbers + 1, rows)
     if config.target == "order":
         return _orders(events, rows)
     fresh = np.ones(len(rows), dtype=bool)  # one window per distinct time of purchase
     fresh[1:] = (user[1:] != user[:-1]) | (time[1:] != time[:-1])
-    at = each[fresh]
+    at = numbers[fresh]
     end = _first_row(user, time, user[at], time[at] + config.window_days * DAY)
     return Candidates(user[at], time[at], at, end, rows)
 
@@ -205,14 +183,7 @@ def _first_row(user: NDArray[np.uint32], time: Ints, of_user: NDArray[np.uint32]
     return np.searchsorted(keys, wanted, side="left").astype(np.int64)
 
 
-def _pick(
-    user: NDArray[np.uint32],
-    time: Ints,
-    hashes: NDArray[np.uint64],
-    limit: Ints,
-    config: ExamplesConfig,
-    seed: int,
-) -> Ints:
+def _pick(user: NDArray[np.uint32], hashes: NDArray[np.uint64], limit: Ints, config: ExamplesConfig, seed: int) -> Ints:
     """At most `limit[user]` candidates of each user, by lot or the latest; in the order they came.
 
     The lot of a candidate depends on its user's hash and on its number among that user's candidates only, so other

@@ -92,6 +92,12 @@ def joined(parts: Iterable[LabelledExamples]) -> LabelledExamples:
     )
 
 
+def incidence(item_labels: Ragged, labels: int) -> csr_array:
+    """(items, labels), sparse: 1 where the item carries the label."""
+    ones = np.ones(len(item_labels.values), np.int64)
+    return csr_array((ones, item_labels.values, item_labels.offsets), shape=(len(item_labels), labels))
+
+
 def _gold(examples: pl.DataFrame, item_labels: Ragged) -> Ragged:
     """The labels of each target, each once, in the order of their first appearance."""
     targets = column_lists(examples["target_items"])
@@ -104,10 +110,7 @@ def _gold(examples: pl.DataFrame, item_labels: Ragged) -> Ragged:
 
 def _summed(items: NDArray[np.int32], values: Ints, start: Ints, stop: Ints, labels: Ragged) -> tuple[Ragged, Ints]:
     """By row, the different labels of the items from start to stop, and beside them the sum of the items' values."""
-    carried = csr_array(
-        (np.ones(len(labels.values), np.int64), labels.values, labels.offsets),
-        shape=(len(labels), 1 + int(labels.values.max(initial=0))),
-    )
+    carried = incidence(labels, 1 + int(labels.values.max(initial=0)))
     parts: list[Any] = []
     for rows in _blocks(stop - start):
         places, sizes = ranges(start[rows], stop[rows])

@@ -111,7 +111,7 @@ def prepare(out: Path, config: PrepareRun, seed: int, engine: EngineConfig = INL
             counts, total, span = _write_shards(_built(job, users, number, place, engine), draft.path, len(tagged))
         _require_examples(total, config.prepare)
         pl.DataFrame({"item": good.items["item"], "count": counts}).write_parquet(draft.path / "item_counts.parquet")
-        good.items.write_parquet(draft.path / "items.parquet")
+        good.items.select("item", *validate.ITEM).write_parquet(draft.path / "items.parquet")
         draft.summary |= {"shards": number, "items": len(good.items)} | total | span
         draft.summary["set_aside"] = _set_aside(tables, aside, draft.path / "quarantine.parquet")
     return artifacts.load(out, "examples")
@@ -190,17 +190,17 @@ def _bytes(table: pl.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-def _users(good: validate.ValidTables, config: PrepareRun, seed: int) -> tuple[pl.DataFrame, int, validate.BadRows]:
+def _users(good: validate.IndexedTables, config: PrepareRun, seed: int) -> tuple[pl.DataFrame, int, validate.BadRows]:
     """Who there is, with split and shard; the number of shards; and what had to be set aside."""
-    [counted], aside = validate.collect(good, good.interactions.group_by("user_id").len("events"))
+    [counted], aside = validate.collect(good, good.valid.group_by("user_id").len("events"))
     wanted = config.prepare.shards or max(1, math.ceil(int(counted["events"].sum()) / EVENTS_PER_SHARD))
     return assign_users(counted["user_id"], config.prepare.split, seed, wanted), wanted, aside
 
 
-def _part(good: validate.ValidTables, users: pl.DataFrame, parts: Path) -> None:
+def _part(good: validate.IndexedTables, users: pl.DataFrame, parts: Path) -> None:
     """Write each shard's events to a folder of its own, with numbers in place of ids."""
     (
-        good.interactions.join(users.lazy().select("user_id", "user", "shard"), on="user_id", build_side="force_right")
+        good.valid.join(users.lazy().select("user_id", "user", "shard"), on="user_id", build_side="force_right")
         .select("shard", "user", "item", "timestamp", "event", "order_id")
         .sink_parquet(
             pl.PartitionBy(parts, key="shard", include_key=False),

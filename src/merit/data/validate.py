@@ -68,89 +68,52 @@ class UnknownEvents(Frozen):
 
 
 @dataclass(frozen=True)
-class ItemRows:
-    """The items table, split into valid and bad rows."""
+class IndexedTables:
+    """Both tables, with every row numbered or its problem stated. Nothing is refused yet."""
 
-    valid: pl.DataFrame
-    """item (UInt32, in order of item_id), item_id, title, tags, vertical, problem, file, row."""
-    bad: pl.DataFrame
-    merged: int
+    source: SourceTables
+    items: pl.DataFrame
+    """Valid items: item (UInt32, in order of item_id), item_id, title, tags, vertical, problem, file, row."""
+    bad_items: pl.DataFrame
+    merged_items: int
+    interactions: pl.LazyFrame
+    """All of them, bad ones too, with `item`: the index of the item, null where it is unknown."""
 
     @property
-    def rows(self) -> int:
-        """All rows of the table."""
-        return self.valid.height + self.bad.height + self.merged
+    def item_rows(self) -> int:
+        """All rows of the items table."""
+        return self.items.height + self.bad_items.height + self.merged_items
+
+    @property
+    def valid(self) -> pl.LazyFrame:
+        """The interactions that go on: user_id, item_id, timestamp, event, order_id, item."""
+        usable = pl.col("problem").is_null() & pl.col("item").is_not_null()
+        return self.interactions.filter(usable).select(*INTERACTION, "item")
+
+    def row_counts(self) -> pl.LazyFrame:
+        """One row: interactions, bad ones, valid ones of unknown items."""
+        unknown = pl.col("problem").is_null() & pl.col("item").is_null()
+        return self.interactions.select(pl.len(), bad=pl.col("problem").count(), unknown=unknown.sum())
+
+    def bad_rows(self, counts: pl.DataFrame) -> BadRows:
+        """The summary of both tables. `counts`: what `row_counts` gives."""
+        rows, bad, unknown = counts.row(0)
+        return BadRows(
+            interactions=rows,
+            bad_interactions=bad,
+            unknown_items=unknown,
+            items=self.item_rows,
+            bad_items=self.bad_items.height,
+            merged_items=self.merged_items,
+        )
 
 
-@dataclass(frozen=True)
-class ValidTables:
-    """The rows that go on. `collect` runs queries on the interactions."""
+def index(tables: SourceTables, extra: Sequence[str] = ()) -> IndexedTables:
+    """Items sorted and numbered, `extra` columns of theirs kept; of conflicting rows the first is valid.
 
-    interactions: pl.LazyFrame
-    """user_id, item_id, timestamp, event, order_id, and item: the index of the item in `items`."""
-    items: pl.DataFrame
-    """item (UInt32, in order of item_id), item_id, title, tags, vertical."""
-    tables: SourceTables
-    indexed: pl.LazyFrame
-    """All interactions, bad ones too, with the index of their item."""
-    item_rows: ItemRows
-
-
-def validate(tables: SourceTables) -> ValidTables:
-    """The rows that go on. Interactions are only checked once `collect` has run a query on them."""
-    items = validate_items(tables)
-    _require_rows(items.valid.height + items.bad.height, tables, "items")
-    if items.bad.height > tables.max_bad_share * items.rows:
-        raise _too_many(tables, "items", items.bad, items.rows, items.bad.height)
-    _require_rows(items.valid.height, tables, "items")
-    for contact in contacts.find(items.valid):
-        rows = [place.row for place in contact.first]
-        console.warn(contacts.warning(contact), kind=contact.kind, items=contact.items, rows=rows)
-    indexed = with_item_index(tables, items.valid["item_id"])
-    kept = valid(indexed).select(*INTERACTION, "item")
-    return ValidTables(kept, items.valid.select("item", *ITEM), tables, indexed, items)
-
-
-def collect(source: ValidTables, *queries: pl.LazyFrame) -> tuple[list[pl.DataFrame], BadRows]:
-    """The results of queries built on `source.interactions`, and what was set aside, in one pass over the files."""
-    tables, indexed = source.tables, source.indexed
-    with reading(tables.files):
-        *results, counts = pl.collect_all([*queries, row_counts(indexed)], engine="streaming")
-    summary = bad_rows(counts, source.item_rows)
-    rows, bad = summary.interactions, summary.bad_interactions
-    _require_rows(rows, tables, "interactions")
-    if bad > tables.max_bad_share * rows:
-        first = first_bad(indexed, tables.files)
-        raise _too_many(tables, "interactions", first, rows, bad, _unknown_events(source, first))
-    return results, summary
-
-
-def valid(indexed: pl.LazyFrame) -> pl.LazyFrame:
-    """The interactions that go on."""
-    return indexed.filter(pl.col("problem").is_null() & pl.col("item").is_not_null())
-
-
-def row_counts(indexed: pl.LazyFrame) -> pl.LazyFrame:
-    """One row: rows, bad rows, valid rows of unknown items."""
-    fine = pl.col("problem").is_null()
-    return indexed.select(rows=pl.len(), bad=pl.col("problem").count(), unknown=(fine & pl.col("item").is_null()).sum())
-
-
-def bad_rows(counts: pl.DataFrame, items: ItemRows) -> BadRows:
-    """The summary of both tables. `counts`: what `row_counts` gives."""
-    rows, bad, unknown = counts.row(0)
-    return BadRows(
-        interactions=rows,
-        bad_interactions=bad,
-        unknown_items=unknown,
-        items=items.rows,
-        bad_items=items.bad.height,
-        merged_items=items.merged,
-    )
-
-
-def validate_items(tables: SourceTables, extra: Sequence[str] = ()) -> ItemRows:
-    """Valid items, sorted and numbered; bad ones with file, row, problem. Of conflicting rows the first is kept."""
+    Interactions find their item by an Enum look-up instead of a join: it works row by row, so it keeps the order and
+    lets everything stream.
+    """
     wanted = tables.items.select(*ITEM, "problem", "file", "row", *extra)
     with reading(tables.files):
         rows = wanted.collect(engine="streaming")
@@ -159,8 +122,37 @@ def validate_items(tables: SourceTables, extra: Sequence[str] = ()) -> ItemRows:
     kept = usable.unique("item_id", keep="first", maintain_order=True)
     if kept.height < usable.height:
         bad = pl.concat([bad, _conflicts(usable, kept)])
+    items = kept.sort("item_id").with_row_index("item")
+    number = pl.col("item_id").cast(pl.Enum(items["item_id"]), strict=False).to_physical().cast(pl.UInt32)
     merged = rows.height - kept.height - bad.height
-    return ItemRows(kept.sort("item_id").with_row_index("item"), bad, merged)
+    return IndexedTables(tables, items, bad, merged, tables.interactions.with_columns(item=number))
+
+
+def validate(tables: SourceTables) -> IndexedTables:
+    """The tables, unless too many items are bad. Interactions are checked once `collect` has run a query on them."""
+    both = index(tables)
+    _require_rows(both.items.height + both.bad_items.height, tables, "items")
+    if both.bad_items.height > tables.max_bad_share * both.item_rows:
+        raise _too_many(tables, "items", both.bad_items, both.item_rows, both.bad_items.height)
+    _require_rows(both.items.height, tables, "items")
+    for contact in contacts.find(both.items):
+        rows = [place.row for place in contact.first]
+        console.warn(contacts.warning(contact), kind=contact.kind, items=contact.items, rows=rows)
+    return both
+
+
+def collect(both: IndexedTables, *queries: pl.LazyFrame) -> tuple[list[pl.DataFrame], BadRows]:
+    """The results of queries built on `both.valid`, and what was set aside, in one pass over the files."""
+    tables = both.source
+    with reading(tables.files):
+        *results, counts = pl.collect_all([*queries, both.row_counts()], engine="streaming")
+    summary = both.bad_rows(counts)
+    rows, bad = summary.interactions, summary.bad_interactions
+    _require_rows(rows, tables, "interactions")
+    if bad > tables.max_bad_share * rows:
+        first = first_bad(both.interactions, tables.files)
+        raise _too_many(tables, "interactions", first, rows, bad, _unknown_events(both, first))
+    return results, summary
 
 
 def _conflicts(usable: pl.DataFrame, kept: pl.DataFrame) -> pl.DataFrame:
@@ -172,29 +164,19 @@ def _conflicts(usable: pl.DataFrame, kept: pl.DataFrame) -> pl.DataFrame:
     return both.filter(differs).with_columns(problem=reason).select(usable.columns)
 
 
-def with_item_index(tables: SourceTables, item_ids: pl.Series) -> pl.LazyFrame:
-    """Every interaction with the index of its item (null = unknown).
-
-    An Enum look-up instead of a join: it works row by row, so it keeps the order and lets everything stream.
-    """
-    index = pl.col("item_id").cast(pl.Enum(item_ids), strict=False).to_physical().cast(pl.UInt32)
-    return tables.interactions.with_columns(item=index)
-
-
-def first_bad(indexed: pl.LazyFrame, files: Sequence[Path], most: int = 1) -> pl.DataFrame:
+def first_bad(interactions: pl.LazyFrame, files: Sequence[Path], most: int = 1) -> pl.DataFrame:
     """The first bad interactions: file, row, problem."""
-    bad = indexed.filter(pl.col("problem").is_not_null()).select("file", "row", "problem").head(most)
+    bad = interactions.filter(pl.col("problem").is_not_null()).select("file", "row", "problem").head(most)
     with reading(files):
         return bad.collect(engine="streaming")
 
 
 def quarantine(tables: SourceTables, path: Path) -> int:
     """Write every row that does not go on (table, file, row, reason, values as JSON text) and return their number."""
-    items = validate_items(tables, extra=("original",))
-    indexed = with_item_index(tables, items.valid["item_id"])
+    both = index(tables, extra=("original",))
     reason = pl.coalesce("problem", pl.when(pl.col("item").is_null()).then(pl.lit(UNKNOWN_ITEM)))
-    outside = indexed.with_columns(problem=reason).filter(pl.col("problem").is_not_null())
-    rows = pl.concat([_described(items.bad.lazy(), "items"), _described(outside, "interactions")])
+    outside = both.interactions.with_columns(problem=reason).filter(pl.col("problem").is_not_null())
+    rows = pl.concat([_described(both.bad_items.lazy(), "items"), _described(outside, "interactions")])
     if path.suffix not in SINKS:
         raise DataError(f"{path}: quarantine files end in .parquet, .csv or .jsonl. Rename it.")
     draft = path.with_name(f".{path.stem}.tmp-{os.getpid()}{path.suffix}")
@@ -224,9 +206,9 @@ def unknown_event(problem: pl.Expr) -> pl.Expr:
     return pl.when(is_event).then(problem.str.strip_prefix(before).str.strip_suffix(after))
 
 
-def event_counts(indexed: pl.LazyFrame) -> pl.LazyFrame:
+def event_counts(interactions: pl.LazyFrame) -> pl.LazyFrame:
     """(word, rows) of the unknown events."""
-    return indexed.select(word=unknown_event(pl.col("problem"))).drop_nulls().group_by("word").agg(rows=pl.len())
+    return interactions.select(word=unknown_event(pl.col("problem"))).drop_nulls().group_by("word").agg(rows=pl.len())
 
 
 def most_frequent(counts: pl.DataFrame) -> UnknownEvents:
@@ -247,12 +229,12 @@ def describe_events(events: UnknownEvents) -> str:
     )
 
 
-def _unknown_events(source: ValidTables, first: pl.DataFrame) -> str | None:
+def _unknown_events(both: IndexedTables, first: pl.DataFrame) -> str | None:
     """Where the first bad row has an unknown event, a description of all such words."""
     if first.select(unknown_event(pl.col("problem"))).item() is None:
         return None
-    with reading(source.tables.files):
-        counts = event_counts(source.indexed).collect(engine="streaming")
+    with reading(both.source.files):
+        counts = event_counts(both.interactions).collect(engine="streaming")
     return describe_events(most_frequent(counts))
 
 

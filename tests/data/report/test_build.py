@@ -10,26 +10,18 @@ import polars as pl
 import pytest
 
 from merit.core import artifacts
-from merit.core.artifacts import Artifact
-from merit.core.ragged import Ragged
-from merit.data.prepare import shards
-from merit.data.report.build import QUESTIONS, data_sheet
-from merit.data.report.summary import DataSummary, count_shard, summarise
-from merit.labels import space
+from merit.data.report.build import QUESTIONS, data_sheet, summary_of
+from merit.data.report.summary import DataSummary
 
 
-def facts_of(examples: Artifact, labels: Artifact) -> DataSummary:
-    items = pl.read_parquet(examples.file("items.parquet"))
-    (part,) = shards(examples)
-    table = space.load(labels.path).table
-    item_labels = Ragged(*space.item_labels(space.load(labels.path), items))
-    return summarise(count_shard(part.events, part.examples, items, item_labels, len(table)), items, item_labels, table)
+def facts_of(made: Path) -> DataSummary:
+    return summary_of(*(artifacts.load(made / name) for name in ("examples", "labels", "corpus")))
 
 
 @pytest.fixture(scope="module")
 def sheet(made: Path) -> tuple[str, DataSummary, dict[str, Any]]:
     examples, labels = artifacts.load(made / "examples"), artifacts.load(made / "labels")
-    facts = facts_of(examples, labels)
+    facts = facts_of(made)
     told = data_sheet(facts, examples.manifest.config["source"], examples.manifest.summary, labels.manifest.summary)
     return told, facts, examples.manifest.summary
 
@@ -45,13 +37,13 @@ def test_its_figures_are_those_of_the_tables(sheet: tuple[str, DataSummary, dict
 
 def test_the_page_and_the_sheet_agree(sheet: tuple[str, DataSummary, dict[str, Any]], made: Path) -> None:
     told, _, _ = sheet
-    page = json.loads((made / "data-report/facts.json").read_text(encoding="utf-8"))
+    page = json.loads((made / "data-report/figures.json").read_text(encoding="utf-8"))
     assert f"{page['events']:,} interactions" in told and f"{page['examples']:,} examples" in told
 
 
 def test_small_groups_are_not_told_of(made: Path) -> None:
     examples, labels = artifacts.load(made / "examples"), artifacts.load(made / "labels")
-    facts = facts_of(examples, labels)
+    facts = facts_of(made)
     few = facts.verticals.with_columns(users=pl.lit(7))
     told = data_sheet(
         DataSummary(**{**vars(facts), "verticals": few, "users": 7}),

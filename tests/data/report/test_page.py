@@ -7,16 +7,17 @@ import time
 from dataclasses import fields
 from datetime import timedelta
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 import pytest
 
-from merit.core.ragged import Ragged
+from merit.core.ragged import Ragged, list_column
+from merit.data.labelled import label_histories
 from merit.data.planted import EVENTS, PlantedConfig, shop
 from merit.data.report.page import data_page
-from merit.data.report.summary import DataSummary, binned, count_shard, merge, summarise
+from merit.data.report.summary import DataSummary, add_up, binned, count_events, summarise
 from merit.report.page import render
 
 
@@ -47,10 +48,34 @@ def prepared(config: PlantedConfig, seed: int = 7) -> Prepared:
     return Prepared(events, examples_of(events), items, Ragged(offsets, ids), labels)
 
 
-def gather(*data: Any) -> DataSummary:
-    """All users as one shard."""
-    events, examples, items, item_labels, labels = data
-    return summarise(count_shard(events, examples, items, item_labels, len(labels)), items, item_labels, labels)
+def gather(data: Prepared, shards: int = 1) -> DataSummary:
+    """The summary of users in so many shards, from what the corpus would tell of them."""
+    parts = [data.events.filter(pl.col("user") % shards == number) for number in range(shards)]
+    return summarise(
+        span=(data.events["timestamp"].min(), data.events["timestamp"].max()),  # type: ignore[arg-type]
+        counts=add_up(count_events(part, data.items) for part in parts),
+        label_counts=label_counts(data),
+        examples=labelled(data).lazy(),
+        items=data.items,
+        item_labels=data.item_labels,
+        labels=data.labels,
+    )
+
+
+def label_counts(data: Prepared) -> pl.DataFrame:
+    """Events and users by label, as the corpus counts them."""
+    table = data.events.join(data.items, on="item").explode("tags").join(data.labels, left_on="tags", right_on="text")
+    counts = table.group_by("id").agg(events=pl.len(), users=pl.col("user").n_unique())
+    return data.labels.select("id").join(counts, on="id", how="left").sort("id").fill_null(0).drop("id")
+
+
+def labelled(data: Prepared) -> pl.DataFrame:
+    """The examples as the corpus writes them."""
+    users = pl.DataFrame({"user_id": [f"u{user:06}" for user in range(int(data.events["user"].max()) + 1)]})  # type: ignore[arg-type]
+    rows = label_histories(users, data.events, data.examples, data.item_labels)
+    lists = {name: getattr(rows, name) for name in ("gold", "history", "items")}
+    columns = {name: list_column(of.values.astype(np.uint32), of.lengths()) for name, of in lists.items()}
+    return pl.DataFrame({"user_id": rows.user_ids, "split": data.examples["split"], **columns})
 
 
 def examples_of(events: pl.DataFrame) -> pl.DataFrame:
@@ -78,7 +103,7 @@ def data() -> Prepared:
 
 @pytest.fixture(scope="module")
 def facts(data: Prepared) -> DataSummary:
-    return gather(*data)
+    return gather(data)
 
 
 def _slow_repeats(data: Prepared) -> tuple[int, int]:
@@ -105,33 +130,12 @@ def test_several_targets_count_a_label_once(data: Prepared) -> None:
     several = data.examples.with_columns(target_items=pl.concat_list("target_items", "target_items", pl.lit(3)))
     changed = data._replace(examples=several.cast({"target_items": pl.List(pl.UInt32)}))
     repeated, total = _slow_repeats(changed)
-    shown = gather(*changed)
+    shown = gather(changed)
     assert (shown.history_length["repeated"].sum(), shown.history_length["gold"].sum()) == (repeated, total)
 
 
-def test_label_counts_equal_the_slow_count(data: Prepared) -> None:
-    total = count_shard(*data[:4], n_labels=len(data.labels))
-    table = data.events.join(data.items, on="item").explode("tags").join(data.labels, left_on="tags", right_on="text")
-    slow = table.group_by("id").agg(pl.len(), users=pl.col("user").n_unique()).sort("id")
-    np.testing.assert_array_equal(total.label_events[slow["id"].to_numpy()], slow["len"].to_numpy())
-    np.testing.assert_array_equal(total.label_users[slow["id"].to_numpy()], slow["users"].to_numpy())
-    assert total.label_events.sum() == len(table)
-
-
-def _shard(data: Prepared, number: int, of: int) -> Prepared:
-    """Users by remainder; history rows counted anew inside the shard."""
-    rows = data.events.with_row_index("row").filter(pl.col("user") % of == number).with_row_index("new")
-    mine = data.examples.filter(pl.col("user") % of == number)
-    place = dict(rows.select("row", "new").iter_rows())
-    size = mine["history_stop"] - mine["history_start"]
-    start = mine["history_start"].replace_strict(place, default=0, return_dtype=pl.UInt64)
-    examples = mine.with_columns(history_start=start, history_stop=start + size)
-    return data._replace(events=rows.drop("row", "new"), examples=examples)
-
-
 def test_shards_add_up_to_the_whole(data: Prepared, facts: DataSummary) -> None:
-    parts = [count_shard(*_shard(data, number, 3)[:4], n_labels=len(data.labels)) for number in range(3)]
-    merged = summarise(merge(parts), data.items, data.item_labels, data.labels)
+    merged = gather(data, shards=3)
     for name in (field.name for field in fields(DataSummary) if field.name != "prompts"):
         one, whole = getattr(merged, name), getattr(facts, name)
         same = one.equals(whole) if isinstance(one, pl.DataFrame) else one == whole
@@ -159,18 +163,13 @@ def test_gaps_are_days_between_purchases_of_one_user() -> None:
         (day + pl.duration(days=pl.col("at"))).alias("timestamp"),
         pl.lit("purchase").cast(pl.Enum(EVENTS)).alias("event"),
     )
-    no_examples = pl.DataFrame(
-        schema={"user": pl.UInt32, "split": pl.String, "history_start": pl.UInt64, "history_stop": pl.UInt64}
-        | {"target_items": pl.List(pl.UInt32)}
-    )
     items = pl.DataFrame({"item": pl.Series([0], dtype=pl.UInt32), "vertical": ["x"], "title": ["x"]})
-    total = count_shard(events, no_examples, items, Ragged.of([[0]]), 1)
-    assert total.gaps.to_dict(as_series=False) == {"user": [0, 0, 1], "days": [3, 7, 5]}
+    assert count_events(events, items)["gap"].to_dict(as_series=False) == {"user": [0, 0, 1], "days": [3, 7, 5]}
 
 
 def test_the_page_shows_no_small_cell() -> None:
     """The text of every number in a users column, and every drawn frame, is about 50 users or more."""
-    facts = gather(*prepared(PlantedConfig(users=120)))
+    facts = gather(prepared(PlantedConfig(users=120)))
     html = render(data_page(facts))
     assert "&lt;50" in html  # something had to be hidden in a shop of this size, or this test proves nothing
     for table in re.findall(r"<table>.*?</table>", html, flags=re.DOTALL):
@@ -198,14 +197,14 @@ def test_no_user_is_named(facts: DataSummary) -> None:
 
 
 def test_too_few_users_show_nothing() -> None:
-    html = render(data_page(gather(*prepared(PlantedConfig(users=30)))))
+    html = render(data_page(gather(prepared(PlantedConfig(users=30)))))
     assert "fewer than 50 users" in html and "<svg" not in html and "<table" not in html
 
 
 def test_examples_of_too_few_users_show_nothing(data: Prepared) -> None:
     """Enough users to show their events, too few with an example: every figure about examples is hidden."""
     few = data._replace(examples=data.examples.head(49))
-    html = render(data_page(gather(*few)))
+    html = render(data_page(gather(few)))
     tiles = dict(re.findall(r'class="label">(.*?)</span><span class="value">(.*?)</span>', html))
     hidden = {name for name, value in tiles.items() if value == "&lt;50"}
     assert hidden == {"Examples", "Gold held by the top 1 % of labels", "Repeat share", "Novel share"}
@@ -216,5 +215,5 @@ def test_large_data_is_counted_in_seconds() -> None:
     """A stand-in for the promise (1.5M events in 10 s), small enough for every run: 0.3M events in 3 s."""
     large = prepared(PlantedConfig(users=5000))
     started = time.perf_counter()
-    gather(*large)
+    gather(large)
     assert time.perf_counter() - started < 3

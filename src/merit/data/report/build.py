@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,16 @@ from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged
+from merit.data.corpus import LABEL_COUNTS
 from merit.data.prepare import shards
 from merit.data.report.page import data_page
-from merit.data.report.summary import DataSummary, ShardCounts, count_shard, merge, summarise
+from merit.data.report.summary import DataSummary, add_up, count_events, summarise
+from merit.data.split import SPLITS
 from merit.labels import space
 from merit.report import page
 from merit.report.page import SMALLEST_CELL, large_enough
 
+FIGURES = "figures.json"
 PARTITIONS = ("types", "splits", "verticals")  # their totals are shown, so a single hidden row could be worked out
 QUESTIONS = {
     "Why and by whom": (
@@ -50,18 +54,16 @@ class DataReportConfig(Frozen):
     """Nothing to set: the page is the same for every shop."""
 
 
-def write_data_report(examples: Artifact, labels: Artifact, out: Path, config: DataReportConfig, seed: int) -> Artifact:
-    """The report: the page, its figures, and the data sheet. Counted shard by shard."""
-    items = pl.read_parquet(examples.file("items.parquet"))
-    label_space = space.load(labels.path)
-    item_labels = Ragged(*space.item_labels(label_space, items))
-    parents = {"examples": examples, "labels": labels}
+def write_data_report(
+    examples: Artifact, labels: Artifact, corpus: Artifact, out: Path, config: DataReportConfig, seed: int
+) -> Artifact:
+    """The report: the page, its figures, and the data sheet."""
+    parents = {"examples": examples, "labels": labels, "corpus": corpus}
     with artifacts.writing(out, "data-report", config=config, seed=seed, parents=parents) as draft:
-        counts = merge(_counts(examples, items, item_labels, len(label_space)))
-        summary = summarise(counts, items, item_labels, label_space.table)
+        summary = summary_of(examples, labels, corpus)
         html = page.render(data_page(summary, page.provenance(examples.manifest)))
         (draft.path / "index.html").write_text(html, encoding="utf-8")
-        (draft.path / "facts.json").write_text(json.dumps(_figures(summary), default=str, indent=1), encoding="utf-8")
+        (draft.path / FIGURES).write_text(json.dumps(_figures(summary), default=str, indent=1), encoding="utf-8")
         sheet = data_sheet(
             summary, examples.manifest.config["source"], examples.manifest.summary, labels.manifest.summary
         )
@@ -75,13 +77,29 @@ def write_data_report(examples: Artifact, labels: Artifact, out: Path, config: D
     return artifacts.load(out, "data-report")
 
 
-def _counts(examples: Artifact, items: pl.DataFrame, item_labels: Ragged, labels: int) -> Iterator[ShardCounts]:
+def summary_of(examples: Artifact, labels: Artifact, corpus: Artifact) -> DataSummary:
+    """The figures of a prepared data set; its events are counted shard by shard."""
+    items, label_space = pl.read_parquet(examples.file("items.parquet")), space.load(labels.path)
+    first, last = (datetime.fromtimestamp(examples.manifest.summary[name] / 1000, UTC) for name in ("first", "last"))
+    return summarise(
+        span=(first, last),
+        counts=add_up(_counts(examples, items)),
+        label_counts=pl.read_parquet(corpus.file(LABEL_COUNTS)),
+        examples=pl.concat(
+            pl.scan_parquet(corpus.file(f"{split}.parquet")).with_columns(split=pl.lit(split)) for split in SPLITS
+        ),
+        items=items,
+        item_labels=Ragged(*space.item_labels(label_space, items)),
+        labels=label_space.table,
+    )
+
+
+def _counts(examples: Artifact, items: pl.DataFrame) -> Iterator[dict[str, pl.DataFrame]]:
     """Counts of each shard, with users numbered through."""
     before = 0
-    for part in shards(examples):
-        events, built = (frame.with_columns(pl.col("user") + before) for frame in (part.events, part.examples))
-        yield count_shard(events, built, items, item_labels, labels)
-        before += len(part.users)
+    for shard in shards(examples):
+        yield count_events(shard.events.with_columns(pl.col("user") + before), items)
+        before += len(shard.users)
 
 
 def _figures(summary: DataSummary) -> dict[str, Any]:
@@ -122,11 +140,11 @@ def data_sheet(
 
 
 def _composition(summary: DataSummary, labels: Mapping[str, Any]) -> list[str]:
-    first, last = summary.span or (None, None)
+    first, last = summary.span
     kinds = ", ".join(f"{count:,} × {event}" for event, count in summary.types.select("event", "events").iter_rows())
     return [
         f"{summary.events:,} interactions of {_users(summary.users)} with {summary.items:,} items"
-        + (f", {first:%Y-%m-%d} to {last:%Y-%m-%d} (UTC)" if first and last else ""),
+        f", {first:%Y-%m-%d} to {last:%Y-%m-%d} (UTC)",
         f"By kind: {kinds}",
         f"{labels['labels']:,} labels, {labels['live']:,} of them live; {labels['blocked']:,} are blocked, "
         f"{labels['merged']:,} further texts became no label of their own (merged.parquet says why)",

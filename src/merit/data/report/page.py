@@ -43,15 +43,14 @@ def data_page(summary: DataSummary, provenance: Provenance | None = None) -> Pag
 
 
 def _tiles(summary: DataSummary) -> tuple[Tile, ...]:
-    days = (summary.span[1] - summary.span[0]).days + 1 if summary.span else 0
-    between = f"{summary.span[0]:%d %b %Y} – {summary.span[1]:%d %b %Y}" if summary.span else ""
+    first, last = summary.span
     return (
         Tile("Users", count(summary.users)),
         Tile("Items", count(summary.items)),
         Tile("Labels", count(summary.labels)),
         Tile("Events", count(summary.events), f"{number(summary.events / summary.users)} per user"),
         Tile("Examples", _unless_few(summary, count(summary.examples))),
-        Tile("Days", count(days), between),
+        Tile("Days", count((last - first).days + 1), f"{first:%d %b %Y} – {last:%d %b %Y}"),
     )
 
 

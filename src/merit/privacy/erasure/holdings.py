@@ -23,7 +23,7 @@ from merit.core import artifacts
 from merit.core.artifacts import MANIFEST, Artifact
 from merit.core.errors import DataError
 from merit.core.types import Ints, Split
-from merit.data.corpus import NOW, PURCHASES, TRENDS, VERTICALS, WORDS
+from merit.data.corpus import LABEL_COUNTS, NOW, PURCHASES, TRENDS, VERTICALS, WORDS
 from merit.data.split import SPLITS
 from merit.data.texts import TOKENIZER, TOKENS
 from merit.privacy.erasure import rewrite
@@ -337,7 +337,7 @@ KINDS: dict[str, tuple[Callable[[Artifact, frozenset[str], ExampleOwners], Holdi
     "labels": (None, ("*",)),
     "generator": (None, ("*",)),
     "mined": (partial(_ordered, split="train"), ()),
-    "corpus": (_corpus, ("items.parquet", VERTICALS, WORDS, TRENDS, TOKENS, TOKENIZER)),
+    "corpus": (_corpus, ("items.parquet", VERTICALS, LABEL_COUNTS, WORDS, TRENDS, TOKENS, TOKENIZER)),
     "states": (_states, ()),
     "propensity": (None, ("*",)),
     "predictions": (partial(_ordered, split="test"), ("audiences.parquet", "reliability.parquet")),
@@ -350,7 +350,7 @@ KINDS: dict[str, tuple[Callable[[Artifact, frozenset[str], ExampleOwners], Holdi
         ),
     ),
     "parts": (_parts, ()),
-    "data-report": (partial(_page, title="Examples in words"), ("facts.json", "README.md")),
+    "data-report": (partial(_page, title="Examples in words"), ("figures.json", "README.md")),
     "results": (partial(_page, title="Cascades in pictures"), ("figures.parquet", "results.md")),
     "bench-results": (_bench_results, ("figures.parquet",)),
     "audience": (_audience, ("audience.json", "request.json", "index.html")),
