@@ -30,7 +30,8 @@ from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, MissingArtifact, StorageError
 from merit.core.files import storage_errors
 
-FORMATS = {"mined": 2, "model": 2, "propensity": 2}  # by kind, else 1; raised when a stored name or its meaning changes
+# By kind, else 1; raised when a stored name or its meaning changes.
+FORMATS = {"corpus": 2, "data-report": 2, "mined": 2, "model": 2, "propensity": 2}
 MANIFEST = "manifest.json"
 SEAL = "seal"
 

@@ -130,7 +130,7 @@ def data_sheet(
         "## How it was read",
         _list(_reading(source, prepared)),
         "## What is to be predicted",
-        _list(_targets(summary, prepared)),
+        _list(_targets(summary)),
         *(f"## {title}\n\n{_list(f'[ ] {line}' for line in questions)}" for title, questions in QUESTIONS.items()),
         "## Not for",
         "Decisions about single people in credit, housing, employment, health or insurance. Tags are what products are "
@@ -177,8 +177,9 @@ def _reading(source: Mapping[str, Any], prepared: Mapping[str, Any]) -> list[str
     return lines
 
 
-def _targets(summary: DataSummary, prepared: Mapping[str, Any]) -> list[str]:
-    splits = ", ".join(f"{prepared[name]:,} for {name}" for name in ("train", "validation", "test"))
+def _targets(summary: DataSummary) -> list[str]:
+    sizes = dict(summary.splits.select("split", "examples").iter_rows())
+    splits = ", ".join(f"{sizes.get(split, 0):,} for {split}" for split in SPLITS)
     return [
         f"{summary.examples:,} examples of {_users(summary.example_users)}: {splits}; a user is in one split for ever",
         "An example is what a user did before a purchase, without the last days before it, and the labels of what was "
