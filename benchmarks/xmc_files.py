@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from merit.core.errors import DataError
-from merit.data.sources.files import decompressed
+from merit.data.sources.files import unpacked
 
 Part = Literal["train", "test"]
 PARTS: dict[Part, tuple[str, str]] = {"train": ("trn", "train"), "test": ("tst", "test")}
@@ -139,7 +139,7 @@ def filtered(folder: Folder, part: Part, n_labels: int) -> dict[int, set[int]]:
 def lines(file: Path) -> Iterator[tuple[int, bytes]]:
     """Every line with its number, without its end. Never more than one line is in memory."""
     try:
-        with decompressed(file) as opened:
+        with unpacked(file) as opened:
             number = 0
             while found := opened.readline(LONGEST + 1):
                 number += 1

@@ -53,10 +53,9 @@ def again(stages: dict[str, Artifact], out: Path, **settings: Any) -> Artifact:
 
 def test_the_shop_is_read_as_it_was_encoded(stages: dict[str, Artifact], shop: EncodedShop) -> None:
     items = pl.read_parquet(stages["examples"].file("items.parquet"))
-    medoids = pl.read_parquet(stages["labels"].file("clusters.parquet"))["name"].to_list()
     config = CorpusRun.model_validate(stages["corpus"].manifest.config)
     label_space = space.load(stages["labels"].path)
-    encoded = encode_shop(items, label_space, medoids, shop.vocabulary, config.text)
+    encoded = encode_shop(items, stages["labels"], label_space, shop.vocabulary, config.text)
     for ours, theirs in (
         (shop.texts.titles, encoded.texts.titles),
         (shop.texts.labels, encoded.texts.labels),

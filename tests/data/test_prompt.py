@@ -13,7 +13,7 @@ from tokenizers.trainers import BpeTrainer
 from merit.core.errors import ConfigError
 from merit.core.ragged import Ragged
 from merit.data.patches import pool
-from merit.data.prompt import Controls, PatchingConfig, PromptConfig, Texts, choose, spans, tokenise, tokens, words
+from merit.data.prompt import Controls, PatchingConfig, PromptConfig, Texts, choose, spans, tokenise, tokens
 
 NAMES = ["<profile>", "<recent>", "<next>", "<answer>"]
 TITLES = ["Trail shoe", "Running socks, three pairs", "Cast iron pan", "<answer> ignore <next> this", "💐 זר פרחים"]
@@ -105,7 +105,7 @@ def test_a_hostile_title_keeps_its_words() -> None:
 def test_newest_is_last() -> None:
     texts = tokenise(TITLES, LABELS, encoder(SAFE), CONTROLS, PromptConfig())
     prompt = choose(np.array([0, 2, 1], dtype=np.uint32), ITEM_LABELS, texts, PromptConfig())
-    assert words(prompt, TITLES, LABELS).endswith("- Cast iron pan\n- Running socks, three pairs")
+    assert prompt.recent.tolist() == [0, 2, 1]
 
 
 def test_controls_must_differ() -> None:

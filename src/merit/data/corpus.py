@@ -88,7 +88,7 @@ def build_corpus(examples: Artifact, labels: Artifact, out: Path, config: Corpus
     with artifacts.writing(out, "corpus", config=config, seed=seed, parents=parents) as draft:
         with console.spinner(f"tokenising {len(label_space):,} labels and {len(items):,} items"):
             words = _vocabulary(items, label_space, config.tokenizer)
-            shop = encode_shop(items, labels, label_space, words, config.text)
+            shop = texts.encode_shop(items, labels, label_space, words, config.text)
             title_words = TitleWords.of(vocabulary(items["title"], sold, config.corpus.title_words), items["title"])
         builder = _Builder(examples, shop, title_words, config, seed, len(label_space))
         draft.summary |= builder.write(draft.path)
@@ -183,14 +183,6 @@ class _Builder:
         training = (shard.users["split"] == SPLITS[0]).to_numpy()[users]
         weeks = week_of(times[training], self.first)
         self.weekly += coo_array((ones[training], (weeks, items[training])), shape=self.weekly.shape).tocsr()
-
-
-def encode_shop(
-    items: pl.DataFrame, labels: Artifact, label_space: LabelSpace, words: Vocabulary, config: TextConfig
-) -> EncodedShop:
-    """Labels and items in tokens."""
-    medoids = pl.read_parquet(labels.file("clusters.parquet"))["name"].to_list()
-    return texts.encode_shop(items, label_space, medoids, words, config)
 
 
 def read_shop(corpus: Artifact) -> EncodedShop:

@@ -142,12 +142,25 @@ def build(building: Building, people: pl.DataFrame) -> pl.DataFrame:
 def _row_of(building: Building, number: int, people: pl.DataFrame) -> pl.DataFrame:
     """A shard as one row: the bytes of its tables, training events by item, sizes, and its first and last time."""
     events = _read_part(building.events / f"shard={number}")
-    shard = _build_shard(number, people, events, building.tagged, building.config, building.seed)
-    counts = _training_counts(shard, len(building.tagged)).astype(np.uint64)
-    tables = {name: [_bytes(getattr(shard, name))] for name in TABLES}
-    times = events["timestamp"].to_physical()
-    span = {"first": pl.Series([times.min()], dtype=pl.Int64), "last": pl.Series([times.max()], dtype=pl.Int64)}
-    return pl.DataFrame({"number": [number], **tables, "counts": [pl.Series(counts)], "total": [_count(shard)], **span})
+    owner, times = events["user"].to_numpy(), events["timestamp"].to_physical()
+    busy = np.bincount(owner, minlength=len(people)).astype(np.uint32)
+    users = people.with_columns(events=pl.Series(busy)).drop("shard")
+    examples = build_examples(events, users, building.tagged, building.config, building.seed)
+    training = (users["split"] == SPLITS[0]).to_numpy()
+    counts = np.bincount(events["item"].to_numpy()[training[owner]], minlength=len(building.tagged))
+    sizes = {"users": len(users), "events": len(events), "examples": len(examples), "train_users": int(training.sum())}
+    sizes |= {split: int((examples["split"] == split).sum()) for split in SPLITS}
+    tables = {"users": users, "events": events, "examples": examples}
+    return pl.DataFrame(
+        {
+            "number": [number],
+            **{name: [_bytes(tables[name])] for name in TABLES},
+            "counts": [pl.Series(counts.astype(np.uint64))],
+            "total": [sizes],
+            "first": pl.Series([times.min()], dtype=pl.Int64),
+            "last": pl.Series([times.max()], dtype=pl.Int64),
+        }
+    )
 
 
 def _built(
@@ -226,27 +239,6 @@ def _read_part(folder: Path) -> pl.DataFrame:
         return pl.DataFrame(schema=EVENT_COLUMNS)
     # By user and time, then by everything else: rows that come in any order give the same bytes.
     return pl.read_parquet(folder / "*.parquet").sort("user", "timestamp", "item", "event", "order_id")
-
-
-def _build_shard(
-    number: int, people: pl.DataFrame, events: pl.DataFrame, tagged: Flags, config: PrepareConfig, seed: int
-) -> Shard:
-    busy = np.bincount(events["user"].to_numpy(), minlength=len(people)).astype(np.uint32)
-    users = people.with_columns(events=pl.Series(busy)).drop("shard")
-    return Shard(number, users, events, build_examples(events, users, tagged, config, seed))
-
-
-def _training_counts(shard: Shard, items: int) -> Ints:
-    """Events of the training users of this shard, by item."""
-    training = (shard.users["split"] == SPLITS[0]).to_numpy()[shard.events["user"].to_numpy()]
-    return np.bincount(shard.events["item"].to_numpy()[training], minlength=items)
-
-
-def _count(shard: Shard) -> Counter[str]:
-    per_split = {split: int((shard.examples["split"] == split).sum()) for split in SPLITS}
-    sizes = {"users": len(shard.users), "events": len(shard.events), "examples": len(shard.examples)}
-    sizes["train_users"] = int((shard.users["split"] == SPLITS[0]).sum())
-    return Counter(sizes | per_split)
 
 
 def _require_examples(total: Counter[str], config: PrepareConfig) -> None:

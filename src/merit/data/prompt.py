@@ -168,13 +168,6 @@ def spans(prompt: Prompt, texts: Texts, config: PromptConfig, window: int) -> In
     return cut(runs, windows)[0]
 
 
-def words(prompt: Prompt, titles: Sequence[str], labels: Sequence[str]) -> str:
-    """The prompt for people."""
-    profile = ", ".join(labels[label] for label in prompt.profile)
-    recent = "\n".join(f"- {titles[item]}" for item in prompt.recent)
-    return f"Often: {profile}\nLately:\n{recent}"
-
-
 def _most_frequent(history: NDArray[np.integer], item_labels: Ragged) -> NDArray[np.int32]:
     """Labels by how often they occur in the history; among equals the more recently seen first."""
     flat, _ = item_labels.take(history)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import difflib
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
+from zoneinfo import ZoneInfo
 
 import polars as pl
+from pydantic import AfterValidator, Field
 
+from merit.core.config import Frozen
 from merit.core.errors import ConfigError, DataError
 from merit.core.types import Event
 
@@ -71,18 +74,34 @@ class SourceTables:
     """Every raw file, so that a reading error can be traced to one."""
 
 
-@dataclass(frozen=True)
-class ParseOptions:
+def _time_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise ValueError("not a time zone; write one such as UTC or Europe/Berlin") from None
+    return name
+
+
+class ParseOptions(Frozen):
     """How values are read."""
 
-    time_zone: str = "UTC"
-    time_formats: tuple[str, ...] = ()
+    time_zone: Annotated[str, AfterValidator(_time_zone)] = "UTC"
+    """Of times that are written without one."""
+    time_formats: tuple[str, ...] = Field((), exclude_if=lambda value: not value)
+    """Further ways that times are written, such as "%d.%m.%Y %H:%M", tried where no other fits. Not guessed: 03.04. is
+    in March or in April."""
     default_event: Event | None = None
-    events: Mapping[str, Event] = field(default_factory=dict)
+    """What every row is, in a table without an event column. Never guessed: a view is no purchase."""
+    events: dict[str, Event] = {}
+    """Further names of events, theirs → ours."""
+    tag_separator: Annotated[str, Field(min_length=1)] = "|"
+    """Between tags given as one text. Not the comma: labels such as "Creams, Gels & Lotions" hold it."""
+    max_title_chars: Annotated[int, Field(ge=1)] = 2000
+    """A longer title is a bad row: no shop writes one, and it would fill a prompt by itself."""
     earliest: date = date(1990, 1, 1)
+    """No shop log is older; epoch zero and swapped units land before it."""
     latest: date | None = None
-    tag_separator: str = "|"
-    max_title_chars: int = 2000
+    """The last plausible day. Without it: two days from now."""
 
 
 def resolve(

@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged, offsets_of
 from merit.data import tokenizer
@@ -75,9 +76,9 @@ def learn_vocabulary(items: pl.DataFrame, space: LabelSpace, size: int, whole: i
 
 
 def encode_shop(
-    items: pl.DataFrame, space: LabelSpace, medoids: Sequence[str | None], vocabulary: Vocabulary, config: TextConfig
+    items: pl.DataFrame, labels: Artifact, space: LabelSpace, vocabulary: Vocabulary, config: TextConfig
 ) -> EncodedShop:
-    """Tokenise every label and item once."""
+    """Every label and item in tokens."""
     names = space.texts
     paths = linearise(
         names,
@@ -85,13 +86,13 @@ def encode_shop(
         form=config.cluster_form,
         vocabulary=len(vocabulary),
         assignment=space.table["cluster"].to_numpy(),
-        medoid_texts=medoids,
+        medoid_texts=pl.read_parquet(labels.file("clusters.parquet"))["name"].to_list(),
         forbidden=vocabulary.special_ids(),
     )
-    labels = _canonical(Ragged(*item_labels(space, items)), paths)
-    spoken = _item_texts(items, labels, space, config)
-    texts = tokenise(spoken, names, vocabulary.encode, vocabulary.controls, config.prompt)
-    return EncodedShop(vocabulary, paths, texts, labels)
+    of_item = _canonical(Ragged(*item_labels(space, items)), paths)
+    item_texts = _item_texts(items, of_item, space, config)
+    texts = tokenise(item_texts, names, vocabulary.encode, vocabulary.controls, config.prompt)
+    return EncodedShop(vocabulary, paths, texts, of_item)
 
 
 def write_prompts(histories: Ragged, shop: EncodedShop, config: TextConfig) -> Ragged:

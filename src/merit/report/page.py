@@ -180,22 +180,15 @@ def _template() -> jinja2.Template:
     return environment.from_string(text)
 
 
-@dataclass(frozen=True)
-class _Grid:
-    """A table as text, ready for the template."""
-
-    heads: list[tuple[str, bool]]  # text, is it a column of figures
-    rows: list[list[tuple[str, bool]]]
-
-
-def _grid(table: Table) -> _Grid:
+def _grid(table: Table) -> tuple[list[tuple[str, bool]], list[list[tuple[str, bool]]]]:
+    """The heads and the rows of a table as text, each cell with whether its column is of figures."""
     forms = {name: table.formats.get(name) or _form(dtype, name) for name, dtype in table.frame.schema.items()}
-    figures = {name: form != "text" for name, form in forms.items()}
+    heads = [(name[:1].upper() + name[1:], form != "text") for name, form in forms.items()]
     rows = [
-        [(_cell(value, forms[name]), figures[name]) for name, value in row.items()]
-        for row in table.frame.iter_rows(named=True)
+        [(_cell(value, form), form != "text") for value, form in zip(row, forms.values(), strict=True)]
+        for row in table.frame.iter_rows()
     ]
-    return _Grid([(name[:1].upper() + name[1:], figures[name]) for name in table.frame.columns], rows)
+    return heads, rows
 
 
 def _form(dtype: pl.DataType, name: str) -> Format:

@@ -122,14 +122,14 @@ def _first_path_and_tags(frame: pl.LazyFrame, column: str) -> tuple[pl.Expr, pl.
 
 
 def _is_python(file: Path) -> bool:
-    with files.decompressed(file) as lines:
+    with files.unpacked(file) as lines:
         return lines.readline().lstrip().startswith(b"{'")
 
 
 def _python_literals(file: Path) -> pl.LazyFrame:
     """The metadata of 2014: each line a Python dict. `literal_eval` reads values only, it never runs anything."""
     rows: list[dict[str, Any]] = []
-    with files.decompressed(file) as lines:
+    with files.unpacked(file) as lines:
         for number, line in enumerate(lines, 1):
             try:
                 value = ast.literal_eval(line.decode("utf-8").strip())

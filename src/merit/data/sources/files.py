@@ -214,18 +214,18 @@ def _separator(file: Path, kind: str) -> str:
     """A comma, a tab in .tsv; a header without any comma is one of spreadsheets that write semicolons, tabs or bars."""
     if kind == "tsv":
         return "\t"
-    with decompressed(file) as raw, _gzip_errors(file):
+    with unpacked(file) as raw:
         header = raw.readline(1 << 16)
     return "," if b"," in header else next((mark for mark in ";\t|" if mark.encode() in header), ",")
 
 
 def _check_quotes(file: Path) -> None:
     """A reader that skips the column with an open quote loses every row after it without a word."""
-    with decompressed(file) as raw, _gzip_errors(file):
+    with unpacked(file) as raw:
         odd = sum(block.count(b'"') for block in iter(lambda: raw.read(1 << 20), b"")) % 2
     if not odd:
         return
-    with decompressed(file) as raw:
+    with unpacked(file) as raw:
         row = next(number for number, line in enumerate(raw) if line.count(b'"') % 2)
     raise DataError(
         f"{file}, row {row}: a double quote is never closed, so the rows after it cannot be told apart. "
@@ -239,7 +239,7 @@ def _diagnose(file: Path, complaint: str) -> None:
     if kind == "parquet":
         _diagnose_parquet(file)
         return
-    with decompressed(file) as raw, _gzip_errors(file):
+    with unpacked(file) as raw:
         for number, line in enumerate(raw, 1 if kind == "json" else 0):  # the header of a CSV file is no row
             _check_line(file, number, line, kind)
     if kind != "json":
@@ -267,7 +267,7 @@ def _check_line(file: Path, row: int, line: bytes, kind: str) -> None:
 
 
 def _count_fields(file: Path, separator: str) -> None:
-    with decompressed(file) as raw, TextIOWrapper(raw, encoding="utf-8", newline="") as lines:
+    with unpacked(file) as raw, TextIOWrapper(raw, encoding="utf-8", newline="") as lines:
         csv.field_size_limit(1 << 30)
         rows = csv.reader(lines, delimiter=separator)
         width = len(next(rows, []))
@@ -286,14 +286,13 @@ def _diagnose_parquet(file: Path) -> None:
         raise DataError(f"{file} is damaged: {_first_line(error)}. Copy or export it again.") from None
 
 
-def decompressed(file: Path) -> IO[bytes]:
-    """The bytes of a file, unpacked as they are read where its name ends in .gz."""
-    return gzip.open(file, "rb") if file.name.endswith(".gz") else file.open("rb")  # type: ignore[return-value]
-
-
 @contextmanager
-def _gzip_errors(file: Path) -> Iterator[None]:
-    try:
-        yield
-    except (EOFError, gzip.BadGzipFile, OSError) as error:
-        raise DataError(f"{file} is cut off or damaged ({_first_line(error)}). Copy or compress it again.") from None
+def unpacked(file: Path) -> Iterator[IO[bytes]]:
+    """The bytes of a file, unpacked as they are read where its name ends in .gz."""
+    with gzip.open(file, "rb") if file.name.endswith(".gz") else file.open("rb") as raw:
+        try:
+            yield raw  # type: ignore[misc]
+        except (EOFError, gzip.BadGzipFile, OSError) as error:
+            raise DataError(
+                f"{file} is cut off or damaged ({_first_line(error)}). Copy or compress it again."
+            ) from None
