@@ -27,7 +27,7 @@ from merit.baselines.world import Answer, make_world
 from merit.core import console, provenance
 from merit.core.artifacts import Artifact
 from merit.core.pipeline import run
-from merit.core.ragged import Ragged
+from merit.core.ragged import Ragged, owners
 from merit.core.seeds import stream
 from merit.core.settings import RunConfig
 from merit.core.types import Floats, Ints
@@ -36,7 +36,7 @@ from merit.evaluation import calibration as reliability
 from merit.evaluation import tables
 from merit.evaluation.classification import measure
 from merit.evaluation.evaluate import evaluate, read_predictions, show_results, training_popularity, truth_of_test_users
-from merit.evaluation.predictions import Predictions, Truth, owners
+from merit.evaluation.predictions import Predictions, Truth
 from merit.evaluation.ranking import MEAN, SHARES, Scores, hit_key
 from merit.evaluation.trivial import BASELINES
 from merit.generator.mining import mine

@@ -16,9 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from merit.core.errors import DataError
-from merit.core.ragged import Ragged
+from merit.core.ragged import Ragged, head, owners, ranks
 from merit.core.types import Ints
-from merit.evaluation.predictions import head, owners, ranks
 from merit.evaluation.uncertainty import Metric, Reals, per_user
 
 A, B = 0.55, 1.5  # the repository's, for all but its Wikipedia and Amazon sets

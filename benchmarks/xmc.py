@@ -28,11 +28,10 @@ from merit.core import console, provenance
 from merit.core.artifacts import Artifact
 from merit.core.errors import MissingDependency
 from merit.core.pipeline import run
-from merit.core.ragged import Ragged
+from merit.core.ragged import Ragged, owners, select
 from merit.data.labelled import LabelledExamples
 from merit.evaluation import tables
 from merit.evaluation.evaluate import read_predictions
-from merit.evaluation.predictions import owners, select
 from merit.evaluation.trivial import popular
 from merit.evaluation.uncertainty import Metric, Reals, interval, sample, weights
 from merit.labels.space import LabelSpace

@@ -8,8 +8,8 @@ import pytest
 from merit.baselines import fitting
 from merit.baselines.methods import METHODS, method
 from merit.baselines.world import Answer, World
-from merit.core.ragged import Ragged
-from merit.evaluation.predictions import BUDGET, head
+from merit.core.ragged import Ragged, head
+from merit.evaluation.predictions import BUDGET
 from tests.baselines.small import ticking
 
 Small = tuple[World, Ragged]

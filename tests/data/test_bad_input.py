@@ -28,7 +28,7 @@ def run(
     source = TablesSource(interactions=folder / name, items=folder / "items.csv", **settings)
     good = validate.validate(open_source(source))
     validate.collect(good)
-    return good.valid.collect(engine="streaming"), good.items
+    return good.interactions.collect(engine="streaming"), good.items
 
 
 def parquet(**columns) -> Callable[[Path], bytes]:

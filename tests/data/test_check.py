@@ -112,16 +112,18 @@ def test_what_goes_on_is_clean_and_numbered_in_order_of_the_id(tmp_path) -> None
     good = checked(tables(tmp_path, events, [ITEMS[1], ITEMS[0]]))
     assert good.items.schema["item"] == pl.UInt32
     assert good.items.select("item", "item_id").rows() == [(0, "a"), (1, "b")]
-    table = good.valid.collect()
+    table = good.interactions.collect()
     assert table.columns == ["user_id", "item_id", "timestamp", "event", "order_id", "item"]
     assert table.select("item_id", "item", "event").rows() == [("b", 1, "purchase"), ("a", 0, "view")]
 
 
 def test_one_pass_answers_the_query_and_judges_the_table(tmp_path) -> None:
     good = validate.validate(tables(tmp_path, [*regular(), ("u1", "nope", DAY, "view")], ITEMS))
-    (per_user, count), bad = validate.collect(good, good.valid.group_by("user_id").len(), good.valid.select(pl.len()))
+    (per_user, count), bad = validate.collect(
+        good, good.interactions.group_by("user_id").len(), good.interactions.select(pl.len())
+    )
     assert (per_user.height, count.item(), bad.unknown_items, bad.interactions) == (4, 40, 1, 41)
-    plan = pl.explain_all([good.valid.group_by("user_id").len(), good.interactions.select(pl.col("problem").count())])
+    plan = pl.explain_all([good.interactions.group_by("user_id").len(), good.indexed.select(pl.col("problem").count())])
     assert plan.count("Parquet SCAN") == 1
 
 

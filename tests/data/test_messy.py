@@ -51,8 +51,8 @@ def test_no_column_of_the_interactions_is_ever_held_whole(kind: str, tmp_path: P
     getattr(pl.DataFrame(rows | {"event": ["Add to Cart", "buy"]}), f"write_{kind}")(log)
     items.write_text("item_id,title,tags\na,Tent,camping\n")
     good = validate.validate(sources.open_source(TablesSource(interactions=log, items=items)))
-    assert good.valid.collect()["event"].to_list() == ["cart", "purchase"]
-    plan = good.valid.show_graph(plan_stage="physical", engine="streaming", raw_output=True, show=False)
+    assert good.interactions.collect()["event"].to_list() == ["cart", "purchase"]
+    plan = good.interactions.show_graph(plan_stage="physical", engine="streaming", raw_output=True, show=False)
     assert plan and "scan" in plan
     held = [line for line in plan.splitlines() if "fillcolor" in line and "Legend" not in line]
     assert not held

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from merit.core.errors import DamagedArtifact, DataError
-from merit.core.ragged import Ragged
-from merit.evaluation.predictions import Predictions, check, head, read, top, write
+from merit.core.ragged import Ragged, head
+from merit.evaluation.predictions import Predictions, check, read, top, write
 from tests.evaluation.worlds import said, world
 
 

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from merit.baselines.world import World
 from merit.core.config import Frozen
 from merit.core.errors import TrainingError
-from merit.core.ragged import Ragged
+from merit.core.ragged import Ragged, head, owners
 from merit.core.seeds import flush_denormals, stream
 from merit.core.types import Floats, Ints
-from merit.evaluation.predictions import head, owners, top
+from merit.evaluation.predictions import top
 from merit.generator.batches import epoch_batches
 
 CHOICE_BUDGET = 10  # labels: the middle one of the equal budgets

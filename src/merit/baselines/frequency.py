@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from merit.baselines.fitting import TimeBudget
 from merit.baselines.world import Answer, World, answer_of
-from merit.core.ragged import matrix
-from merit.evaluation.predictions import LENGTH, head, owners, select
+from merit.core.ragged import head, matrix, owners, select
+from merit.evaluation.predictions import LENGTH
 
 
 def popularity(world: World, seed: int) -> Answer:

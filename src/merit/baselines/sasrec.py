@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from merit.baselines.fitting import TimeBudget, TimedFitConfig, fit, recall_of_scores
 from merit.baselines.world import Answer, World, answer_of, stacked
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged
+from merit.core.ragged import Ragged, owners, ranks
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
 from merit.data.labelled import LabelledExamples
-from merit.evaluation.predictions import owners, ranks
 from merit.objective.losses import linear_set_loss
 
 CHECKED = 500  # validation users scored while training

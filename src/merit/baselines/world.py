@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from merit.core.artifacts import Artifact
-from merit.core.ragged import Ragged, column_lists, matrix
+from merit.core.ragged import Ragged, column_lists, head, matrix
 from merit.core.types import Floats, Ints
 from merit.data.corpus import read_examples, read_shop, read_table
 from merit.data.labelled import LabelledExamples
 from merit.data.split import SPLITS
 from merit.evaluation.evaluate import training_popularity
-from merit.evaluation.predictions import BUDGET, LENGTH, Predictions, head, top
+from merit.evaluation.predictions import BUDGET, LENGTH, Predictions, top
 from merit.evaluation.ranking import Scores
 from merit.labels import space
 from merit.labels.build import load_vectors

@@ -27,10 +27,9 @@ from merit.baselines.linear import histories
 from merit.baselines.world import Answer, World, gold_matrix, stacked
 from merit.core.config import Frozen
 from merit.core.errors import ConfigError
-from merit.core.ragged import Ragged
+from merit.core.ragged import Ragged, owners
 from merit.core.seeds import stream
 from merit.core.types import Ints
-from merit.evaluation.predictions import owners
 from merit.generator import backbone
 from merit.generator.decoding import DecodeConfig
 from merit.generator.model import Generator

@@ -59,6 +59,27 @@ class Ragged:
         return Ragged(offsets_of(sizes), flat)
 
 
+def owners(lists: Ragged) -> Ints:
+    """The row of every value."""
+    return np.repeat(np.arange(len(lists)), lists.lengths())
+
+
+def ranks(lists: Ragged) -> Ints:
+    """The place of every value in its row, from 0."""
+    return np.arange(len(lists.values)) - np.repeat(lists.offsets[:-1], lists.lengths())
+
+
+def select(lists: Ragged, keep: NDArray[np.bool_]) -> Ragged:
+    """The values that are kept, in the same rows and order."""
+    sizes = np.bincount(owners(lists)[keep], minlength=len(lists))
+    return Ragged(offsets_of(sizes), lists.values[keep])
+
+
+def head(lists: Ragged, length: int | Ints) -> Ragged:
+    """At most the first `length` values of each row; one length for all rows, or one for each."""
+    return select(lists, ranks(lists) < (length if isinstance(length, int) else length[owners(lists)]))
+
+
 def column_lists(column: pl.Series) -> Ragged:
     """A list column as flat arrays."""
     sizes = column.list.len().to_numpy().astype(np.int64)

@@ -67,15 +67,15 @@ class Report(Frozen):
 def examine(tables: SourceTables) -> Report:
     """A description of both tables, read once. Only unreadable files raise: bad rows are what the report is about."""
     both = validate.index(tables)
-    items, valid, at = both.items, both.valid, pl.col("timestamp")
+    items, valid, at = both.items, both.interactions, pl.col("timestamp")
     queries = [
         both.row_counts(),
         valid.group_by("event").agg(pl.len(), at.min().alias("first"), at.max().alias("last")),
         valid.group_by("user_id").agg(pl.len(), (at.max() - at.min()).alias("span")),
         valid.select(pl.col("item").n_unique(), pl.col("order_id").drop_nulls().n_unique()),
         valid.select(pl.len() - pl.struct(*INTERACTION).hash().n_unique()),
-        both.interactions.group_by("zone").len().sort("len", descending=True),
-        validate.event_counts(both.interactions),
+        both.indexed.group_by("zone").len().sort("len", descending=True),
+        validate.event_counts(both.indexed),
     ]
     with reading(tables.files):
         counts, events, users, seen, repeated, zones, unknown = pl.collect_all(queries, engine="streaming")
@@ -111,7 +111,7 @@ def examine(tables: SourceTables) -> Report:
 def _first_bad(both: IndexedTables, bad: int) -> tuple[BadRow, ...]:
     frames = [both.bad_items.select("file", "row", "problem").head(SHOWN)]
     if bad:
-        others = both.interactions.filter(validate.unknown_event(pl.col("problem")).is_null())
+        others = both.indexed.filter(validate.unknown_event(pl.col("problem")).is_null())
         frames.append(validate.first_bad(others, both.source.files, SHOWN))
     return tuple(BadRow(file=file, row=row, reason=reason) for file, row, reason in pl.concat(frames).iter_rows())
 

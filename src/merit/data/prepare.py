@@ -205,7 +205,7 @@ def _bytes(table: pl.DataFrame) -> bytes:
 
 def _users(good: validate.IndexedTables, config: PrepareRun, seed: int) -> tuple[pl.DataFrame, int, validate.BadRows]:
     """Who there is, with split and shard; the number of shards; and what had to be set aside."""
-    [counted], aside = validate.collect(good, good.valid.group_by("user_id").len("events"))
+    [counted], aside = validate.collect(good, good.interactions.group_by("user_id").len("events"))
     wanted = config.prepare.shards or max(1, math.ceil(int(counted["events"].sum()) / EVENTS_PER_SHARD))
     return assign_users(counted["user_id"], config.prepare.split, seed, wanted), wanted, aside
 
@@ -213,7 +213,7 @@ def _users(good: validate.IndexedTables, config: PrepareRun, seed: int) -> tuple
 def _part(good: validate.IndexedTables, users: pl.DataFrame, parts: Path) -> None:
     """Write each shard's events to a folder of its own, with numbers in place of ids."""
     (
-        good.valid.join(users.lazy().select("user_id", "user", "shard"), on="user_id", build_side="force_right")
+        good.interactions.join(users.lazy().select("user_id", "user", "shard"), on="user_id", build_side="force_right")
         .select("shard", "user", "item", "timestamp", "event", "order_id")
         .sink_parquet(
             pl.PartitionBy(parts, key="shard", include_key=False),

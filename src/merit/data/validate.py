@@ -76,8 +76,8 @@ class IndexedTables:
     """Valid items: item (UInt32, in order of item_id), item_id, title, tags, vertical, problem, file, row."""
     bad_items: pl.DataFrame
     merged_items: int
-    interactions: pl.LazyFrame
-    """All of them, bad ones too, with `item`: the index of the item, null where it is unknown."""
+    indexed: pl.LazyFrame
+    """All interactions, bad ones too, with `item`: the index of the item, null where it is unknown."""
 
     @property
     def item_rows(self) -> int:
@@ -85,15 +85,15 @@ class IndexedTables:
         return self.items.height + self.bad_items.height + self.merged_items
 
     @property
-    def valid(self) -> pl.LazyFrame:
+    def interactions(self) -> pl.LazyFrame:
         """The interactions that go on: user_id, item_id, timestamp, event, order_id, item."""
         usable = pl.col("problem").is_null() & pl.col("item").is_not_null()
-        return self.interactions.filter(usable).select(*INTERACTION, "item")
+        return self.indexed.filter(usable).select(*INTERACTION, "item")
 
     def row_counts(self) -> pl.LazyFrame:
         """One row: interactions, bad ones, valid ones of unknown items."""
         unknown = pl.col("problem").is_null() & pl.col("item").is_null()
-        return self.interactions.select(pl.len(), bad=pl.col("problem").count(), unknown=unknown.sum())
+        return self.indexed.select(pl.len(), bad=pl.col("problem").count(), unknown=unknown.sum())
 
     def bad_rows(self, counts: pl.DataFrame) -> BadRows:
         """The summary of both tables. `counts`: what `row_counts` gives."""
@@ -142,7 +142,7 @@ def validate(tables: SourceTables) -> IndexedTables:
 
 
 def collect(both: IndexedTables, *queries: pl.LazyFrame) -> tuple[list[pl.DataFrame], BadRows]:
-    """The results of queries built on `both.valid`, and what was set aside, in one pass over the files."""
+    """The results of queries built on `both.interactions`, and what was set aside, in one pass over the files."""
     tables = both.source
     with reading(tables.files):
         *results, counts = pl.collect_all([*queries, both.row_counts()], engine="streaming")
@@ -150,7 +150,7 @@ def collect(both: IndexedTables, *queries: pl.LazyFrame) -> tuple[list[pl.DataFr
     rows, bad = summary.interactions, summary.bad_interactions
     _require_rows(rows, tables, "interactions")
     if bad > tables.max_bad_share * rows:
-        first = first_bad(both.interactions, tables.files)
+        first = first_bad(both.indexed, tables.files)
         raise _too_many(tables, "interactions", first, rows, bad, _unknown_events(both, first))
     return results, summary
 
@@ -175,7 +175,7 @@ def quarantine(tables: SourceTables, path: Path) -> int:
     """Write every row that does not go on (table, file, row, reason, values as JSON text) and return their number."""
     both = index(tables, extra=("original",))
     reason = pl.coalesce("problem", pl.when(pl.col("item").is_null()).then(pl.lit(UNKNOWN_ITEM)))
-    outside = both.interactions.with_columns(problem=reason).filter(pl.col("problem").is_not_null())
+    outside = both.indexed.with_columns(problem=reason).filter(pl.col("problem").is_not_null())
     rows = pl.concat([_described(both.bad_items.lazy(), "items"), _described(outside, "interactions")])
     if path.suffix not in SINKS:
         raise DataError(f"{path}: quarantine files end in .parquet, .csv or .jsonl. Rename it.")
@@ -234,7 +234,7 @@ def _unknown_events(both: IndexedTables, first: pl.DataFrame) -> str | None:
     if first.select(unknown_event(pl.col("problem"))).item() is None:
         return None
     with reading(both.source.files):
-        counts = event_counts(both.interactions).collect(engine="streaming")
+        counts = event_counts(both.indexed).collect(engine="streaming")
     return describe_events(most_frequent(counts))
 
 

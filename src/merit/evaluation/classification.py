@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged
+from merit.core.ragged import Ragged, owners
 from merit.evaluation.matching import FLOOR, Edges, Hits, Rule, Threshold, edges_of, match
-from merit.evaluation.predictions import Predictions, Truth, check, owners
+from merit.evaluation.predictions import Predictions, Truth, check
 from merit.evaluation.uncertainty import Form, Metric, Reals, f1, per_user, ratio
 
 CURVE = tuple(round(0.5 + 0.05 * step, 2) for step in range(11))

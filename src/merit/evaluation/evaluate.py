@@ -16,12 +16,13 @@ import polars as pl
 from merit.core import artifacts, console
 from merit.core.artifacts import Artifact
 from merit.core.provenance import command, commit
+from merit.core.ragged import head
 from merit.core.types import Floats, Ints
 from merit.data.corpus import read_examples
 from merit.data.labelled import LabelledExamples
 from merit.evaluation import exposure_bias, predictions, report, tables
 from merit.evaluation.classification import EvaluationConfig, MetricKey, Metrics, measure
-from merit.evaluation.predictions import UNKNOWN, Predictions, Truth, head
+from merit.evaluation.predictions import UNKNOWN, Predictions, Truth
 from merit.evaluation.trivial import BASELINES
 from merit.evaluation.uncertainty import Metric
 from merit.labels import space

@@ -20,13 +20,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from merit.core.errors import DataError
-from merit.core.ragged import Ragged, list_column
+from merit.core.ragged import Ragged, list_column, owners, ranks, select
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
 from merit.evaluation import predictions
 from merit.evaluation.classification import EvaluationConfig, MetricKey, Metrics, named
 from merit.evaluation.matching import Flags, Threshold, edges_of, match, near_pairs
-from merit.evaluation.predictions import Predictions, Truth, check, owners, ranks, select
+from merit.evaluation.predictions import Predictions, Truth, check
 from merit.evaluation.uncertainty import Metric, per_user
 from merit.report.page import SMALLEST_CELL
 

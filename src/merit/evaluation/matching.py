@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
-from merit.core.ragged import Ragged, offsets_of
+from merit.core.ragged import Ragged, offsets_of, ranks
 from merit.core.types import Floats, Ints
-from merit.evaluation.predictions import ranks
 
 Flags = NDArray[np.bool_]
 Threshold = float | Literal["exact"]

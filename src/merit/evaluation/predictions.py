@@ -19,7 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from merit.core.errors import DamagedArtifact, DataError
-from merit.core.ragged import Ragged, column_lists, list_column, offsets_of
+from merit.core.ragged import Ragged, column_lists, head, list_column, owners
 from merit.core.types import Floats, Ints
 
 UNKNOWN = "unknown"  # the vertical of a label that has none
@@ -88,27 +88,6 @@ class Truth:
     def novel(self) -> NDArray[np.bool_]:
         """Beside `gold.values`: whether the user never had that label in the history."""
         return ~np.isin(_keys(self.gold, self.labels), _keys(self.history, self.labels))
-
-
-def owners(lists: Ragged) -> Ints:
-    """The row of every value."""
-    return np.repeat(np.arange(len(lists)), lists.lengths())
-
-
-def ranks(lists: Ragged) -> Ints:
-    """The place of every value in its row, from 0."""
-    return np.arange(len(lists.values)) - np.repeat(lists.offsets[:-1], lists.lengths())
-
-
-def select(lists: Ragged, keep: NDArray[np.bool_]) -> Ragged:
-    """The values that are kept, in the same rows and order."""
-    sizes = np.bincount(owners(lists)[keep], minlength=len(lists))
-    return Ragged(offsets_of(sizes), lists.values[keep])
-
-
-def head(lists: Ragged, length: int | Ints) -> Ragged:
-    """At most the first `length` values of each row; one length for all rows, or one for each."""
-    return select(lists, ranks(lists) < (length if isinstance(length, int) else length[owners(lists)]))
 
 
 def top(scores: Floats, live: Ints, k: int = BUDGET) -> Ragged:

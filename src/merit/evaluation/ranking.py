@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merit.core.errors import DataError
+from merit.core.ragged import owners
 from merit.core.types import Floats, Ints
 from merit.evaluation.classification import MetricKey, Metrics
-from merit.evaluation.predictions import Truth, owners
+from merit.evaluation.predictions import Truth
 from merit.evaluation.uncertainty import Metric, Reals, per_user
 
 Scores = Callable[[Ints], Floats]  # labels → (examples, labels), comparable across users, additive over labels

@@ -14,9 +14,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from merit.core.ragged import Ragged, offsets_of
+from merit.core.ragged import Ragged, head, offsets_of, owners, ranks, select
 from merit.core.types import Ints
-from merit.evaluation.predictions import BUDGET, LENGTH, Predictions, Truth, head, owners, ranks, select
+from merit.evaluation.predictions import BUDGET, LENGTH, Predictions, Truth
 
 
 def trivial(truth: Truth, popularity: Ints) -> Predictions:

@@ -14,7 +14,7 @@ from pydantic import Field
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged, column_lists
+from merit.core.ragged import Ragged, column_lists, head
 from merit.engine.job import EngineConfig
 from merit.engine.run import INLINE
 from merit.evaluation import exposure_bias, predictions
@@ -96,7 +96,7 @@ def _methods(decoded: dict[str, Ragged], name: str, config: PredictConfig, seed:
     free = decoded["free"]
     methods = [Predictions(name, seed, free, decoded["ranked"])]
     if config.likelihood:
-        same_length = predictions.head(decoded["likely"], free.lengths())
+        same_length = head(decoded["likely"], free.lengths())
         methods.append(Predictions(f"{name}, by likelihood", seed, same_length, decoded["likely"]))
     if config.union:
         union = _by_votes(decoded["sampled"])

@@ -16,12 +16,12 @@ from pydantic import Field
 from merit.core import artifacts, console
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged, offsets_of
+from merit.core.ragged import Ragged, head, offsets_of, owners
 from merit.core.types import Floats, Ints
 from merit.evaluation import predictions, ranking, tables
 from merit.evaluation.classification import Metrics
 from merit.evaluation.evaluate import AUDIENCES, HISTORY_SHARE, training_popularity, truth_of_test_users
-from merit.evaluation.predictions import Predictions, Truth, head, owners, top
+from merit.evaluation.predictions import Predictions, Truth, top
 from merit.evaluation.ranking import Scores
 from merit.generator import backbone
 from merit.generator.model import Generator, load_generator, settings_of

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merit.core.errors import DamagedArtifact
-from merit.core.ragged import Ragged, offsets_of, ranges
+from merit.core.ragged import Ragged, offsets_of, ranges, select
 from merit.core.types import Floats, Ints
-from merit.evaluation.predictions import select
 from merit.propensity.score import repeat_score
 from merit.retrieval import shortlist, topk
 from merit.retrieval.exact import Doubles
