@@ -15,7 +15,8 @@ from merit.campaigns.audiences.request import AudienceRequest
 from merit.core import config, files
 from merit.core.artifacts import Artifact
 from merit.core.errors import ConfigError, DataError, MissingArtifact, StorageError
-from merit.service.jobs import CANCELLED, INTERRUPTED, AudienceJob, AudienceJobs, TooManyJobs
+from merit.service.jobs import CANCELLED, INTERRUPTED, AudienceJob, AudienceJobs
+from merit.service.problems import Refusal
 from merit.service.service import opened
 from tests.service.test_answers import finished
 
@@ -121,7 +122,7 @@ def test_a_key_may_have_so_many_jobs_waiting(jobs: Open, request_: AudienceReque
     own = jobs(gate, waiting=2)
     own.submit("a", request_)
     own.submit("a", request_)
-    with pytest.raises(TooManyJobs):
+    with pytest.raises(Refusal, match="2 jobs of this key"):
         own.submit("a", request_)
     own.submit("b", request_)
     gate.set()

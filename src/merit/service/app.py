@@ -14,7 +14,6 @@ from merit import __version__
 from merit.core.errors import MeritError
 from merit.service import openapi, problems
 from merit.service.auth import AuthMiddleware
-from merit.service.jobs import TooManyJobs
 from merit.service.middleware import RequestMiddleware
 from merit.service.pages import Pages
 from merit.service.problems import ID, Refusal
@@ -52,7 +51,6 @@ def routed(service: Service) -> FastAPI:
             methods=[route.method],
             status_code=route.status,
             operation_id=route.handler.__name__,
-            response_class=Response if route.file else JSONResponse,
         )
     document = openapi.complete(api.openapi())
     page = openapi.page(document)
@@ -72,10 +70,7 @@ def _handler(refusal: Any) -> Any:
 
 
 def _merit_error(service: Service, error: MeritError) -> Refusal:
-    message = service.redact(error)
-    if isinstance(error, TooManyJobs):
-        return Refusal(429, "Too many jobs", message, "Wait for one, or cancel it.", {"Retry-After": "10"})
-    return problems.refusal(error, message)
+    return problems.refusal(error, service.redact(error))
 
 
 def _invalid(_: Service, error: RequestValidationError) -> Refusal:

@@ -12,9 +12,8 @@ from starlette.datastructures import Headers
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from merit.service import problems
 from merit.service.keys import ApiKey, Keyring
-from merit.service.problems import ID, KEY, ROUTE, Refusal
+from merit.service.problems import KEY, ROUTE, Refusal
 
 ANONYMOUS = "anonymous"  # unknown keys share one bucket, which slows down guessing
 
@@ -48,27 +47,16 @@ class AuthMiddleware:
     """Checks key, rate, method, path and scope, in this order, and leaves the key for the routes and the log."""
 
     def __init__(
-        self,
-        app: ASGIApp,
-        api: FastAPI,
-        scopes: Mapping[tuple[str, str], str],
-        keys: Keyring,
-        limiter: RateLimiter,
+        self, app: ASGIApp, api: FastAPI, scopes: Mapping[tuple[str, str], str], keys: Keyring, limiter: RateLimiter
     ) -> None:
         """`app` gets the requests that pass; the last route of `api` are the pages, which need no key."""
         self.app, self.routes, self.scopes = app, api.router.routes, scopes
         self.keys, self.limiter = keys, limiter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with a problem if the request may not pass; web sockets are not answered at all."""
+        """Raise a `Refusal` unless the request may pass."""
         if scope["type"] == "http":
-            try:
-                self._admit(scope)
-            except Refusal as refused:
-                await problems.response(refused, scope[ID])(scope, receive, send)
-                return
-        elif scope["type"] != "lifespan":
-            return  # there are no web sockets
+            self._admit(scope)
         await self.app(scope, receive, send)
 
     def _admit(self, scope: Scope) -> None:

@@ -17,7 +17,6 @@ from hashlib import sha256
 from pathlib import Path
 
 from merit.core import artifacts
-from merit.core.artifacts import Artifact
 from merit.privacy.erasure import erase as stage
 from merit.privacy.erasure.certificate import Certificate
 from merit.service.jobs import INTERRUPTED, UNFINISHED, JobQueue, JobRecord, Redact, now
@@ -32,65 +31,60 @@ class ErasureJob(JobRecord):
     users: int
 
 
-class Erasures:
+class Erasures(JobQueue[ErasureJob]):
     """The erasures of a state folder, one at a time: until it is done, the next is refused with 409."""
 
     def __init__(self, state: Path, folders: Callable[[], Sequence[Path]], worker: Executor, redact: Redact) -> None:
         """`folders` are those to purge, the state's first; `worker` also builds audiences, so no job meets another."""
-        self.folder, self._state, self._folders, self._worker = state / stage.FOLDER, state, folders, worker
+        super().__init__(ErasureJob, state / stage.FOLDER, "*.json", redact)
+        self._state, self._folders, self._worker = state, folders, worker
         self._secret = secrets.token_bytes(32)
-        self._digests: dict[str, bytes] = {}  # of requests; the same users can be told as long as the process lives
+        self._digests: dict[str, bytes] = {}  # of requests: a repeated one is recognised as long as the process lives
         self._held = ExitStack()  # the lock of the erasure that runs
-        path = self.folder.joinpath
-        self._queue = JobQueue(ErasureJob, self.folder.glob("*.json"), lambda number: path(f"{number}.json"), redact)
         self._recover()
         self._finish_interrupted()
 
     def submit(self, owner: str, users: Sequence[str], reason: str, idempotency: str | None = None) -> ErasureJob:
         """Hide these users: from now on no process answers about them. Their files are purged by the worker."""
         request = hmac.digest(self._secret, json.dumps([*users, reason]).encode(), sha256)
-        with self._queue.lock:
+        with self.lock:
             same = lambda job: self._digests.get(job.id, request) == request  # noqa: E731
-            if job := self._queue.repeated(owner, idempotency, same):
+            if job := self.repeated(owner, idempotency, same):
                 return job
-            running = any(job.state in UNFINISHED for job in self._queue.records.values())
+            running = any(job.state in UNFINISHED for job in self.records.values())
             if running or self._finish_interrupted():
                 raise Refusal(409, "An erasure is running", "One at a time.", "Ask again soon.", {"Retry-After": "10"})
             home = self._held.enter_context(stage.begin(self._folders(), users, reason))
             begun = stage.read_journal(home)
             assert begun is not None
             self._digests[begun.number] = request
-            job = self._queue.keep(
+            job = self.keep(
                 ErasureJob(id=begun.number, owner=owner, created=now(), users=len(begun.users), idempotency=idempotency)
             )
-
-        def purge() -> Artifact:
-            with self._held:
-                return stage.purge(home)
-
-        self._worker.submit(self._run, job.id, purge)
+        self._worker.submit(self._run, job.id, home)
         return job
 
-    def get(self, number: str, owner: str | None) -> ErasureJob:
-        """An erasure of this owner; with None, of any owner."""
-        return self._queue.get(number, owner)
-
-    def certificate(self, number: str) -> Certificate | None:
+    def certificate(self, job: ErasureJob) -> Certificate | None:
         """What was erased and what is left; None until the purge is done."""
-        folder = self.folder / number
-        return stage.certificate_of(artifacts.load(folder)) if (folder / artifacts.MANIFEST).exists() else None
+        return stage.certificate_of(artifacts.load(self.folder / job.id)) if job.state == "DONE" else None
 
     def close(self) -> None:
         """Release the lock; a purge that has not begun is finished after the next start."""
         self._held.close()
 
-    def _run(self, number: str, purge: Callable[[], Artifact]) -> None:
+    def _run(self, number: str, home: Path | None) -> None:
+        """Purge the erasure that `submit` began in `home`; without one, finish the erasure of an earlier process."""
+
         def work() -> dict[str, object]:
             self._wait_for_downloads()
-            purge()
+            if home:
+                with self._held:
+                    stage.purge(home)
+            else:
+                stage.finish(self._folders())
             return {}
 
-        self._queue.run(number, work)
+        self.run(number, work)
 
     def _wait_for_downloads(self) -> None:
         """They began before the users were hidden, and their files are purged as well."""
@@ -101,14 +95,14 @@ class Erasures:
     def _finish_interrupted(self) -> bool:
         """Whether there is an erasure that was killed or failed, of which a journal is left; it is run again."""
         if left := stage.read_journal(self._state):
-            self._worker.submit(self._run, left.number, lambda: stage.finish(self._folders()))
+            self._worker.submit(self._run, left.number, None)
         return left is not None
 
     def _recover(self) -> None:
         """An unfinished erasure without a journal has ended: done if it has a certificate, and failed if not."""
         left = stage.read_journal(self._state)
-        for job in list(self._queue.records.values()):
+        for job in list(self.records.values()):
             if job.state in UNFINISHED and (left is None or left.number != job.id):
                 done = (self.folder / job.id / artifacts.MANIFEST).exists()
                 ending = {"state": "DONE"} if done else {"state": "FAILED", "reason": INTERRUPTED}
-                self._queue.keep(job.model_copy(update={**ending, "ended": now()}))
+                self.keep(job.model_copy(update={**ending, "ended": now()}))

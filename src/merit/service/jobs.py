@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,11 +25,11 @@ from merit.core import console, files
 from merit.core.artifacts import Artifact
 from merit.core.config import digest
 from merit.core.errors import ConfigError, DataError, MeritError, MissingArtifact
+from merit.service.problems import Refusal
 from merit.service.schemas import STATES, JobResponse, ProgressResponse
 
 CANCELLED = "Cancelled."
 INTERRUPTED = "The service ended while this job ran. Start it again."
-FILE = "job.json"
 UNFINISHED = ("PENDING", "RUNNING")
 Redact = Callable[[MeritError], str]
 
@@ -45,22 +45,18 @@ class AudienceJob(JobRecord, JobResponse):
     """An audience to build. The id begins with the time, so that ids sort by age."""
 
 
-class TooManyJobs(MeritError):
-    """A key has more unfinished jobs than it may."""
-
-
 R = TypeVar("R", bound=JobRecord)
 
 
 class JobQueue(Generic[R]):
-    """The jobs of one kind, and how each of them is run and stored."""
+    """The jobs of one kind in a folder, and how each of them is run and stored."""
 
-    def __init__(self, kind: type[R], stored: Iterable[Path], path: Callable[[str], Path], redact: Redact) -> None:
-        """`stored` are the files of earlier jobs, and `path` gives the file of an id."""
-        self._path, self._redact = path, redact
+    def __init__(self, kind: type[R], folder: Path, pattern: str, redact: Redact) -> None:
+        """`pattern` is the path of a job's file inside the folder, with a * for its id."""
+        self.folder, self._pattern, self._redact = folder, pattern, redact
         self.lock = RLock()
         self.records: dict[str, R] = {}
-        for file in sorted(stored):
+        for file in sorted(folder.glob(pattern)):
             try:
                 record = kind.model_validate_json(file.read_bytes())
                 self.records[record.id] = record
@@ -69,7 +65,7 @@ class JobQueue(Generic[R]):
 
     def keep(self, record: R) -> R:
         """The same record, stored."""
-        files.write(self._path(record.id), record.model_dump_json(indent=1) + "\n")
+        files.write(self.folder / self._pattern.replace("*", record.id), record.model_dump_json(indent=1) + "\n")
         self.records[record.id] = record
         return record
 
@@ -83,7 +79,7 @@ class JobQueue(Generic[R]):
     def repeated(self, owner: str, idempotency: str | None, same: Callable[[R], bool]) -> R | None:
         """The job that this idempotency key started before, or None; the request must be the same."""
         records = self.records.values() if idempotency else ()
-        first = next((each for each in records if (each.owner, each.idempotency) == (owner, idempotency)), None)
+        first = next((job for job in records if (job.owner, job.idempotency) == (owner, idempotency)), None)
         if first and not same(first):
             raise ConfigError("This Idempotency-Key was used for another request. Send a new one.")
         return first
@@ -113,46 +109,43 @@ class JobQueue(Generic[R]):
             return True
 
 
-class AudienceJobs:
-    """The audience jobs of a folder, built one after the other by one thread; those left waiting go first."""
+class AudienceJobs(JobQueue[AudienceJob]):
+    """Audience jobs, built one after the other by one thread; those left waiting by an earlier process go first."""
 
     def __init__(
         self, folder: Path, build: Callable[[AudienceRequest, Path], Artifact], redact: Redact, waiting: int
     ) -> None:
-        self.folder, self._build, self._waiting = folder, build, waiting
+        super().__init__(AudienceJob, folder, "*/job.json", redact)
+        self._build, self._waiting = build, waiting
         self.worker = ThreadPoolExecutor(1, thread_name_prefix="jobs")
-        self._queue = JobQueue(AudienceJob, folder.glob(f"*/{FILE}"), lambda number: folder / number / FILE, redact)
-        for job in list(self._queue.records.values()):
+        for job in [*self.records.values()]:
             self._recover(job)
 
     def submit(self, owner: str, request: AudienceRequest, idempotency: str | None = None) -> AudienceJob:
         """A new job; or, for an idempotency key that was used before, the job it started."""
-        with self._queue.lock:
-            if job := self._queue.repeated(owner, idempotency, lambda job: digest(job.request) == digest(request)):
+        with self.lock:
+            if job := self.repeated(owner, idempotency, lambda job: digest(job.request) == digest(request)):
                 return job
             if sum(job.state in UNFINISHED for job in self.list(owner)) >= self._waiting:
-                raise TooManyJobs(f"{self._waiting} jobs of this key wait already. Wait for one of them, or cancel it.")
+                detail = f"{self._waiting} jobs of this key wait already."
+                raise Refusal(429, "Too many jobs", detail, "Wait for one, or cancel it.", {"Retry-After": "10"})
             number = f"{datetime.now(UTC):%Y%m%d%H%M%S%f}-{secrets.token_hex(8)}"
             job = AudienceJob(id=number, owner=owner, created=now(), request=request, idempotency=idempotency)
-            self._queue.keep(job)
+            self.keep(job)
         self.worker.submit(self._run, job)
         return job
 
-    def get(self, number: str, owner: str | None) -> AudienceJob:
-        """A job of this owner; with None, of any owner."""
-        return self._queue.get(number, owner)
-
     def list(self, owner: str | None) -> list[AudienceJob]:
         """The jobs of this owner, or of all; the newest first."""
-        jobs = [job for job in self._queue.records.copy().values() if owner is None or job.owner == owner]
+        jobs = [job for job in self.records.copy().values() if owner is None or job.owner == owner]
         return sorted(jobs, key=lambda job: job.id, reverse=True)
 
     def cancel(self, number: str, owner: str | None) -> AudienceJob:
         """The job, failed with the reason "Cancelled."; one that has ended cannot be cancelled."""
-        with self._queue.lock:
+        with self.lock:
             job = self.get(number, owner)
             if job.state in UNFINISHED:
-                return self._queue.keep(job.model_copy(update={"state": "FAILED", "reason": CANCELLED, "ended": now()}))
+                return self.keep(job.model_copy(update={"state": "FAILED", "reason": CANCELLED, "ended": now()}))
             if job.reason != CANCELLED:
                 raise DataError(f"The job is {job.state} already. There is nothing to cancel.")
         return job
@@ -177,7 +170,7 @@ class AudienceJobs:
         return self.folder / job.id / "audience"
 
     def _run(self, job: AudienceJob) -> None:
-        if not self._queue.run(job.id, lambda: _summary(self._build(job.request, self._out(job)))):
+        if not self.run(job.id, lambda: _summary(self._build(job.request, self._out(job)))):
             shutil.rmtree(self._out(job), ignore_errors=True)
 
     def _recover(self, job: AudienceJob) -> None:
@@ -195,7 +188,7 @@ class AudienceJobs:
                 ending = {"state": "DONE"} | _summary(export.load(self._out(job)))
             except MeritError:
                 shutil.rmtree(self._out(job), ignore_errors=True)
-            self._queue.keep(job.model_copy(update=ending | {"ended": now()}))
+            self.keep(job.model_copy(update=ending | {"ended": now()}))
         elif job.state == "FAILED":
             shutil.rmtree(self._out(job), ignore_errors=True)
 

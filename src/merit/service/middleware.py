@@ -1,4 +1,4 @@
-"""Around every request: an id, a line in the log, metrics, headers, and a problem in place of an unexpected error.
+"""Around every request: an id, a line in the log, metrics, headers, and a problem in place of an error.
 
 The log and the metrics name a route by its template and the caller by the id of the key. They hold no user, no text of
 a request, no query and no address.
@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from merit.core import console
 from merit.service import problems
-from merit.service.problems import ID, KEY, ROUTE
+from merit.service.problems import ID, KEY, ROUTE, Refusal
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -69,15 +69,16 @@ class Metrics(Collector):
 
 
 class RequestMiddleware:
-    """The outermost layer: refused requests get an id, are counted and logged as well."""
+    """The outermost layer: it answers with the problem of a `Refusal` that an inner one raises, and logs it as well."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self.app, self.metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The caller's X-Request-Id is kept if it is short and plain; otherwise one is drawn."""
+        """The caller's X-Request-Id is kept if it is short and plain; web sockets are not answered at all."""
         if scope["type"] != "http":
-            await self.app(scope, receive, send)
+            if scope["type"] == "lifespan":
+                await self.app(scope, receive, send)
             return
         request_id = Headers(scope=scope).get("x-request-id", "")
         scope[ID] = request_id if REQUEST_ID.fullmatch(request_id) else secrets.token_hex(8)
@@ -96,9 +97,11 @@ class RequestMiddleware:
         try:
             await self.app(scope, receive, send_with_headers)
         except Exception as error:
-            _log_error(error, scope[ID])
+            refused = error if isinstance(error, Refusal) else problems.UNEXPECTED
+            if refused is problems.UNEXPECTED:
+                _log_error(error, scope[ID])
             if not status:
-                await problems.response(problems.UNEXPECTED, scope[ID])(scope, receive, send_with_headers)
+                await problems.response(refused, scope[ID])(scope, receive, send_with_headers)
         finally:
             self._count(scope, status, perf_counter() - start)
 

@@ -11,20 +11,21 @@ import json
 import math
 from typing import Any
 
+from pydantic_core import from_json
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from merit.core.errors import DataError
 from merit.service import problems
 from merit.service.limits import Limits
-from merit.service.problems import ID, Refusal
+from merit.service.problems import Refusal
 
 LARGEST = 2**63 - 1
 DIGITS = 25  # of an integer as text: parsing it takes time that grows with the square of its length
 
 
 class RequestLimits:
-    """Between authentication and the routes: answers 413, 408 and 503 itself, and 422 to a body that is not JSON."""
+    """Between authentication and the routes: refuses with 413, 408 and 503, and with 422 a body that is not JSON."""
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self.app, self.limits = app, limits
@@ -39,15 +40,10 @@ class RequestLimits:
             if body and "json" in Headers(scope=scope).get("content-type", "").lower():
                 parse_json(body)
         except DataError as error:
-            refused: Refusal | None = problems.refusal(error, str(error))
+            raise problems.refusal(error, str(error)) from None
         except TimeoutError:
-            refused = Refusal(408, "Too slow", "The request did not arrive in time.", "Send it again, faster.")
-        except Refusal as error:
-            refused = error
-        else:
-            refused = await self._in_time(scope, _replay(body, receive), send)
-        if refused:
-            await problems.response(refused, scope[ID])(scope, receive, send)
+            raise Refusal(408, "Too slow", "The request did not arrive in time.", "Send it again, faster.") from None
+        await self._in_time(scope, _replay(body, receive), send)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         length = Headers(scope=scope).get("content-length", "0")
@@ -68,7 +64,7 @@ class RequestLimits:
             more = message.get("more_body", False)
         return bytes(body)
 
-    async def _in_time(self, scope: Scope, receive: Receive, send: Send) -> Refusal | None:
+    async def _in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A thread cannot be stopped: after the limit the caller gets a 503, and the result of the work is dropped."""
         begun, over = asyncio.Event(), False
 
@@ -85,10 +81,10 @@ class RequestLimits:
             first.cancel()
         if work.done() or begun.is_set():
             await work
-            return None
+            return
         over = True
         work.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return Refusal(
+        raise Refusal(
             503,
             "It takes too long",
             f"No answer within {self.limits.seconds:g} s.",
@@ -110,26 +106,10 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 def parse_json(raw: bytes | str) -> Any:
     """The values of a strict JSON text in UTF-8; a DataError says what is wrong with any other."""
     try:
-        text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
-        values = json.loads(
-            text, parse_constant=_constant, parse_int=_integer, parse_float=_float, object_pairs_hook=_object
-        )
-        json.dumps(values, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError:
-        raise DataError(
-            "A text holds half of a surrogate pair, which is no character. Send whole characters."
-        ) from None
-    except UnicodeDecodeError:
-        raise DataError("The body is not UTF-8. Encode it as UTF-8.") from None
-    except RecursionError:
-        raise DataError("The JSON is nested too deeply. Flatten it.") from None
-    except json.JSONDecodeError as error:
-        raise DataError(f"The body is not JSON: {error}. Correct it there.") from None
-    return values
-
-
-def _constant(word: str) -> Any:
-    raise DataError(f"{word} is not a finite number. Leave the value out, or send a finite one.")
+        from_json(raw, allow_inf_nan=False)  # refuses what is no JSON, no UTF-8, no whole character, or too deep
+    except ValueError as error:
+        raise DataError(f"The body is not JSON in UTF-8: {error}. Correct it there.") from None
+    return json.loads(raw, parse_int=_integer, parse_float=_float, object_pairs_hook=_object)
 
 
 def _integer(digits: str) -> int:

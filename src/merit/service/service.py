@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,28 +31,73 @@ EXPLAIN_SHARE = 0.8  # of a request's time: then the child process is ended, and
 TABLE_NAME = re.compile(r"\w[\w .-]*(/\w[\w .-]*)*")
 
 
-@dataclass(frozen=True)
 class Service:
     """One for each process: `opened` makes and closes it, and routes get it as `TheService`."""
 
-    store: Store
-    state: Path
-    tables: Path | None
-    limits: Limits
-    keys: Keyring
-    limiter: RateLimiter
-    jobs: AudienceJobs
-    erasures: Erasures
-    metrics: Metrics
-    vega: VegaScript
-    redact: Callable[[MeritError], str]
-    """An error's message without the server's paths and without the id of any user."""
+    def __init__(
+        self, store: Store, state: Path, tables: Path | None, limits: Limits, guests: Sequence[ApiKey]
+    ) -> None:
+        self.store, self.state, self.tables, self.limits = store, state, tables, limits
+        self.keys = Keyring(state / keys.FILE, guests)
+        self.limiter = RateLimiter(limits.rate, limits.burst)
+        self.jobs = AudienceJobs(state / JOBS, self._build, self.redact, limits.waiting)
+        self.erasures = Erasures(state, lambda: (state, store.run), self.jobs.worker, self.redact)
+        self.metrics = Metrics(self.jobs.counts)
+        self.vega = VegaScript(state / STATIC)
 
     def preview(self, request: AudienceRequest) -> tuple[Audience, Served]:
-        """The audience and the model it is from, by scores in float32; `build` uses exact ones."""
+        """The audience and the model it is from, by scores in float32; a job uses exact ones."""
         served = self.store.current
-        with _resolved(served, self.tables, request) as resolved:
+        with self._resolved(served, request) as resolved:
             return audiences.preview(served.model, resolved, served.scores), served
+
+    def table(self, name: Path) -> Path:
+        """The path of a table of the service, by its name inside the folder of tables. No name leads out of it."""
+        if self.tables is None:
+            raise ConfigError(
+                "This service has no tables. Leave the rule out, or start it with `merit serve … --tables FOLDER`."
+            )
+        root = self.tables.resolve()
+        if not TABLE_NAME.fullmatch(str(name)) or not (path := (root / name).resolve()).is_relative_to(root):
+            raise ConfigError(
+                "A table is named by its path inside the service's folder of tables, such as customers.parquet."
+            )
+        if not path.exists():
+            raise DataError(f"There is no table '{name}'. Ask the operator to put it there.")
+        return path
+
+    def redact(self, error: MeritError) -> str:
+        """An error's message without the server's paths and without the id of any user."""
+        model = self.store.current.model
+        folders = (model.artifact.path, self.store.folder, self.state, self.tables)
+        return problems.without_users(problems.without_paths(str(error), folders), model.users["user_id"])
+
+    def close(self) -> None:
+        """Wait for the job that runs, and end the child process of explanations."""
+        self.jobs.close()
+        self.erasures.close()
+        self.store.current.explainer.close()
+
+    def _build(self, request: AudienceRequest, out: Path) -> Artifact:
+        served = self.store.current
+        with self._resolved(served, request) as resolved:
+            return audiences.build(served.model, resolved, out)
+
+    @contextmanager
+    def _resolved(self, served: Served, request: AudienceRequest) -> Iterator[AudienceRequest]:
+        """The request with the paths of its tables, while the model may encode its interests."""
+        if len(request.rules) > MOST_RULES:
+            raise ConfigError(
+                f"An audience may have {MOST_RULES} rules here; this one has {len(request.rules)}. Merge some."
+            )
+        rules = tuple(
+            rule.model_copy(update={"table": self.table(rule.table)}) if rule.table else rule for rule in request.rules
+        )
+        changes: dict[str, Any] = {"rules": rules}
+        if like := request.lookalike:
+            changes["lookalike"] = like.model_copy(update={"table": self.table(like.table)})
+        with served.reading(interest.text for interest in request.interests):
+            yield request.model_copy(update=changes)
 
 
 @contextmanager
@@ -74,69 +118,8 @@ def opened(
     busy = f"Another service uses {state}. Stop it, or name another folder with --state."
     with files.locked(state / ".lock", busy):
         shutil.rmtree(state / EXPORTS, ignore_errors=True)  # of a process that has ended
-
-        def redact(error: MeritError) -> str:
-            model = store.current.model
-            message = problems.without_paths(str(error), (model.artifact.path, folder, state, tables))
-            return problems.without_users(message, model.users["user_id"])
-
-        def build(request: AudienceRequest, out: Path) -> Artifact:
-            served = store.current
-            with _resolved(served, tables, request) as resolved:
-                return audiences.build(served.model, resolved, out)
-
-        jobs = AudienceJobs(state / JOBS, build, redact, limits.waiting)
-        erasures = Erasures(state, lambda: (state, store.run), jobs.worker, redact)
+        service = Service(store, state, tables, limits, guests)
         try:
-            yield Service(
-                store=store,
-                state=state,
-                tables=tables,
-                limits=limits,
-                keys=Keyring(state / keys.FILE, guests),
-                limiter=RateLimiter(limits.rate, limits.burst),
-                jobs=jobs,
-                erasures=erasures,
-                metrics=Metrics(jobs.counts),
-                vega=VegaScript(state / STATIC),
-                redact=redact,
-            )
+            yield service
         finally:
-            jobs.close()
-            erasures.close()
-            store.current.explainer.close()
-
-
-@contextmanager
-def _resolved(served: Served, tables: Path | None, request: AudienceRequest) -> Iterator[AudienceRequest]:
-    """The request with the paths of its tables, while the model may encode its interests."""
-    if len(request.rules) > MOST_RULES:
-        raise ConfigError(
-            f"An audience may have {MOST_RULES} rules here; this one has {len(request.rules)}. Merge some."
-        )
-    rules = [
-        rule.model_copy(update={"table": table_path(rule.table, tables)}) if rule.table else rule
-        for rule in request.rules
-    ]
-    changes: dict[str, Any] = {"rules": tuple(rules)}
-    if request.lookalike:
-        path = table_path(request.lookalike.table, tables)
-        changes["lookalike"] = request.lookalike.model_copy(update={"table": path})
-    with served.reading(interest.text for interest in request.interests):
-        yield request.model_copy(update=changes)
-
-
-def table_path(name: Path, tables: Path | None) -> Path:
-    """The path of a table of the service, by its name inside the folder of tables. No name leads out of it."""
-    if tables is None:
-        raise ConfigError(
-            "This service has no tables. Leave the rule out, or start it with `merit serve … --tables FOLDER`."
-        )
-    root = tables.resolve()
-    if not TABLE_NAME.fullmatch(str(name)) or not (path := (root / name).resolve()).is_relative_to(root):
-        raise ConfigError(
-            "A table is named by its path inside the service's folder of tables, such as customers.parquet."
-        )
-    if not path.exists():
-        raise DataError(f"There is no table '{name}'. Ask the operator to put it there.")
-    return path
+            service.close()

@@ -154,7 +154,7 @@ def test_what_was_killed_is_finished_by_the_next_start(own: Opened, model: Any) 
     own.stop()
     assert user in pl.read_parquet(own.run / "model/users.parquet")["user_id"]
     own.start()
-    [job] = own.service.erasures._queue.records.values()
+    [job] = own.service.erasures.records.values()
     told = own.done(job.model_dump())
     assert told["state"] == "DONE" and told["certificate"]["found"] == 1
     assert user not in pl.read_parquet(own.run / "model/users.parquet")["user_id"]

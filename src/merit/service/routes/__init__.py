@@ -24,14 +24,12 @@ class Route:
     scope: Scope | Public
     handler: Callable[..., Any]
     status: int = 200
-    file: bool = False
-    """Whether it answers with a file or a text instead of JSON."""
 
 
 ROUTES: tuple[Route, ...] = (
     Route("GET", "/health", "public", status.health),
     Route("GET", "/ready", "public", status.ready),
-    Route("GET", "/metrics", "read", status.metrics, file=True),
+    Route("GET", "/metrics", "read", status.metrics),
     Route("GET", "/v1/key", "read", status.key),
     Route("GET", "/v1/model", "read", status.model),
     Route("GET", "/v1/model/card", "read", status.card),
@@ -55,7 +53,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/audience/jobs", "audience", audiences.jobs),
     Route("GET", "/v1/audience/jobs/{number}", "audience", audiences.job),
     Route("POST", "/v1/audience/jobs/{number}/cancel", "audience", audiences.cancel),
-    Route("GET", "/v1/audience/jobs/{number}/export", "export", audiences.export, file=True),
+    Route("GET", "/v1/audience/jobs/{number}/export", "export", audiences.export),
     Route("POST", "/v1/experiments/design", "read", experiments.design),
     Route("POST", "/v1/experiments/analyze", "read", experiments.analyze),
     Route("POST", "/v1/experiments/analyze-table", "read", experiments.analyze_table),

@@ -15,7 +15,7 @@ from fastapi.responses import FileResponse, Response
 from starlette.background import BackgroundTask
 
 from merit.campaigns.audiences import export as exports
-from merit.campaigns.audiences.audience import TREATED, Audience, require_enough
+from merit.campaigns.audiences.audience import TREATED, require_enough
 from merit.campaigns.audiences.export import Form
 from merit.campaigns.audiences.forecast import EDGES, merged
 from merit.campaigns.audiences.report import public_summary
@@ -26,19 +26,9 @@ from merit.data.sources import files
 from merit.data.sources.files import FORMATS
 from merit.report.page import SMALLEST_CELL
 from merit.service import problems, schemas
-from merit.service.dependencies import (
-    Caller,
-    Cursor,
-    Idempotency,
-    Limit,
-    TheService,
-    cursor_at,
-    owner_of,
-    position_of,
-)
+from merit.service.dependencies import Caller, Cursor, Idempotency, Limit, TheService, cursor_at, owner_of, position_of
 from merit.service.limits import LONGEST_ID, MOST_SAMPLED, MOST_TABLES
-from merit.service.service import EXPORTS, table_path
-from merit.service.store import Served
+from merit.service.service import EXPORTS, Service
 
 Request = Annotated[AudienceRequest, Body(description="as in docs/audiences.md; tables by their names on the service")]
 Number = Annotated[str, Path(max_length=LONGEST_ID, description="the id of a job")]
@@ -51,14 +41,14 @@ def tables(service: TheService) -> schemas.TablesResponse:
         return schemas.TablesResponse(offered=False, items=[])
     root = service.tables.resolve()
     names = [file.relative_to(root) for file in sorted(root.rglob("*")) if file.name.endswith(tuple(FORMATS))]
-    items = [{"name": name.as_posix(), "columns": columns_of(name, root)} for name in names[:MOST_TABLES]]
+    items = [{"name": name.as_posix(), "columns": columns_of(name, service)} for name in names[:MOST_TABLES]]
     return schemas.TablesResponse(offered=True, items=[row for row in items if row["columns"] is not None])
 
 
-def columns_of(name: FilePath, tables: FilePath) -> list[str] | None:
+def columns_of(name: FilePath, service: Service) -> list[str] | None:
     """The columns of a table of the service; None if it cannot be read as a table."""
     try:
-        path = table_path(name, tables)
+        path = service.table(name)
         columns = files.scan_all([path], path.parent)[0][0].collect_schema().names()
     except (MeritError, pl.exceptions.PolarsError, OSError):
         return None
@@ -68,14 +58,9 @@ def columns_of(name: FilePath, tables: FilePath) -> list[str] | None:
 def preview(service: TheService, request: Request) -> schemas.PreviewResponse:
     """The size of an audience, how it comes about, and what to expect. No user is named and nothing is written."""
     audience, served = service.preview(request)
-    return preview_of(audience, served, service.tables)
-
-
-def preview_of(audience: Audience, served: Served, tables: FilePath | None) -> schemas.PreviewResponse:
-    """The figures of an audience, without groups of fewer than 50 users and without the path of the tables."""
     figures = audience.figures
     page = public_summary(figures)
-    steps = [row | {"step": problems.without_paths(row["step"], [tables])} for row in page["waterfall"]]
+    steps = [row | {"step": problems.without_paths(row["step"], [service.tables])} for row in page["waterfall"]]
     over_indexed = served.model.over_indexed_rows(audience.rows, at_least=SMALLEST_CELL)
     return schemas.PreviewResponse.model_validate(
         page

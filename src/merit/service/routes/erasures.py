@@ -9,9 +9,7 @@ from fastapi.responses import Response
 
 from merit.service import schemas
 from merit.service.dependencies import Caller, Idempotency, TheService, owner_of
-from merit.service.erasures import ErasureJob
 from merit.service.limits import LONGEST_ID
-from merit.service.service import Service
 
 Number = Annotated[str, Path(max_length=LONGEST_ID, pattern="^[0-9a-zA-Z]+$", description="the id of an erasure")]
 
@@ -26,14 +24,10 @@ def erase(
     """Hide these users from the next request on, and start a job that purges every file of them."""
     job = service.erasures.submit(caller.id, request.users, request.reason, idempotency)
     response.headers["Location"] = f"/v1/erasures/{job.id}"
-    return _with_certificate(service, job)
+    return schemas.ErasureResponse(**job.model_dump(), certificate=service.erasures.certificate(job))
 
 
 def erasure(service: TheService, caller: Caller, number: Number) -> schemas.ErasureResponse:
     """The state of an erasure, and its certificate once it is done."""
-    return _with_certificate(service, service.erasures.get(number, owner_of(caller)))
-
-
-def _with_certificate(service: Service, job: ErasureJob) -> schemas.ErasureResponse:
-    certificate = service.erasures.certificate(job.id) if job.state == "DONE" else None
-    return schemas.ErasureResponse(**job.model_dump(), certificate=certificate)
+    job = service.erasures.get(number, owner_of(caller))
+    return schemas.ErasureResponse(**job.model_dump(), certificate=service.erasures.certificate(job))

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -30,7 +30,6 @@ from merit.service.dependencies import TheService
 from merit.service.limits import MOST_ROWS, MOST_UNPACKED
 from merit.service.request_limits import parse_json
 from merit.service.routes.audiences import columns_of
-from merit.service.service import table_path
 
 FORMS = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")  # packed ones could unpack to anything
 MOST_USERS = 10**15  # of an experiment: above it, floats lose their last digits
@@ -43,30 +42,24 @@ OVERFLOW = "These figures lead beyond what numbers can hold. Check users, means,
 
 def design(request: ExperimentDesign) -> schemas.DesignResponse:
     """The file to keep, how many users the experiment needs and how long that takes. The service stores nothing."""
+    file, outlook, rule = request.model_dump_json(indent=1) + "\n", request.outlook, request.rule
     try:
-        outlook, daily = request.outlook, request.outlook.users_per_day or 0
-        smallest = power.users_needed(power.SIZES[0] * request.minimum_effect, outlook, request.rule)
+        daily = outlook.users_per_day or 0
+        smallest = power.users_needed(power.SIZES[0] * request.minimum_effect, outlook, rule)
         if max(smallest, outlook.users or 0, daily * request.days, daily * 7 * max(power.WEEKS)) > MOST_USERS:
             raise DataError(DESIGN_OVERFLOW)
-        return design_of(request)
+        return schemas.DesignResponse(
+            file=file,
+            sha256=sha256(file.encode()).hexdigest(),
+            frozen=datetime.now(UTC).date(),
+            end=request.end,
+            users_needed=power.users_needed(request.minimum_effect, outlook, rule),
+            expected=_expected(request),
+            by_lift=power.by_lift(request.minimum_effect, outlook, rule).to_dicts(),
+            by_week=[row | {"lift": _or_null(row["lift"])} for row in power.by_week(outlook, rule).to_dicts()],
+        )
     except (ArithmeticError, ValueError):
         raise DataError(DESIGN_OVERFLOW) from None
-
-
-def design_of(request: ExperimentDesign) -> schemas.DesignResponse:
-    """The answer of `design` once no number gets too large; frozen on today's date, in UTC."""
-    file = request.model_dump_json(indent=1) + "\n"
-    weeks = power.by_week(request.outlook, request.rule).to_dicts()
-    return schemas.DesignResponse(
-        file=file,
-        sha256=sha256(file.encode()).hexdigest(),
-        frozen=datetime.now(UTC).date(),
-        end=request.end,
-        users_needed=power.users_needed(request.minimum_effect, request.outlook, request.rule),
-        expected=_expected(request),
-        by_lift=power.by_lift(request.minimum_effect, request.outlook, request.rule).to_dicts(),
-        by_week=[row | {"lift": _or_null(row["lift"])} for row in weeks],
-    )
 
 
 def _expected(design: ExperimentDesign) -> schemas.ExpectedPower | None:
@@ -124,9 +117,8 @@ def analyze_table(
 
 def analyze_named(service: TheService, request: schemas.NamedAnalysisRequest) -> Analysis:
     """The same from a table of the service. The caller did not bring it: nothing is shown about few of its users."""
-    path, agreed = table_path(Path(request.table), service.tables), request.design
-    assert service.tables
-    columns = columns_of(Path(request.table), service.tables) if path.is_file() else None
+    path, agreed = service.table(Path(request.table)), request.design
+    columns = columns_of(Path(request.table), service) if path.is_file() else None
     if columns is None:
         raise DataError(f"'{request.table}' cannot be read as a table. Choose one that /v1/tables names.")
     _require_plain(agreed)
@@ -168,19 +160,10 @@ def _analysed(design: ExperimentDesign, outcomes: Outcomes, until: date | None, 
     try:
         with np.errstate(all="ignore"):
             analysis = analyse(design, outcomes, AnalysisContext(until=until, assigned=assigned))
+        json.dumps(analysis.model_dump(mode="json"), allow_nan=False)
     except (ArithmeticError, ValueError, np.linalg.LinAlgError):
         raise DataError(OVERFLOW) from None
-    if not _finite(analysis.model_dump()):
-        raise DataError(OVERFLOW)
     return analysis
-
-
-def _finite(value: Any) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, dict):
-        return all(map(_finite, value.values()))
-    return all(map(_finite, value)) if isinstance(value, list | tuple) else True
 
 
 def _require_small(file: Path) -> None:
