@@ -15,8 +15,8 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from merit.service import app, keys
-from merit.service.limits import Limits
 from merit.service.openapi import FILES
+from merit.service.request_limits import Limits
 from merit.service.service import Service, opened
 
 ROOT = Path(__file__).parents[1]

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
 from merit.service import app, keys
-from merit.service.limits import Limits
+from merit.service.request_limits import Limits
 from merit.service.service import Service, opened
 
 Asker = Callable[..., TestClient]

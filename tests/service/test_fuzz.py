@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from starlette.types import ASGIApp
 
 from merit.service import app, keys
-from merit.service.limits import Limits
+from merit.service.request_limits import Limits
 from merit.service.service import opened
 
 ROUNDS = int(os.environ.get("MERIT_FUZZ_ROUNDS", "2"))  # the same questions every time; set it to search further

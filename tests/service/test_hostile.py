@@ -12,10 +12,9 @@ from starlette.testclient import TestClient
 
 from merit.service import app
 from merit.service.auth import AuthMiddleware
-from merit.service.limits import Limits
 from merit.service.middleware import RequestMiddleware
 from merit.service.openapi import EXAMPLES
-from merit.service.request_limits import RequestLimits, parse_json
+from merit.service.request_limits import Limits, RequestLimits, parse_json
 from merit.service.routes import SCOPE_OF
 from merit.service.service import Service
 

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from starlette.testclient import TestClient
 from merit.service import app, keys
-from merit.service.limits import Limits
+from merit.service.request_limits import Limits
 from merit.service.service import opened
 
 run, state = map(Path, sys.argv[1:])

@@ -25,7 +25,7 @@ import polars as pl
 import pytest
 
 from merit.service import app, keys
-from merit.service.limits import Limits
+from merit.service.request_limits import Limits
 from merit.service.service import opened
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")

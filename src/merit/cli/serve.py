@@ -41,7 +41,7 @@ def serve(
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise MissingDependency(f"`merit serve` needs {', '.join(missing)}. Install them: pip install 'merit[serve]'.")
     from merit.service import server
-    from merit.service.limits import Limits
+    from merit.service.request_limits import Limits
 
     pseudonyms.use(None)  # a process on the network holds pseudonyms only
     limits = config.build(Limits, {}, override or [], origin="the command line")

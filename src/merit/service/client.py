@@ -34,10 +34,10 @@ from merit.campaigns.experiments.analysis import Analysis
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.core import files
 from merit.core.errors import DataError, MeritError
+from merit.service import campaign_schemas as campaigns
 from merit.service import schemas
 
 T = TypeVar("T", bound=BaseModel)
-P = TypeVar("P", schemas.HistoryPage, schemas.LabelPage, schemas.JobPage)
 Audience = AudienceRequest | Mapping[str, Any]
 FINAL = ("DONE", "FAILED")
 
@@ -69,8 +69,7 @@ class Client:
 
     def history(self, user: str, limit: int = 100) -> Iterator[schemas.HistoryRow]:
         """The events of a user, the newest first, page after page."""
-        for page in self._pages(f"/v1/users/{quote(user, safe='')}/history", {"limit": limit}, schemas.HistoryPage):
-            yield from page.items
+        return self._rows(f"/v1/users/{quote(user, safe='')}/history", schemas.HistoryRow, limit=limit)
 
     def verticals(self, user: str) -> pl.DataFrame:
         """The expected number of interests of each vertical that a user has."""
@@ -125,45 +124,42 @@ class Client:
         self, q: str = "", status: str = "live", limit: int = 100, cluster: int | None = None
     ) -> Iterator[schemas.LabelRow]:
         """Labels that begin with `q` or have such words, page after page."""
-        query = {"q": q, "status": status, "limit": limit, "cluster": cluster}
-        for page in self._pages("/v1/labels", query, schemas.LabelPage):
-            yield from page.items
+        return self._rows("/v1/labels", schemas.LabelRow, q=q, status=status, limit=limit, cluster=cluster)
 
     def label(self, number: int) -> schemas.LabelRow:
         """One label and its status."""
         return self._get(f"/v1/labels/{number}", schemas.LabelRow)
 
-    def preview(self, request: Audience) -> schemas.PreviewResponse:
+    def preview(self, request: Audience) -> campaigns.PreviewResponse:
         """All figures of an audience; nothing is written."""
-        return self._post("/v1/audience/preview", _plain(request), schemas.PreviewResponse)
+        return self._post("/v1/audience/preview", _plain(request), campaigns.PreviewResponse)
 
-    def sample(self, request: Audience, k: int = 6) -> schemas.SampleResponse:
+    def sample(self, request: Audience, k: int = 6) -> campaigns.SampleResponse:
         """Some of the users who would be contacted."""
-        return self._post(f"/v1/audience/sample?k={k}", _plain(request), schemas.SampleResponse)
+        return self._post(f"/v1/audience/sample?k={k}", _plain(request), campaigns.SampleResponse)
 
-    def tables(self) -> schemas.TablesResponse:
+    def tables(self) -> campaigns.TablesResponse:
         """The tables that rules may name."""
-        return self._get("/v1/tables", schemas.TablesResponse)
+        return self._get("/v1/tables", campaigns.TablesResponse)
 
-    def build(self, request: Audience, idempotency: str | None = None) -> schemas.JobResponse:
+    def build(self, request: Audience, idempotency: str | None = None) -> campaigns.JobResponse:
         """Start a job. Sent again with the same idempotency key, it is still one job."""
         headers = {"Idempotency-Key": idempotency or secrets.token_hex(16)}
-        return self._post("/v1/audience/jobs", _plain(request), schemas.JobResponse, headers)
+        return self._post("/v1/audience/jobs", _plain(request), campaigns.JobResponse, headers)
 
-    def job(self, number: str) -> schemas.JobResponse:
+    def job(self, number: str) -> campaigns.JobResponse:
         """The state of a job, by its id; one of another key is missing, unless this key is an admin's."""
-        return self._get(f"/v1/audience/jobs/{quote(number, safe='')}", schemas.JobResponse)
+        return self._get(f"/v1/audience/jobs/{quote(number, safe='')}", campaigns.JobResponse)
 
-    def jobs(self, limit: int = 100) -> list[schemas.JobResponse]:
+    def jobs(self, limit: int = 100) -> list[campaigns.JobResponse]:
         """All jobs that this key may see, the newest first; `limit` are fetched at a time."""
-        pages = self._pages("/v1/audience/jobs", {"limit": limit}, schemas.JobPage)
-        return [job for page in pages for job in page.items]
+        return list(self._rows("/v1/audience/jobs", campaigns.JobResponse, limit=limit))
 
-    def cancel(self, number: str) -> schemas.JobResponse:
+    def cancel(self, number: str) -> campaigns.JobResponse:
         """Cancel a job that waits or runs; one that has ended is an error."""
-        return self._post(f"/v1/audience/jobs/{quote(number, safe='')}/cancel", None, schemas.JobResponse)
+        return self._post(f"/v1/audience/jobs/{quote(number, safe='')}/cancel", None, campaigns.JobResponse)
 
-    def wait(self, job: schemas.JobResponse, seconds: float = 600.0, every: float = 0.2) -> schemas.JobResponse:
+    def wait(self, job: campaigns.JobResponse, seconds: float = 600.0, every: float = 0.2) -> campaigns.JobResponse:
         """The job once it is done. One that failed is an error with its reason."""
         end = time.monotonic() + seconds
         while job.state not in FINAL:
@@ -184,11 +180,11 @@ class Client:
         files.write(out, content)
         return out
 
-    def design(self, design: ExperimentDesign | Mapping[str, Any]) -> schemas.DesignResponse:
+    def design(self, design: ExperimentDesign | Mapping[str, Any]) -> campaigns.DesignResponse:
         """The users a design needs, its power, and the file to keep."""
-        return self._post("/v1/experiments/design", _plain(design), schemas.DesignResponse)
+        return self._post("/v1/experiments/design", _plain(design), campaigns.DesignResponse)
 
-    def analyze(self, request: schemas.AnalysisRequest | Mapping[str, Any]) -> Analysis:
+    def analyze(self, request: campaigns.AnalysisRequest | Mapping[str, Any]) -> Analysis:
         """An experiment from its design and its sufficient statistics."""
         return self._post("/v1/experiments/analyze", _plain(request), Analysis)
 
@@ -203,20 +199,22 @@ class Client:
         fields = {"design": json.dumps(_plain(design)), "until": until, "assigned": assigned}
         content, kind = _form({name: str(value) for name, value in fields.items() if value is not None}, table)
         answer, _ = self._send("POST", "/v1/experiments/analyze-table", content, {"Content-Type": kind})
-        return Analysis.model_validate_json(answer)
+        return _parsed(Analysis, answer)
 
-    def analyze_named(self, request: schemas.NamedAnalysisRequest | Mapping[str, Any]) -> Analysis:
+    def analyze_named(self, request: campaigns.NamedAnalysisRequest | Mapping[str, Any]) -> Analysis:
         """The same from a table that the service has."""
         return self._post("/v1/experiments/analyze-named", _plain(request), Analysis)
 
-    def erase(self, users: Sequence[str], reason: str = "", idempotency: str | None = None) -> schemas.ErasureResponse:
+    def erase(
+        self, users: Sequence[str], reason: str = "", idempotency: str | None = None
+    ) -> campaigns.ErasureResponse:
         """Hide users at once and start to purge them. The same idempotency key starts no second one."""
         headers = {"Idempotency-Key": idempotency or secrets.token_hex(16)}
-        return self._post("/v1/erasures", {"users": list(users), "reason": reason}, schemas.ErasureResponse, headers)
+        return self._post("/v1/erasures", {"users": list(users), "reason": reason}, campaigns.ErasureResponse, headers)
 
-    def erasure(self, number: str) -> schemas.ErasureResponse:
+    def erasure(self, number: str) -> campaigns.ErasureResponse:
         """The state of an erasure, and its certificate once it is done."""
-        return self._get(f"/v1/erasures/{quote(number, safe='')}", schemas.ErasureResponse)
+        return self._get(f"/v1/erasures/{quote(number, safe='')}", campaigns.ErasureResponse)
 
     def reload(self) -> schemas.ReloadResponse:
         """Serve what the model's folder now holds; if it cannot be opened, that is an error and the old model stays."""
@@ -234,23 +232,23 @@ class Client:
         """Metrics in Prometheus' text format."""
         return self._send("GET", "/metrics")[0].decode("utf-8")
 
-    def _pages(self, path: str, query: Mapping[str, Any], shape: type[P]) -> Iterator[P]:
-        """Page after page, as each names the next."""
-        parameters = {name: value for name, value in query.items() if value is not None}
-        cursor: str | None = ""
-        while cursor is not None:
-            page = self._get(f"{path}?{urlencode(parameters | ({'cursor': cursor} if cursor else {}))}", shape)
-            yield page
-            cursor = page.next
+    def _rows(self, path: str, row: type[T], **query: Any) -> Iterator[T]:
+        """The rows of a list, page after page, as each names the next."""
+        query = {name: value for name, value in query.items() if value is not None}
+        more = True
+        while more:
+            page = self._get(f"{path}?{urlencode(query)}", schemas.PageResponse[row])  # type: ignore[valid-type]
+            yield from page.items
+            query["cursor"], more = page.next, page.next is not None
 
-    def _get(self, path: str, shape: type[T]) -> T:
-        return shape.model_validate_json(self._send("GET", path)[0])
+    def _get(self, path: str, response: type[T]) -> T:
+        return _parsed(response, self._send("GET", path)[0])
 
-    def _post(self, path: str, body: Any, shape: type[T], headers: Mapping[str, str] | None = None) -> T:
+    def _post(self, path: str, body: Any, response: type[T], headers: Mapping[str, str] | None = None) -> T:
         data, kind = None, {}
         if body is not None:
             data, kind = json.dumps(body, allow_nan=False).encode(), {"Content-Type": "application/json"}
-        return shape.model_validate_json(self._send("POST", path, data, {**kind, **(headers or {})})[0])
+        return _parsed(response, self._send("POST", path, data, {**kind, **(headers or {})})[0])
 
     def _send(
         self, method: str, path: str, data: bytes | None = None, headers: Mapping[str, str] | None = None
@@ -266,6 +264,11 @@ class Client:
         except (OSError, HTTPException) as error:
             reason = error.reason if isinstance(error, URLError) else str(error) or type(error).__name__
             raise DataError(f"{self.url} does not answer ({reason}). Start it with `merit serve FOLDER`.") from None
+
+
+def _parsed(response: type[T], content: bytes) -> T:
+    """Unknown keys are ignored: a newer service may add some."""
+    return response.model_validate_json(content, extra="ignore")
 
 
 def _refused(error: HTTPError) -> MeritError:

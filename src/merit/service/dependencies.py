@@ -12,11 +12,12 @@ from fastapi import Depends, Header, Query, Request
 
 from merit.core.errors import DataError
 from merit.service.keys import ApiKey
-from merit.service.limits import LONGEST_ID, MOST_PAGE
 from merit.service.problems import KEY, Refusal
+from merit.service.schemas import LONGEST_ID
 from merit.service.service import Service
 from merit.service.store import Served
 
+MOST_PAGE = 200  # rows of any page
 WRONG_CURSOR = "This cursor does not belong to this list, or the list has changed. Begin again without a cursor."
 
 
@@ -74,12 +75,13 @@ def position_of(cursor: str, *about: object) -> int | str:
     return position
 
 
-def offset_of(cursor: str | None, most: int, *about: object) -> int:
-    """The offset of a page, from 0 to `most`."""
-    offset = position_of(cursor, *about) if cursor else 0
-    if not isinstance(offset, int) or not 0 <= offset <= most:
+def page_of(cursor: str | None, limit: int, total: int, *about: object) -> tuple[slice, str | None]:
+    """The rows of a page, of `total` in all, and the cursor of the next page; None on the last."""
+    first = position_of(cursor, *about) if cursor else 0
+    if not isinstance(first, int) or not 0 <= first <= total:
         raise DataError(WRONG_CURSOR)
-    return offset
+    last = min(first + limit, total)
+    return slice(first, last), cursor_at(last, *about) if last < total else None
 
 
 def _digest(about: tuple[object, ...]) -> str:
@@ -88,7 +90,7 @@ def _digest(about: tuple[object, ...]) -> str:
 
 def require_user(served: Served, user: str) -> None:
     """Refuse with 404 unless the model has this user; an erased user is as unknown as one who never existed."""
-    if not served.knows(user):
+    if not served.model.has_user(user):
         raise Refusal(
             404,
             "Unknown user",

@@ -25,8 +25,8 @@ from merit.core import console, files
 from merit.core.artifacts import Artifact
 from merit.core.config import digest
 from merit.core.errors import ConfigError, DataError, MeritError, MissingArtifact
+from merit.service.campaign_schemas import STATES, JobResponse, ProgressResponse
 from merit.service.problems import Refusal
-from merit.service.schemas import STATES, JobResponse, ProgressResponse
 
 CANCELLED = "Cancelled."
 INTERRUPTED = "The service ended while this job ran. Start it again."

@@ -11,17 +11,33 @@ import json
 import math
 from typing import Any
 
+from pydantic import Field
 from pydantic_core import from_json
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from merit.core.config import Frozen
 from merit.core.errors import DataError
 from merit.service import problems
-from merit.service.limits import Limits
 from merit.service.problems import Refusal
 
 LARGEST = 2**63 - 1
 DIGITS = 25  # of an integer as text: parsing it takes time that grows with the square of its length
+
+
+class Limits(Frozen):
+    """What `merit serve --set rate=500` may change; a value out of bounds keeps the service from starting."""
+
+    body: int = Field(10 * 2**20, ge=1_024)
+    """Bytes of a request."""
+    seconds: float = Field(30.0, gt=0)
+    """Until an answer begins."""
+    rate: float = Field(50.0, gt=0)
+    """Requests a second of a key."""
+    burst: int = Field(200, ge=1)
+    """Requests that a key may send at once."""
+    waiting: int = Field(50, ge=1)
+    """Jobs of a key that wait or run."""
 
 
 class RequestLimits:

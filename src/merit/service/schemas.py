@@ -1,27 +1,26 @@
-"""Requests and responses of the API as types. The client uses them too, so nothing here needs the server."""
+"""Requests and responses about users, interests and the model, as types; and the bounds of requests.
+
+The client uses them too, so nothing here needs the server. Those about audiences, erasures and experiments are in
+`campaign_schemas`.
+"""
 
 from __future__ import annotations
 
-from datetime import date
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from merit.campaigns.audiences.audience import ResolvedInterest
-from merit.campaigns.audiences.forecast import SizeForecast
-from merit.campaigns.audiences.request import AudienceRequest
-from merit.campaigns.experiments.design import ExperimentDesign
-from merit.campaigns.experiments.statistics import Statistics
 from merit.core.types import Status
-from merit.privacy.erasure.certificate import Certificate
 from merit.retrieval.query import LONGEST
 from merit.service.keys import Scope
-from merit.service.limits import LONGEST_ID, MOST_ERASED, MOST_INTERESTS, MOST_K, MOST_PAIRS
 
+MOST_K = 1_000  # interests of a user, over all pages: nobody reads further, and a page costs as much as all before it
+MOST_PAIRS = 10_000  # scored in one request
+MOST_INTERESTS = 100  # different ones in one request: each phrase that is no label goes through the encoder
+LONGEST_ID = 200  # characters of a user id, a name or an idempotency key
 UserId = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
 Text = Annotated[str, Field(min_length=1, max_length=LONGEST)]
-State = Literal["PENDING", "RUNNING", "DONE", "FAILED"]
-STATES: tuple[State, ...] = get_args(State)
+Row = TypeVar("Row")
 
 
 class RequestModel(BaseModel):
@@ -31,7 +30,7 @@ class RequestModel(BaseModel):
 
 
 class ResponseModel(BaseModel):
-    """A response: the client ignores unknown keys, so that a newer service may add some."""
+    """A response, or a part of one."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
@@ -41,6 +40,14 @@ class UserResponse(ResponseModel):
 
     user_id: str
     model: str
+
+
+class PageResponse(ResponseModel, Generic[Row]):
+    """A page of a list."""
+
+    items: list[Row]
+    next: str | None
+    """The cursor of the next page; null on the last."""
 
 
 # --- users and interests ---------------------------------------------------------------------------------------------
@@ -55,12 +62,8 @@ class InterestRow(ResponseModel):
     vertical: str | None
 
 
-class InterestPage(UserResponse):
+class InterestPage(PageResponse[InterestRow], UserResponse):
     """Interests of a user, best first; over all pages there are at most 1,000."""
-
-    items: list[InterestRow]
-    next: str | None
-    """The cursor of the next page; null on the last."""
 
 
 class Region(ResponseModel):
@@ -95,12 +98,10 @@ class HistoryRow(ResponseModel):
     event: str | None
 
 
-class HistoryPage(UserResponse):
+class HistoryPage(PageResponse[HistoryRow], UserResponse):
     """Events of a user, the newest first; `total` is the number of events that the model has read, over all pages."""
 
     total: int
-    items: list[HistoryRow]
-    next: str | None
 
 
 class VerticalRow(ResponseModel):
@@ -215,12 +216,10 @@ class LabelRow(ResponseModel):
     cluster: int | None
 
 
-class LabelPage(ResponseModel):
+class LabelPage(PageResponse[LabelRow]):
     """The labels that match; `total` counts them over all pages."""
 
     total: int
-    items: list[LabelRow]
-    next: str | None
 
 
 class ClusterRow(ResponseModel):
@@ -368,231 +367,6 @@ class ReloadResponse(ResponseModel):
     changed: bool
     before: str
     now: str
-
-
-# --- audiences -------------------------------------------------------------------------------------------------------
-
-
-class WaterfallRow(ResponseModel):
-    """A step from all users to the audience; rules that remove fewer than 50 users are merged with their neighbours."""
-
-    step: str
-    removed: str
-    """A count as text: "<50" where it is too small to be shown."""
-    left: str
-
-
-class ForecastResponse(ResponseModel):
-    """Conversions of the contacted users, with or without the contact: 95 of 100 times from `low` to `high`."""
-
-    users: int | None = None
-    """Contacted; null where there are too few to be shown."""
-    conversions: float
-    low: float
-    high: float
-    least: float
-    most: float
-    doubt: float
-    value: float | None = None
-    value_low: float | None = None
-    value_high: float | None = None
-    cost: float | None = None
-
-
-class HistogramBin(ResponseModel):
-    """Users with a probability from `low` to `high`; bins are merged until each holds 50 users."""
-
-    low: float
-    high: float
-    users: int
-
-
-class OverIndexedRow(ResponseModel):
-    """An interest that at least 50 members had more often than all users: `index` is `share` over `base`."""
-
-    interest: str
-    share: float
-    base: float
-    index: float
-
-
-class PreviewResponse(ResponseModel):
-    """An audience without its users; nothing about fewer than 50 of them."""
-
-    name: str
-    sentence: str
-    model: str
-    members: int
-    lowest: float
-    """The lowest score in the audience."""
-    eligible: int
-    interests: list[ResolvedInterest]
-    waterfall: list[WaterfallRow]
-    forecast: ForecastResponse | None
-    """Null for a lookalike: likeness is no probability."""
-    sizes: list[SizeForecast]
-    eligible_histogram: list[HistogramBin]
-    member_histogram: list[HistogramBin]
-    over_indexed: list[OverIndexedRow]
-    separation: float | None
-    notes: list[str]
-
-
-class MemberInterest(ResponseModel):
-    """An interest of the request, and its probability for this member."""
-
-    interest: str
-    probability: float
-
-
-class MemberRow(ResponseModel):
-    """A member of the audience, rank 1 the best; without interests in a lookalike, which has none."""
-
-    user_id: str
-    rank: int
-    score: float
-    interests: list[MemberInterest]
-
-
-class SampleResponse(ResponseModel):
-    """Some of the contacted users, evenly over the ranks: the first, the last and some between."""
-
-    model: str
-    contacted: int
-    items: list[MemberRow]
-
-
-class TableRow(ResponseModel):
-    """A readable table of the service: its columns, and never a row."""
-
-    name: str
-    """As a rule names it."""
-    columns: list[str]
-
-
-class TablesResponse(ResponseModel):
-    """The tables that rules and analyses may name, at most 200 of them."""
-
-    offered: bool
-    """Whether the service has a folder of tables at all."""
-    items: list[TableRow]
-
-
-class ProgressResponse(ResponseModel):
-    """The progress of a job; times are in UTC."""
-
-    id: str
-    state: State = "PENDING"
-    reason: str | None = None
-    """Why it failed."""
-    created: str
-    started: str | None = None
-    ended: str | None = None
-
-
-class JobResponse(ProgressResponse):
-    """A job and its request; `members` and `hash` of the audience are null until it is DONE."""
-
-    request: AudienceRequest
-    members: int | None = None
-    hash: str | None = None
-    """The same for the same model, tables and request."""
-
-
-class JobPage(ResponseModel):
-    """Jobs of the key, or of all keys for an admin, the newest first."""
-
-    items: list[JobResponse]
-    next: str | None
-
-
-# --- erasures --------------------------------------------------------------------------------------------------------
-
-
-class ErasureRequest(RequestModel):
-    """Users to erase, with ids as in the interactions: at most 1,000 at once."""
-
-    users: list[UserId] = Field(min_length=1, max_length=MOST_ERASED)
-    reason: str = Field("", max_length=500)
-    """Kept in the certificate: do not name a user in it."""
-
-
-class ErasureResponse(ProgressResponse):
-    """The progress of an erasure; its certificate is null until it is DONE."""
-
-    users: int
-    """In the request."""
-    certificate: Certificate | None
-
-
-# --- experiments -----------------------------------------------------------------------------------------------------
-
-
-class PowerByLift(ResponseModel):
-    """Users over all arms, and days, that it takes to detect a lift; days are null without users a day."""
-
-    lift: float
-    users: int
-    days: int | None
-
-
-class PowerByWeek(ResponseModel):
-    """The smallest lift that is detected after so many whole weeks, and the users over all arms by then."""
-
-    weeks: int
-    users: int
-    lift: float | None
-    """Detected with the agreed power; null where no lift would be."""
-
-
-class ExpectedPower(ResponseModel):
-    """What the users of the agreed window can show."""
-
-    users: int
-    lift: float | None
-    """The smallest that is detected with the agreed power."""
-    chance: float
-    """The probability to ship if the lift is the smallest worth having."""
-    luck: float
-    """The probability to ship if there is no lift at all."""
-
-
-class DesignResponse(ResponseModel):
-    """The file of a design, the users it needs and its power; the service stores nothing of it."""
-
-    file: str
-    """design.json, as `merit experiment design` writes it: keep it, an analysis needs it."""
-    sha256: str
-    """Of the file: proves later that nothing in it was changed."""
-    frozen: date
-    end: date
-    """The last day whose outcomes count."""
-    users_needed: int
-    expected: ExpectedPower | None
-    """Null where the outlook has no number of users."""
-    by_lift: list[PowerByLift]
-    by_week: list[PowerByWeek]
-
-
-class _Analysis(RequestModel):
-    design: ExperimentDesign
-    until: date | None = None
-    """The last day counted."""
-    assigned: int | None = Field(None, ge=1, le=10**12)
-    """The number of users that were assigned in all."""
-
-
-class AnalysisRequest(_Analysis):
-    """The agreed design and sufficient statistics of the outcomes: no user is sent."""
-
-    statistics: Statistics
-
-
-class NamedAnalysisRequest(_Analysis):
-    """The agreed design and a table of the service; refused with 403 where a compared arm has fewer than 50 users."""
-
-    table: Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
-    """As /v1/tables names it: a row per assigned user."""
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------

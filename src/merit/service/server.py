@@ -13,9 +13,9 @@ from merit.core import console
 from merit.core.errors import MeritError
 from merit.service import app, keys
 from merit.service.keys import ApiKey
-from merit.service.limits import Limits
 from merit.service.middleware import set_up_logging
-from merit.service.routes import status
+from merit.service.request_limits import Limits
+from merit.service.routes import model as model_routes
 from merit.service.service import Service, opened
 
 CONNECTIONS = 1_000
@@ -85,7 +85,7 @@ def _make_vega(service: Service) -> None:
 
 def _reload(service: Service) -> None:
     try:
-        reloaded = status.reload_model(service)
+        reloaded = model_routes.reload_model(service)
         console.tell(f"reloaded: {reloaded.before} → {reloaded.now}", **reloaded.model_dump())
     except MeritError as error:
         console.warn(f"not reloaded, the old model stays: {error}")

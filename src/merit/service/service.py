@@ -20,12 +20,13 @@ from merit.service.auth import RateLimiter
 from merit.service.erasures import Erasures
 from merit.service.jobs import AudienceJobs
 from merit.service.keys import ApiKey, Keyring
-from merit.service.limits import MOST_RULES, Limits
 from merit.service.middleware import Metrics
 from merit.service.pages import VegaScript
+from merit.service.request_limits import Limits
 from merit.service.store import Served, Store
 
 DEFAULTS = Limits()
+MOST_RULES = 20  # of an audience: each reads a table
 JOBS, EXPORTS, STATIC = "jobs", "exports", "static"
 EXPLAIN_SHARE = 0.8  # of a request's time: then the child process is ended, and the caller still gets its own answer
 TABLE_NAME = re.compile(r"\w[\w .-]*(/\w[\w .-]*)*")

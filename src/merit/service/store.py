@@ -14,8 +14,6 @@ from functools import cached_property
 from pathlib import Path
 from threading import Lock, Thread
 
-import polars as pl
-
 import merit
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
@@ -65,15 +63,6 @@ class Served:
         """How the model understands a text; one thread at a time for a phrase that is no label."""
         with self.reading([text]) as model:
             return model.interest(text)
-
-    def knows(self, user: str) -> bool:
-        """Whether the model has this user; False for one who was erased."""
-        return self.model.has_user(user)
-
-    def items(self, user: str) -> pl.Series:
-        """The items of a user's history, in the order of time."""
-        items: pl.Series = self.model.users.filter(pl.col("user_id") == user)["items"][0]
-        return items
 
     def beside(self, name: str, kind: str, wanted: str) -> Artifact | None:
         """An artifact of the same run, if it is in the folder that is served and has this hash."""

@@ -21,7 +21,7 @@ from merit.privacy import audit
 from merit.privacy.erasure import erase, search
 from merit.service import app, keys
 from merit.service.client import Client
-from merit.service.limits import Limits
+from merit.service.request_limits import Limits
 from merit.service.service import Service, opened
 from tests.service.test_answers import finished
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from merit.service.keys import Scope
-from merit.service.routes import audiences, erasures, experiments, labels, results, status, users
+from merit.service.routes import audiences, erasures, experiments, labels, model, users
 
 Public = Literal["public"]
 
@@ -27,14 +27,14 @@ class Route:
 
 
 ROUTES: tuple[Route, ...] = (
-    Route("GET", "/health", "public", status.health),
-    Route("GET", "/ready", "public", status.ready),
-    Route("GET", "/metrics", "read", status.metrics),
-    Route("GET", "/v1/key", "read", status.key),
-    Route("GET", "/v1/model", "read", status.model),
-    Route("GET", "/v1/model/card", "read", status.card),
-    Route("GET", "/v1/model/results", "read", results.results),
-    Route("GET", "/v1/model/calibration", "read", results.calibration),
+    Route("GET", "/health", "public", model.health),
+    Route("GET", "/ready", "public", model.ready),
+    Route("GET", "/metrics", "read", model.metrics),
+    Route("GET", "/v1/key", "read", model.key),
+    Route("GET", "/v1/model", "read", model.model),
+    Route("GET", "/v1/model/card", "read", model.card),
+    Route("GET", "/v1/model/results", "read", model.results),
+    Route("GET", "/v1/model/calibration", "read", model.calibration),
     Route("GET", "/v1/labels", "read", labels.labels),
     Route("GET", "/v1/labels/{number}", "read", labels.label),
     Route("GET", "/v1/label-map", "read", labels.label_map),
@@ -60,6 +60,6 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/experiments/analyze-named", "audience", experiments.analyze_named),
     Route("POST", "/v1/erasures", "erase", erasures.erase, status=202),
     Route("GET", "/v1/erasures/{number}", "erase", erasures.erasure),
-    Route("POST", "/v1/admin/reload", "admin", status.reload),
+    Route("POST", "/v1/admin/reload", "admin", model.reload),
 )
 SCOPE_OF: dict[tuple[str, str], Scope | Public] = {(route.method, route.path): route.scope for route in ROUTES}

@@ -25,11 +25,14 @@ from merit.data.schema import FILE, ROW
 from merit.data.sources import files
 from merit.data.sources.files import FORMATS
 from merit.report.page import SMALLEST_CELL
-from merit.service import problems, schemas
+from merit.service import campaign_schemas as schemas
+from merit.service import problems
 from merit.service.dependencies import Caller, Cursor, Idempotency, Limit, TheService, cursor_at, owner_of, position_of
-from merit.service.limits import LONGEST_ID, MOST_SAMPLED, MOST_TABLES
+from merit.service.schemas import LONGEST_ID
 from merit.service.service import EXPORTS, Service
 
+MOST_SAMPLED = 20  # members shown before an audience is built: to judge it, not to take it away
+MOST_TABLES = 200  # listed for rules
 Request = Annotated[AudienceRequest, Body(description="as in docs/audiences.md; tables by their names on the service")]
 Number = Annotated[str, Path(max_length=LONGEST_ID, description="the id of a job")]
 MEDIA = {"parquet": "application/vnd.apache.parquet", "csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl"}

@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import Path
 from fastapi.responses import Response
 
-from merit.service import schemas
+from merit.service import campaign_schemas as schemas
 from merit.service.dependencies import Caller, Idempotency, TheService, owner_of
-from merit.service.limits import LONGEST_ID
+from merit.service.schemas import LONGEST_ID
 
 Number = Annotated[str, Path(max_length=LONGEST_ID, pattern="^[0-9a-zA-Z]+$", description="the id of an erasure")]
 

@@ -25,13 +25,15 @@ from merit.campaigns.experiments.statistics import Outcomes
 from merit.core import config
 from merit.core.errors import DataError, MeritError, PolicyError
 from merit.report.page import SMALLEST_CELL
-from merit.service import problems, schemas
+from merit.service import campaign_schemas as schemas
+from merit.service import problems
 from merit.service.dependencies import TheService
-from merit.service.limits import MOST_ROWS, MOST_UNPACKED
 from merit.service.request_limits import parse_json
 from merit.service.routes.audiences import columns_of
 
 FORMS = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")  # packed ones could unpack to anything
+MOST_ROWS = 1_000_000  # of an uploaded table: a small Parquet file can unpack to billions
+MOST_UNPACKED = 512 * 2**20  # bytes of an uploaded Parquet file once it is unpacked
 MOST_USERS = 10**15  # of an experiment: above it, floats lose their last digits
 DESIGN_OVERFLOW = (
     "This design leads beyond what numbers can hold. Check the smallest effect, the outlook, the prior and the days "

@@ -21,9 +21,9 @@ from merit.labels.space import Findable, search
 from merit.retrieval.model import Model
 from merit.retrieval.query import LONGEST
 from merit.service import schemas
-from merit.service.dependencies import Cursor, Limit, TheModel, cursor_at, offset_of
-from merit.service.limits import MOST_CLUSTERS
+from merit.service.dependencies import Cursor, Limit, TheModel, page_of
 
+MOST_CLUSTERS = 600  # on the label map: more cannot be told apart
 PERPLEXITY = 30.0  # neighbours of a point, unless a third of the points is less
 FEW = 16  # points: fewer have no neighbourhoods, and their two main axes show more
 _MAPS: WeakKeyDictionary[Model, schemas.LabelMapResponse] = WeakKeyDictionary()
@@ -42,14 +42,8 @@ def labels(
     rows = search(served.model.labels, q, status)
     if cluster is not None:
         rows = rows.filter(pl.col("cluster") == cluster)
-    about = ("labels", served.version, q, status, cluster)
-    first = offset_of(cursor, len(rows), *about)
-    last = min(first + limit, len(rows))
-    return schemas.LabelPage(
-        total=len(rows),
-        items=[_row(row) for row in rows[first:last].to_dicts()],
-        next=cursor_at(last, *about) if last < len(rows) else None,
-    )
+    page, next_page = page_of(cursor, limit, len(rows), "labels", served.version, q, status, cluster)
+    return schemas.LabelPage(total=len(rows), items=[_row(row) for row in rows[page].to_dicts()], next=next_page)
 
 
 def label(

@@ -12,10 +12,11 @@ from fastapi import Path, Query
 from merit.core.errors import DataError
 from merit.labels import space
 from merit.service import schemas
-from merit.service.dependencies import Cursor, Limit, TheModel, cursor_at, offset_of, require_user
-from merit.service.limits import LONGEST_ID, MOST_INTERESTS, MOST_K, MOST_PAIRS, MOST_REGIONS_OF
+from merit.service.dependencies import Cursor, Limit, TheModel, page_of, require_user
+from merit.service.schemas import LONGEST_ID, MOST_INTERESTS, MOST_K, MOST_PAIRS
 from merit.service.store import Served
 
+MOST_REGIONS_OF = 200  # interests of a user, by region
 User = Annotated[str, Path(min_length=1, max_length=LONGEST_ID, description="as in the interactions")]
 TIMES = pl.Schema({"item": pl.UInt32(), "at": pl.String(), "event": pl.String()})
 
@@ -31,15 +32,13 @@ def interests(
     require_user(served, user_id)
     if diverse_regions and cursor:
         raise DataError("A diverse list is chosen as a whole and has one page. Ask for a larger k.")
-    about = ("interests", served.version, user_id)
-    first = offset_of(cursor, MOST_K, *about)
-    most = min(MOST_K, served.model.live)
-    last = min(first + k, most)
+    page, next_page = page_of(cursor, k, min(MOST_K, served.model.live), "interests", served.version, user_id)
+    rows = served.model.interests(user_id, page.stop, diverse_regions)[page]
     return schemas.InterestPage(
         user_id=user_id,
         model=served.version,
-        items=served.model.interests(user_id, last, diverse_regions)[first:].to_dicts() if last > first else [],
-        next=cursor_at(last, *about) if last < most and not diverse_regions else None,
+        items=rows.to_dicts(),
+        next=None if diverse_regions else next_page,
     )
 
 
@@ -84,18 +83,16 @@ def verticals(served: TheModel, user_id: User) -> schemas.VerticalsResponse:
 def history(served: TheModel, user_id: User, limit: Limit = 50, cursor: Cursor = None) -> schemas.HistoryPage:
     """The events of a user, the newest first, and the interests of each item."""
     require_user(served, user_id)
-    items = served.items(user_id).reverse()
-    about = ("history", served.version, user_id)
-    first = offset_of(cursor, len(items), *about)
-    last = min(first + limit, len(items))
-    rows = _timed(served, user_id, items)[first:last]
+    items = served.model.users.filter(pl.col("user_id") == user_id)["items"][0].reverse()
+    page, next_page = page_of(cursor, limit, len(items), "history", served.version, user_id)
+    rows = _timed(served, user_id, items)[page]
     named = rows.join(_titles(served, rows["item"]), on="item", how="left", maintain_order="left").drop("item")
     return schemas.HistoryPage(
         user_id=user_id,
         model=served.version,
         total=len(items),
         items=named.to_dicts(),
-        next=cursor_at(last, *about) if last < len(items) else None,
+        next=next_page,
     )
 
 

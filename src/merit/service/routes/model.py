@@ -1,16 +1,19 @@
-"""Routes about the service and its model: health, metrics, what is served, and reloading it."""
+"""Routes about the service and its model: health, metrics, what is served, how good it is, and reloading it."""
 
 from __future__ import annotations
 
 import json
-from typing import get_args
+from typing import Any, get_args
 
 import polars as pl
 from fastapi import Response
 
 from merit import __version__
-from merit.core.errors import MeritError
+from merit.core.errors import MeritError, MissingArtifact
 from merit.core.types import Status
+from merit.evaluation import calibration as reliability
+from merit.evaluation.evaluate import AUDIENCES
+from merit.report.page import SMALLEST_CELL
 from merit.service import schemas
 from merit.service.dependencies import Caller, TheModel, TheService
 from merit.service.service import Service
@@ -58,6 +61,49 @@ def key(caller: Caller) -> schemas.KeyResponse:
 def card(served: TheModel) -> schemas.CardResponse:
     """The model card: what the model was made from, how good it is, and what not to use it for."""
     return schemas.CardResponse(markdown=served.model.card())
+
+
+def results(served: TheModel) -> schemas.ResultsResponse:
+    """The figures of the run's evaluation, both ways, and the calibration of probabilities."""
+    made = served.beside("results", "results", served.model.artifact.manifest.parents["results"].hash)
+    if made is None:
+        raise MissingArtifact("The results of this model are not beside it. Serve the folder of its run.")
+    predictions = [
+        served.beside(name, parent.kind, parent.hash)
+        for name, parent in made.manifest.parents.items()
+        if parent.kind == "predictions"
+    ]
+    rankings = [each.file(AUDIENCES) for each in predictions if each and AUDIENCES in each.manifest.files]
+    return schemas.ResultsResponse(
+        figures=_figures(pl.read_parquet(made.file("figures.parquet"))),
+        audiences=[row for file in rankings for row in _figures(pl.read_parquet(file))],
+        calibration=calibration(served),
+    )
+
+
+def calibration(served: TheModel) -> schemas.CalibrationResponse:
+    """Predicted probabilities and what came true for test users, overall and by vertical."""
+    table = pl.read_parquet(served.model.artifact.file("propensity") / "reliability.parquet")
+    parts = table.partition_by("vertical", as_dict=True)
+    verticals = [{"vertical": name} | _metrics(part) for (name,), part in sorted(parts.items())]
+    return schemas.CalibrationResponse(
+        **_metrics(table), verticals=[row for row in verticals if row["pairs"] >= SMALLEST_CELL]
+    )
+
+
+def _metrics(table: pl.DataFrame) -> dict[str, Any]:
+    """The fields of CalibrationMetrics, with bins of at least 50 pairs."""
+    enough = reliability.by_bin(table).filter(pl.col("pairs") >= SMALLEST_CELL)
+    bins = enough.select("low", "high", pl.col("pairs").cast(pl.Int64), pl.col("promised", "true") / pl.col("pairs"))
+    metrics = {name.replace("ece", "error"): value for name, value in vars(reliability.summary(table)).items()}
+    return metrics | {"bins": bins.to_dicts()}
+
+
+def _figures(figures: pl.DataFrame) -> list[dict[str, Any]]:
+    """Those of at least 50 users; JSON has no NaN."""
+    numbers = pl.selectors.float()
+    finite = figures.filter(pl.col("users") >= SMALLEST_CELL).with_columns(pl.when(numbers.is_finite()).then(numbers))
+    return finite.select(list(schemas.Figure.model_fields)).to_dicts()
 
 
 def reload(service: TheService) -> schemas.ReloadResponse:

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from merit.evaluation import calibration
-from merit.service.routes import results
+from merit.service.routes import model as routes
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_every_vertical_has_its_own(ask: Any, reliable: pl.DataFrame) -> None:
 
 def test_users_for_an_interest_come_from_the_rankings(ask: Any, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask("read").get("/v1/model/results").json()["audiences"] == []  # 33 test users are too few to tell
-    monkeypatch.setattr(results, "SMALLEST_CELL", 1)
+    monkeypatch.setattr(routes, "SMALLEST_CELL", 1)
     told = ask("read").get("/v1/model/results").json()
     ranked = pl.read_parquet(made / "rankings/audiences.parquet").filter(pl.col("users") >= 1)
     assert [row["value"] for row in told["audiences"]] == ranked["value"].to_list()
@@ -47,6 +47,6 @@ def test_users_for_an_interest_come_from_the_rankings(ask: Any, made: Path, monk
 def test_results_of_another_run_are_not_shown(ask: Any, service: Any, tmp_path: Path) -> None:
     served = service.store.current
     elsewhere = type(served)(served.model, served.name, served.opened, served.explainer, tmp_path)
-    with pytest.raises(results.MissingArtifact, match="not beside it"):
-        results.results(elsewhere)
-    assert results.calibration(elsewhere).pairs  # is the model's own
+    with pytest.raises(routes.MissingArtifact, match="not beside it"):
+        routes.results(elsewhere)
+    assert routes.calibration(elsewhere).pairs  # is the model's own
