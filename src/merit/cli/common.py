@@ -60,10 +60,12 @@ def require_key_apart(source: Source, out: Path) -> None:
         pseudonyms.require_apart(key, out)
 
 
-def engine_overrides(engine: str | None, workers: int | None, threads: int | None, address: str | None) -> list[str]:
-    """The options of the engine as overrides of its section."""
+def engine_options(
+    engine: str | None, workers: int | None, threads: int | None, address: str | None
+) -> dict[str, str | int]:
+    """The given options of the engine, by the names of its settings."""
     options = {"runner": engine, "workers": workers, "threads": threads, "address": address}
-    return [f"engine.{name}={value}" for name, value in options.items() if value is not None]
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def described(artifact: artifacts.Artifact) -> dict[str, Any]:

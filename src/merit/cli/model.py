@@ -12,7 +12,7 @@ from merit.cli import common
 from merit.core import config, console
 from merit.core.files import require_no_folder
 from merit.data.sources import files
-from merit.engine.job import EngineConfig, EngineRun
+from merit.engine.job import EngineConfig
 from merit.labels import space
 from merit.labels.space import Findable
 from merit.privacy import pseudonyms
@@ -72,8 +72,9 @@ def everyone(
     address: common.Address = None,
 ) -> None:
     """The most likely interests of all users, as a file or as parts with a manifest."""
-    by = _engine(engine, workers, threads, address)
-    rows = write_all_interests(folder, out, k, regions, labels, by)
+    options = common.engine_options(engine, workers, threads, address)
+    settings = config.build(EngineConfig, options, origin="the engine")
+    rows = write_all_interests(folder, out, k, regions, labels, settings)
     recall = ""
     if regions:
         share = merit.load(folder, labels).shortlist_recall(k, regions)
@@ -96,10 +97,11 @@ def audiences(
     address: common.Address = None,
 ) -> None:
     """The most likely users of many interests at once."""
-    by = _engine(engine, workers, threads, address)
+    options = common.engine_options(engine, workers, threads, address)
+    settings = config.build(EngineConfig, options, origin="the engine")
     wanted = files.column(file, "interest") if file else None
     require_no_folder(out)
-    rows = write_audiences(folder, out, wanted, n, labels, by)
+    rows = write_audiences(folder, out, wanted, n, labels, settings)
     console.tell(f"{rows:,} rows in {out}", rows=rows, file=str(out))
 
 
@@ -144,8 +146,3 @@ def card(folder: common.ModelFolder) -> None:
 def _ids(model: merit.Model, users: list[str]) -> list[str]:
     """The ids as the model has them: real ones, or pseudonyms."""
     return pseudonyms.stored_ids(users, model.users["user_id"].head(1))
-
-
-def _engine(engine: str | None, workers: int | None, threads: int | None, address: str | None) -> EngineConfig:
-    overrides = common.engine_overrides(engine, workers, threads, address)
-    return config.build(EngineRun, {}, overrides, origin="the engine").engine

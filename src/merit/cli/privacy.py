@@ -33,7 +33,7 @@ def erase(
     as_json: AsJson = False,
 ) -> None:
     """Hide users at once, purge them from every file, and write a certificate. Without users, finish an erasure."""
-    folders = folder or [place for place in (RUNS, DEFAULT_STATE) if place.is_dir()]
+    folders = folder or [path for path in (RUNS, DEFAULT_STATE) if path.is_dir()]
     if not folders:
         raise ConfigError(f"There is no {RUNS} here, and no {DEFAULT_STATE}. Name the folders with --folder.")
     ids = id_forms([*(users or []), *(_lines(file) if file else [])], folders)
@@ -98,7 +98,7 @@ Logged = Annotated[Path, typer.Argument(help="a folder with a log, or with folde
 @audit_app.command()
 def show(folder: Logged, as_json: AsJson = False) -> None:
     """Show what was done, the oldest first."""
-    logs = {str(place): audit.read(place) for place in audit.logs(folder)}
+    logs = {str(path): audit.read(path) for path in audit.logs(folder)}
     if as_json:
         console.show_json({name: [entry.model_dump() for entry in entries] for name, entries in logs.items()})
         return
@@ -114,9 +114,9 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check that every line is as it was written, and name the first that is not. The exit code is 1 if one is not."""
-    checks = {str(place): audit.verify(place) for place in audit.logs(folder)}
+    checks = {str(path): audit.verify(path) for path in audit.logs(folder)}
     faults = [f"{name}: {check.fault}" for name, check in checks.items() if check.fault]
-    if expect and not any(audit.holds(place, expect) for place in audit.logs(folder)):
+    if expect and not any(audit.holds(path, expect) for path in audit.logs(folder)):
         faults.append(f"No log below {folder} has the entry {expect}: lines were removed, or the log was written anew.")
     if as_json:
         console.show_json({name: check.model_dump() for name, check in checks.items()})

@@ -26,7 +26,8 @@ def run(
     """Run all stages of a configuration; what is finished and unchanged is kept."""
     from merit.core.pipeline import run as run_stages
 
-    overrides = [*(override or []), *common.engine_overrides(engine, workers, threads, address)]
+    options = common.engine_options(engine, workers, threads, address)
+    overrides = [*(override or []), *(f"engine.{name}={value}" for name, value in options.items())]
     made = run_stages(common.settings(file, overrides), until)
     if processes.number():  # only the main process prints
         return

@@ -16,7 +16,6 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path, PurePath
 from typing import Any
@@ -25,7 +24,7 @@ from pydantic import BaseModel, Field, SerializationInfo, ValidationError, model
 from pydantic_core import to_json
 
 from merit import __version__
-from merit.core import files
+from merit.core import files, provenance
 from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, MissingArtifact, StorageError
 from merit.core.files import storage_errors
@@ -263,7 +262,7 @@ def _describe(
     made = Manifest(
         kind=kind,
         format=FORMATS.get(kind, 1),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=provenance.now(),
         hash="",
         seed=seed,
         config=_plain(config),

@@ -1,9 +1,10 @@
-"""Where a figure comes from: the command that was given and the commit of the code."""
+"""Where a figure comes from: the command that was given, the commit of the code, and the time."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,6 +19,11 @@ def command() -> str:
     if words and Path(words[0]).name == "merit":  # an installed script: python is only how it starts
         program, *words = words
     return " ".join([Path(program).name, *words])
+
+
+def now() -> str:
+    """The time in UTC and ISO 8601, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 @lru_cache

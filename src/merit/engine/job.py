@@ -84,12 +84,6 @@ class EngineConfig(Frozen):
         return self.workers or max(1, available // threads)
 
 
-class EngineRun(Frozen):
-    """The settings of a command that is nothing but work on many users."""
-
-    engine: EngineConfig = EngineConfig()
-
-
 @dataclass(frozen=True)
 class ShardJob:
     """All that a worker needs before its first shard. Other processes find its functions by their names."""

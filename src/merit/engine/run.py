@@ -20,7 +20,6 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +27,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from merit import __version__
-from merit.core import artifacts, console
+from merit.core import artifacts, console, provenance
 from merit.core.artifacts import MANIFEST, Manifest
 from merit.core.errors import DamagedArtifact, EngineError, MeritError, StorageError
 from merit.core.types import Ints
@@ -159,7 +158,7 @@ def _seal(folder: str, essence: Mapping[str, Any], names: list[str]) -> Manifest
         raise _damaged(folder, min(lost))
     manifest = Manifest(
         kind="parts",
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=provenance.now(),
         hash="",
         config=json.loads(json.dumps(essence, default=str)),
         files=records,

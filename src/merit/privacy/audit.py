@@ -14,14 +14,13 @@ import fcntl
 import json
 import os
 from contextlib import suppress
-from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from merit.core import files
+from merit.core import files, provenance
 from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, MissingArtifact, StorageError
 from merit.core.files import storage_errors
@@ -148,7 +147,7 @@ def _last(lines: list[bytes]) -> tuple[int, str]:
 def _entry(number: int, event: Event, details: dict[str, Any], before: str) -> AuditEntry:
     rest: dict[str, Any] = {
         "number": number,
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "at": provenance.now(),
         "event": event,
         "told": json.loads(json.dumps(details)),
         "before": before,

@@ -17,9 +17,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from merit.core import artifacts
+from merit.core.provenance import now
 from merit.privacy.erasure import erase as stage
 from merit.privacy.erasure.certificate import Certificate
-from merit.service.jobs import INTERRUPTED, UNFINISHED, JobQueue, JobRecord, Redact, now
+from merit.service.jobs import INTERRUPTED, UNFINISHED, JobQueue, JobRecord, Redact
 from merit.service.problems import Refusal
 
 DOWNLOADS = 60.0  # seconds that downloads under way get to end

@@ -25,6 +25,7 @@ from merit.core import console, files
 from merit.core.artifacts import Artifact
 from merit.core.config import digest
 from merit.core.errors import ConfigError, DataError, MeritError, MissingArtifact
+from merit.core.provenance import now
 from merit.service.campaign_schemas import STATES, JobResponse, ProgressResponse
 from merit.service.problems import Refusal
 
@@ -195,8 +196,3 @@ class AudienceJobs(JobQueue[AudienceJob]):
 
 def _summary(made: Artifact) -> dict[str, object]:
     return {"members": made.manifest.summary["members"], "hash": made.manifest.hash}
-
-
-def now() -> str:
-    """The time in UTC and ISO 8601, to the second."""
-    return datetime.now(UTC).isoformat(timespec="seconds")

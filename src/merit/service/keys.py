@@ -12,7 +12,6 @@ import hmac
 import json
 import secrets
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal, get_args
@@ -23,6 +22,7 @@ from merit.core import files
 from merit.core.config import Frozen
 from merit.core.errors import ConfigError, DamagedArtifact
 from merit.core.files import storage_errors
+from merit.core.provenance import now
 from merit.privacy import audit
 
 Scope = Literal["read", "audience", "export", "admin", "erase"]
@@ -63,16 +63,8 @@ def make(name: str, scopes: Sequence[str]) -> tuple[ApiKey, str]:
     if not scopes or not 0 < len(name) <= 200:
         raise ConfigError("A key needs a name and at least one scope: `merit keys create NAME --scope read`.")
     number, secret, salt = secrets.token_hex(6), secrets.token_urlsafe(32), secrets.token_hex(16)
-    key = ApiKey.model_validate(
-        {
-            "id": number,
-            "name": name,
-            "scopes": tuple(scope for scope in SCOPES if scope in scopes),
-            "salt": salt,
-            "hash": _hash(secret, salt),
-            "created": _now(),
-        }
-    )
+    ordered = tuple(scope for scope in SCOPES if scope in scopes)
+    key = ApiKey(id=number, name=name, scopes=ordered, salt=salt, hash=_hash(secret, salt), created=now())
     return key, f"{PREFIX}_{number}_{secret}"
 
 
@@ -83,7 +75,7 @@ def revoke(path: Path, number: str) -> ApiKey:
         if number not in {key.id for key in stored}:
             raise ConfigError(f"There is no key '{number}' in {path}. See `merit keys list`.")
         changed = tuple(
-            key.model_copy(update={"revoked": key.revoked or _now()}) if key.id == number else key for key in stored
+            key.model_copy(update={"revoked": key.revoked or now()}) if key.id == number else key for key in stored
         )
         _write(path, changed)
     audit.append(path.parent, "key revoked", key=number)
@@ -136,7 +128,3 @@ def _write(path: Path, keys: tuple[ApiKey, ...]) -> None:
 
 def _hash(secret: str, salt: str) -> str:
     return sha256(f"{salt}{secret}".encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

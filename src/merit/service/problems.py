@@ -89,7 +89,7 @@ def response(refused: Refusal, request_id: str) -> Response:
 
 def without_paths(message: str, folders: Iterable[Path | None]) -> str:
     """A message with names inside these folders only: callers do not know the server's paths."""
-    names = {str(place) for folder in folders if folder for place in (folder, folder.resolve())}
+    names = {str(path) for folder in folders if folder for path in (folder, folder.resolve())}
     for name in sorted(names, key=len, reverse=True):
         message = message.replace(f"{name}/", "").replace(name, "the folder")
     return message

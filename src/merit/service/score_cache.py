@@ -46,5 +46,5 @@ class ScoreCache:
     def _keep(self, text: str, scores: Doubles) -> None:
         with self._lock:
             self._kept[text] = scores
-            while sum(each.nbytes for each in self._kept.values()) > self._most:
+            while sum(scores.nbytes for scores in self._kept.values()) > self._most:
                 self._kept.popitem(last=False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from threading import Lock, Thread
@@ -18,6 +17,7 @@ import merit
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.errors import DataError
+from merit.core.provenance import now
 from merit.retrieval.model import Model
 from merit.retrieval.query import Interest
 from merit.service.explainer import Explainer
@@ -111,13 +111,13 @@ class Store:
         Thread(target=old.explainer.close, daemon=True).start()
 
     def _open(self, verify: bool) -> Served:
-        place = self.folder.resolve()  # links are followed once: the next version does not change this one's files
+        run = self.folder.resolve()  # links are followed once: the next version does not change this one's files
         labels = self.labels.resolve() if self.labels else None
-        model = merit.load(place, labels, verify)
+        model = merit.load(run, labels, verify)
         return Served(
             model=model,
             name=self.folder.name,
-            opened=datetime.now(UTC).isoformat(timespec="seconds"),
+            opened=now(),
             explainer=Explainer(model.artifact.path, labels, model.artifact.manifest.hash, self._seconds),
-            run=place,
+            run=run,
         )

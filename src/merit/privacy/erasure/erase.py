@@ -16,13 +16,12 @@ import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from merit.core import artifacts, console, files
+from merit.core import artifacts, console, files, provenance
 from merit.core.artifacts import MANIFEST, Artifact, Erased, FileRecord
 from merit.core.config import Frozen
 from merit.core.errors import ConfigError, DamagedArtifact, DataError, MissingArtifact, StorageError
@@ -142,7 +141,7 @@ def _hide(roots: tuple[Path, ...], users: Sequence[str], reason: str) -> Path:
     if other := hidden.another([home, *shelves]):
         raise StorageError(f"An erasure has not come to its end. Finish it first: `merit erase --folder {other}`.")
     number, once = secrets.token_hex(8), tuple(dict.fromkeys(users))
-    Journal(number=number, began=_now(), reason=reason, users=once, roots=roots).updated(home)
+    Journal(number=number, began=provenance.now(), reason=reason, users=once, roots=roots).updated(home)
     hidden.hide([home, *shelves], number, once, home)
     return home
 
@@ -196,7 +195,7 @@ def write_draft(draft: Path, artifact: Artifact, held: Holdings, number: str, ho
         name: FileRecord(sha256=artifacts.hash_file(draft / name, sync=True), bytes=(draft / name).stat().st_size)
         for name in rows
     }
-    erased = (*manifest.erased, Erased(number=number, at=_now(), rows=held.rows))
+    erased = (*manifest.erased, Erased(number=number, at=provenance.now(), rows=held.rows))
     update = {"files": manifest.files | after, "summary": manifest.summary | dict(held.summary), "erased": erased}
     (draft / MANIFEST).write_text(manifest.model_copy(update=update).model_dump_json(indent=2) + "\n", encoding="utf-8")
     artifacts.hash_file(draft / MANIFEST, sync=True)
@@ -226,7 +225,7 @@ def _certify(home: Path, journal: Journal) -> Artifact:
     made = Certificate(
         number=journal.number,
         began=journal.began,
-        ended=_now(),
+        ended=provenance.now(),
         reason=journal.reason,
         asked=len(journal.users),
         found=len(journal.found),
@@ -270,7 +269,3 @@ def _salts(config: Any) -> set[str]:
     salts = {salt for value in values for salt in _salts(value)}
     own = config.get("salt") if isinstance(config, dict) else None
     return salts | {own} if isinstance(own, str) else salts
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -21,7 +21,6 @@ from merit.campaigns.audiences.forecast import EDGES, merged
 from merit.campaigns.audiences.report import public_summary
 from merit.campaigns.audiences.request import AudienceRequest
 from merit.core.errors import MeritError
-from merit.data.schema import FILE, ROW
 from merit.data.sources import files
 from merit.data.sources.files import FORMATS
 from merit.report.page import SMALLEST_CELL
@@ -52,10 +51,9 @@ def columns_of(name: FilePath, service: Service) -> list[str] | None:
     """The columns of a table of the service; None if it cannot be read as a table."""
     try:
         path = service.table(name)
-        columns = files.scan_all([path], path.parent)[0][0].collect_schema().names()
+        return files.columns_of(files.scan(path, path.parent))
     except (MeritError, pl.exceptions.PolarsError, OSError):
         return None
-    return [column for column in columns if column not in (ROW, FILE)]
 
 
 def preview(service: TheService, request: Request) -> schemas.PreviewResponse:

@@ -65,18 +65,17 @@ def card(served: TheModel) -> schemas.CardResponse:
 
 def results(served: TheModel) -> schemas.ResultsResponse:
     """The figures of the run's evaluation, both ways, and the calibration of probabilities."""
-    made = served.beside("results", "results", served.model.artifact.manifest.parents["results"].hash)
-    if made is None:
+    evaluated = served.beside("results", "results", served.model.artifact.manifest.parents["results"].hash)
+    if evaluated is None:
         raise MissingArtifact("The results of this model are not beside it. Serve the folder of its run.")
-    predictions = [
-        served.beside(name, parent.kind, parent.hash)
-        for name, parent in made.manifest.parents.items()
-        if parent.kind == "predictions"
-    ]
-    rankings = [each.file(AUDIENCES) for each in predictions if each and AUDIENCES in each.manifest.files]
+    audiences = []
+    for name, parent in evaluated.manifest.parents.items():
+        predictions = served.beside(name, parent.kind, parent.hash) if parent.kind == "predictions" else None
+        if predictions and AUDIENCES in predictions.manifest.files:
+            audiences += _figures(pl.read_parquet(predictions.file(AUDIENCES)))
     return schemas.ResultsResponse(
-        figures=_figures(pl.read_parquet(made.file("figures.parquet"))),
-        audiences=[row for file in rankings for row in _figures(pl.read_parquet(file))],
+        figures=_figures(pl.read_parquet(evaluated.file("figures.parquet"))),
+        audiences=audiences,
         calibration=calibration(served),
     )
 
