@@ -42,29 +42,30 @@ def serve(
         raise MissingDependency(f"`merit serve` needs {', '.join(missing)}. Install them: pip install 'merit[serve]'.")
     from merit.service import server
     from merit.service.request_limits import Limits
+    from merit.service.service import opened
 
     pseudonyms.use(None)  # a process on the network holds pseudonyms only
     limits = config.build(Limits, {}, override or [], origin="the command line")
-    with _served(folder, state, demo) as (run, kept, guest):
-        server.serve(run, kept, host, port, labels, tables, limits, verify, tls_in_front, guest)
+    server.warn_if_unencrypted(host, tls_in_front)
+    with (
+        _served(folder, state, demo) as (run, kept, key, secret),
+        opened(run, kept, labels, tables, limits, verify, [key] if key else []) as service,
+    ):
+        server.serve(service, host, port, secret)
 
 
 @contextmanager
-def _served(folder: Path | None, state: Path, demo: bool) -> Iterator[tuple[Path, Path, tuple[ApiKey, str] | None]]:
-    """What to serve, where its state is, and a key for this process alone: the demo leaves nothing behind."""
+def _served(folder: Path | None, state: Path, demo: bool) -> Iterator[tuple[Path, Path, ApiKey | None, str | None]]:
+    """What to serve, where its state is, and a key for this process alone with its secret: the demo leaves nothing."""
     if (folder is None) != demo:
         raise ConfigError("Name the folder of a run, `merit serve runs/shop`; or say --demo, and name none.")
     if folder:
-        yield folder, state, None
+        yield folder, state, None, None
         return
     if not (DEMO / "model" / MANIFEST).exists():
         raise MissingArtifact(f"There is no demo in {DEMO} yet. Make it with `make demo`; it takes some ten minutes.")
-    guest = keys.make("demo", ["read", "audience", "export"])
-    if state != DEFAULT_STATE:
-        yield DEMO, state, guest
-    else:
-        with TemporaryDirectory(prefix="merit-demo-") as name:
-            yield DEMO, Path(name), guest
+    with TemporaryDirectory(prefix="merit-demo-") as name:
+        yield DEMO, Path(name) if state == DEFAULT_STATE else state, *keys.make("demo", ["read", "audience", "export"])
 
 
 keys_app = typer.Typer(help="API keys of a service: make, list and revoke them.", no_args_is_help=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
@@ -56,24 +54,31 @@ def routed(service: Service) -> FastAPI:
     page = openapi.page(document)
     api.add_api_route(OPENAPI, lambda: JSONResponse(document), include_in_schema=False)
     api.add_api_route(DOCS, lambda: HTMLResponse(page), include_in_schema=False)
-    for kind, refusal in REFUSALS.items():
-        api.add_exception_handler(kind, _handler(refusal))
+    for kind in (Refusal, MeritError, RequestValidationError, HTTPException, Exception):
+        api.add_exception_handler(kind, _problem)
     api.mount("/", Pages(service.vega), name="studio")
     return api
 
 
-def _handler(refusal: Any) -> Any:
-    async def handle(request: Request, error: Exception) -> Response:
-        return problems.response(refusal(request.app.state.service, error), request.scope[ID])
-
-    return handle
+async def _problem(request: Request, error: Exception) -> Response:
+    return problems.response(_refusal(request.app.state.service, error), request.scope[ID])
 
 
-def _merit_error(service: Service, error: MeritError) -> Refusal:
-    return problems.refusal(error, service.redact(error))
+def _refusal(service: Service, error: Exception) -> Refusal:
+    match error:
+        case Refusal():
+            return error
+        case MeritError():
+            return problems.refusal(error, service.redact(error))
+        case RequestValidationError():
+            return _invalid(error)
+        case HTTPException():
+            status = 422 if error.status_code == 400 else error.status_code  # FastAPI's of a body it cannot parse
+            return Refusal(status, str(error.detail), f"{error.detail}.", "See /v1/docs.", error.headers)
+    return problems.UNEXPECTED
 
 
-def _invalid(_: Service, error: RequestValidationError) -> Refusal:
+def _invalid(error: RequestValidationError) -> Refusal:
     """All faults at once, without the values: they may be a user's, or not even JSON."""
     faults = [
         Fault(where=".".join(map(str, fault["loc"]))[:200], what=str(fault["msg"])[:300])
@@ -82,17 +87,3 @@ def _invalid(_: Service, error: RequestValidationError) -> Refusal:
     first = f"{faults[0].where}: {faults[0].what}" if faults else "the request"
     message = f"{len(error.errors())} values do not fit: {first}."
     return Refusal(422, "The request does not fit", message, "See /v1/docs for what is expected.", errors=faults)
-
-
-def _http_error(_: Service, error: HTTPException) -> Refusal:
-    status = 422 if error.status_code == 400 else error.status_code  # FastAPI's status of a body it cannot parse
-    return Refusal(status, str(error.detail), f"{error.detail}.", "See /v1/docs.", error.headers)
-
-
-REFUSALS: dict[type[Exception], Any] = {
-    Refusal: lambda _, error: error,
-    MeritError: _merit_error,
-    RequestValidationError: _invalid,
-    HTTPException: _http_error,
-    Exception: lambda *_: problems.UNEXPECTED,
-}

@@ -12,8 +12,9 @@ from merit.campaigns.audiences.forecast import Forecast, SizeForecast
 from merit.campaigns.audiences.request import AudienceRequest
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.campaigns.experiments.statistics import Statistics
+from merit.core.config import Frozen
 from merit.privacy.erasure.certificate import Certificate
-from merit.service.schemas import LONGEST_ID, PageResponse, RequestModel, ResponseModel, UserId
+from merit.service.schemas import LONGEST_ID, PageResponse, ResponseModel, UserId
 
 State = Literal["PENDING", "RUNNING", "DONE", "FAILED"]
 STATES: tuple[State, ...] = get_args(State)
@@ -143,7 +144,7 @@ class JobPage(PageResponse[JobResponse]):
 # --- erasures --------------------------------------------------------------------------------------------------------
 
 
-class ErasureRequest(RequestModel):
+class ErasureRequest(Frozen):
     """Users to erase, with ids as in the interactions: at most 1,000 at once."""
 
     users: list[UserId] = Field(min_length=1, max_length=MOST_ERASED)
@@ -208,7 +209,7 @@ class DesignResponse(ResponseModel):
     by_week: list[PowerByWeek]
 
 
-class _Analysis(RequestModel):
+class _Analysis(Frozen):
     design: ExperimentDesign
     until: date | None = None
     """The last day counted."""

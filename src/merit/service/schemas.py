@@ -10,6 +10,7 @@ from typing import Annotated, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from merit.core.config import Frozen
 from merit.core.types import Status
 from merit.retrieval.query import LONGEST
 from merit.service.keys import Scope
@@ -21,12 +22,6 @@ LONGEST_ID = 200  # characters of a user id, a name or an idempotency key
 UserId = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
 Text = Annotated[str, Field(min_length=1, max_length=LONGEST)]
 Row = TypeVar("Row")
-
-
-class RequestModel(BaseModel):
-    """A request: an unknown key is an error."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
 class ResponseModel(BaseModel):
@@ -118,21 +113,21 @@ class VerticalsResponse(UserResponse):
     items: list[VerticalRow]
 
 
-class ScoreRequest(RequestModel):
+class ScoreRequest(Frozen):
     """Each user is scored for each interest, a label or any phrase: at most 10,000 pairs together."""
 
     users: list[UserId] = Field(min_length=1, max_length=MOST_PAIRS)
     interests: list[Text] = Field(min_length=1, max_length=MOST_INTERESTS)
 
 
-class ScorePair(RequestModel):
+class ScorePair(Frozen):
     """A user, with the id as in the interactions, and an interest: a label or any phrase."""
 
     user_id: UserId
     interest: Text
 
 
-class ScorePairsRequest(RequestModel):
+class ScorePairsRequest(Frozen):
     """Pairs to score; at most 100 different interests among them."""
 
     pairs: list[ScorePair] = Field(min_length=1, max_length=MOST_PAIRS)
@@ -153,7 +148,7 @@ class ScoresResponse(ResponseModel):
     items: list[ScoreRow]
 
 
-class InterestRequest(RequestModel):
+class InterestRequest(Frozen):
     """A label or any phrase; blocked interests, and paraphrases of them, are refused with 403."""
 
     text: Text
@@ -174,7 +169,7 @@ class InterestResponse(ResponseModel):
     """Set when the model has seen nothing similar."""
 
 
-class ExplainRequest(RequestModel):
+class ExplainRequest(Frozen):
     """A user and an interest, a label or any phrase; `k` is the number of items returned."""
 
     user_id: UserId

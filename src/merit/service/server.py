@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import signal
-from pathlib import Path
 from threading import Thread
 
 import uvicorn
@@ -12,50 +11,36 @@ import uvicorn
 from merit.core import console
 from merit.core.errors import MeritError
 from merit.service import app, keys
-from merit.service.keys import ApiKey
 from merit.service.middleware import set_up_logging
-from merit.service.request_limits import Limits
 from merit.service.routes import model as model_routes
-from merit.service.service import Service, opened
+from merit.service.service import Service
 
 CONNECTIONS = 1_000
 
 
-def serve(
-    folder: Path,
-    state: Path,
-    host: str,
-    port: int,
-    labels: Path | None,
-    tables: Path | None,
-    limits: Limits,
-    verify: bool,
-    tls_in_front: bool,
-    guest: tuple[ApiKey, str] | None = None,
-) -> None:
-    """Serve until stopped. `guest` is a key for this process alone, which opens Studio, and its secret."""
-    warn_if_unencrypted(host, tls_in_front)
-    with opened(folder, state, labels, tables, limits, verify, guest[:1] if guest else ()) as service:
-        if not guest and not (state / keys.FILE).exists():
-            console.warn(f"There are no keys yet. Make one with `merit keys create NAME --scope read --state {state}`.")
-        set_up_logging()
-        Thread(target=_make_vega, args=(service,), daemon=True).start()
-        signal.signal(signal.SIGHUP, lambda *_: Thread(target=_reload, args=(service,), daemon=True).start())
-        model = service.store.current.model
-        console.tell(f"{model!r} at http://{host}:{port}/", users=len(model.users))
-        if guest:
-            console.stderr.print(f"Open http://{host}:{port}/#key={guest[1]}", markup=False, soft_wrap=True)
-        settings = uvicorn.Config(
-            app.make(service),
-            host=host,
-            port=port,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            limit_concurrency=CONNECTIONS,
-            timeout_keep_alive=30,
-        )
-        uvicorn.Server(settings).run()
+def serve(service: Service, host: str, port: int, guest: str | None = None) -> None:
+    """Serve until stopped. `guest` is the secret of a key for this process alone, and opens Studio."""
+    if not guest and not (service.state / keys.FILE).exists():
+        create = f"merit keys create NAME --scope read --state {service.state}"
+        console.warn(f"There are no keys yet. Make one with `{create}`.")
+    set_up_logging()
+    Thread(target=_make_vega, args=(service,), daemon=True).start()
+    signal.signal(signal.SIGHUP, lambda *_: Thread(target=_reload, args=(service,), daemon=True).start())
+    model = service.store.current.model
+    console.tell(f"{model!r} at http://{host}:{port}/", users=len(model.users))
+    if guest:
+        console.stderr.print(f"Open http://{host}:{port}/#key={guest}", markup=False, soft_wrap=True)
+    config = uvicorn.Config(
+        app.make(service),
+        host=host,
+        port=port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=CONNECTIONS,
+        timeout_keep_alive=30,
+    )
+    uvicorn.Server(config).run()
 
 
 def warn_if_unencrypted(host: str, tls_in_front: bool) -> None:

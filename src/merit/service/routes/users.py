@@ -99,9 +99,8 @@ def history(served: TheModel, user_id: User, limit: Limit = 50, cursor: Cursor =
 def _timed(served: Served, user: str, items: pl.Series) -> pl.DataFrame:
     """The items with times and events, which the model does not keep: from the run's examples, where they agree."""
     newest = _events(served, user).tail(len(items)).reverse()
-    if newest["item"].equals(items):
-        return newest
-    return pl.DataFrame({"item": items, "at": None, "event": None}, schema=TIMES)
+    untimed = pl.DataFrame({"item": items, "at": None, "event": None}, schema=TIMES)
+    return newest if newest["item"].equals(items) else untimed
 
 
 def _events(served: Served, user: str) -> pl.DataFrame:
