@@ -41,15 +41,15 @@ async function answer(method, path, { query, body, signal, headers } = {}) {
     throw error.name === "AbortError" ? error : new Problem(SILENT);
   }
   if (!response.ok) {
-    const told = await response.json().catch(() => ({ ...SILENT, title: `Answer ${response.status}` }));
+    const refusal = await response.json().catch(() => ({ ...SILENT, title: `Answer ${response.status}` }));
     // A late refusal of a key that is no longer in use must not throw away the one that is.
-    if (response.status === 401 && used === key.get()) document.dispatchEvent(new CustomEvent("merit:stranger", { detail: told }));
-    throw new Problem({ status: response.status, ...told });
+    if (response.status === 401 && used === key.get()) document.dispatchEvent(new CustomEvent("merit:stranger", { detail: refusal }));
+    throw new Problem({ status: response.status, ...refusal });
   }
   return response;
 }
 
-const json = async (...asked) => (await answer(...asked)).json();
+const json = async (...request) => (await answer(...request)).json();
 
 /** get("/v1/labels", { query: { q: "ga" }, signal }) → what the JSON says; a Problem where it is refused. */
 export const get = (path, options) => json("GET", path, options);
@@ -60,8 +60,8 @@ export const post = (path, body, options) => json("POST", path, { ...options, bo
 /** A file of the service, kept under a name. A link could not carry the key. */
 export async function download(path, query, name) {
   const response = await answer("GET", path, { query });
-  const place = URL.createObjectURL(await response.blob());
-  const link = Object.assign(document.createElement("a"), { href: place, download: name });
+  const url = URL.createObjectURL(await response.blob());
+  const link = Object.assign(document.createElement("a"), { href: url, download: name });
   link.click();
-  setTimeout(() => URL.revokeObjectURL(place), 60_000);
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }

@@ -32,7 +32,7 @@ export function read(hash) {
 export function write({ page = HOME, id, ...query }) {
   const words = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
-    for (const each of [value].flat()) if (each !== undefined && each !== null && each !== "") words.append(name, each);
+    for (const item of [value].flat()) if (item !== undefined && item !== null && item !== "") words.append(name, item);
   }
   return `#/${page}${id ? `/${encodeURIComponent(id)}` : ""}${words.size ? `?${words}` : ""}`;
 }
@@ -68,8 +68,8 @@ async function show() {
   const { title, load } = PAGES[params.page];
   document.title = `${title} · merit Studio`;
   for (const link of document.querySelectorAll("#pages a")) {
-    const here = link.getAttribute("href") === `#/${params.page}`;
-    if (here) link.setAttribute("aria-current", "page");
+    const current = link.getAttribute("href") === `#/${params.page}`;
+    if (current) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   const root = el("div", { class: `page ${params.page}` });
@@ -123,7 +123,7 @@ function ask(root, refused) {
   input.focus();
 }
 
-function forget(told) {
+function forget(refusal) {
   api.key.forget();
   app.key = null;
   document.getElementById("leave").hidden = true;
@@ -131,7 +131,7 @@ function forget(told) {
   turn++;
   const root = el("div", { class: "page" });
   fill(main, root);
-  ask(root, told);
+  ask(root, refusal);
 }
 
 /** `merit serve --demo` gives the key behind the #, which no browser sends; it leaves the address at once. */

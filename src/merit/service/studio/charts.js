@@ -39,14 +39,14 @@ export async function draw(element, spec) {
   current.set(element, turn);
   await import("/vega.js");
   if (current.get(element) !== turn || !element.isConnected) return null; // a newer drawing, or another page
-  const place = document.createElement("div");
+  const container = document.createElement("div");
   element.classList.add("chart");
-  element.replaceChildren(place);
+  element.replaceChildren(container);
   before?.view?.finalize();
   if (spec.description) {
     element.setAttribute("role", "img");
     element.setAttribute("aria-label", spec.description);
   }
-  turn.view = await window.vegaEmbed(place, { width: "container", ...spec }, { ...OPTIONS, config: THEME });
+  turn.view = await window.vegaEmbed(container, { width: "container", ...spec }, { ...OPTIONS, config: THEME });
   return turn.view.view;
 }

@@ -28,26 +28,26 @@ export function combobox({ label, placeholder, find, choose, hint, says }) {
     input.setAttribute("aria-expanded", "false");
   }
 
-  function mark(place) {
-    active = place;
-    [...list.children].forEach((item, at) => item.setAttribute("aria-selected", String(at === place)));
-    list.children[place]?.scrollIntoView({ block: "nearest" });
-    if (place >= 0) input.setAttribute("aria-activedescendant", `${id}-${place}`);
+  function mark(index) {
+    active = index;
+    [...list.children].forEach((item, at) => item.setAttribute("aria-selected", String(at === index)));
+    list.children[index]?.scrollIntoView({ block: "nearest" });
+    if (index >= 0) input.setAttribute("aria-activedescendant", `${id}-${index}`);
     else input.removeAttribute("aria-activedescendant");
   }
 
-  function open(found) {
-    options = found;
-    const item = (each, at) =>
+  function open(matches) {
+    options = matches;
+    const item = (option, at) =>
       el(
         "li", { role: "option", id: `${id}-${at}`, "aria-selected": "false", onmousedown: (event) => event.preventDefault(), onclick: () => take(at) },
-        el("span", {}, each.text), each.note ? el("small", {}, each.note) : null,
+        el("span", {}, option.text), option.note ? el("small", {}, option.note) : null,
       );
-    fill(list, found.map(item));
-    list.hidden = !found.length;
-    input.setAttribute("aria-expanded", String(Boolean(found.length)));
-    mark(found.length ? 0 : -1);
-    says?.(`${found.length} suggestions.`);
+    fill(list, matches.map(item));
+    list.hidden = !matches.length;
+    input.setAttribute("aria-expanded", String(Boolean(matches.length)));
+    mark(matches.length ? 0 : -1);
+    says?.(`${matches.length} suggestions.`);
   }
 
   async function look() {
@@ -62,8 +62,8 @@ export function combobox({ label, placeholder, find, choose, hint, says }) {
     }
   }
 
-  function take(place) {
-    const chosen = options[place];
+  function take(index) {
+    const chosen = options[index];
     if (!chosen) return;
     input.value = "";
     close();

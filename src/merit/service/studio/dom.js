@@ -8,7 +8,7 @@ export function el(tag, props = {}, ...children) {
   for (const [name, value] of Object.entries(props ?? {})) {
     if (value === undefined || value === null || (value === false && !PROPERTIES.has(name))) continue;
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else if (name === "vars") Object.entries(value).forEach(([key, each]) => made.style.setProperty(key, each));
+    else if (name === "vars") Object.entries(value).forEach(([key, property]) => made.style.setProperty(key, property));
     else if (name === "data") Object.assign(made.dataset, value);
     else if (PROPERTIES.has(name)) made[name] = value;
     else made.setAttribute(name, value === true ? "" : value);
@@ -31,20 +31,20 @@ export function card(title, ...children) {
 /** A label, its control, and a hint that screen readers tell with it. */
 export function field(label, control, hint) {
   control.id ||= `field-${(field.last = (field.last ?? 0) + 1)}`;
-  const told = hint ? el("small", { id: `${control.id}-hint` }, hint) : null;
-  if (told) control.setAttribute("aria-describedby", told.id);
-  return el("div", { class: "field" }, el("label", { htmlFor: control.id }, label), control, told);
+  const note = hint ? el("small", { id: `${control.id}-hint` }, hint) : null;
+  if (note) control.setAttribute("aria-describedby", note.id);
+  return el("div", { class: "field" }, el("label", { htmlFor: control.id }, label), control, note);
 }
 
 /** heads: [text, isFigure]; rows: arrays of texts or elements. */
 export function table(caption, heads, rows) {
-  const cell = (tag) => (value, place) => el(tag, { class: heads[place][1] ? "figure" : null }, value);
+  const cell = (tag) => (value, column) => el(tag, { class: heads[column][1] ? "figure" : null }, value);
   return el(
     "div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
     el(
       "table", {},
       el("caption", {}, caption),
-      el("thead", {}, el("tr", {}, heads.map(([text], place) => cell("th")(text, place)))),
+      el("thead", {}, el("tr", {}, heads.map(([text], column) => cell("th")(text, column)))),
       el("tbody", {}, rows.map((row) => el("tr", {}, row.map(cell("td"))))),
     ),
   );

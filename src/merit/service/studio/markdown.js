@@ -22,7 +22,7 @@ export function markdown(text, level = 1) {
     if (!line.trim()) at++;
     else if (line.startsWith("```")) {
       at++;
-      const code = taken((each) => !each.startsWith("```"));
+      const code = taken((line) => !line.startsWith("```"));
       at++;
       made.push(el("pre", {}, el("code", {}, code.join("\n"))));
     } else if (HEADING.test(line)) {
@@ -32,16 +32,16 @@ export function markdown(text, level = 1) {
     } else if (BULLET.test(line)) {
       const ordered = /^ *\d/.test(line);
       const items = [];
-      for (const each of taken((next) => BULLET.test(next) || /^ {2,}\S/.test(next))) {
-        const item = BULLET.exec(each);
+      for (const line of taken((next) => BULLET.test(next) || /^ {2,}\S/.test(next))) {
+        const item = BULLET.exec(line);
         if (item) items.push(item[1]);
-        else items[items.length - 1] += ` ${each.trim()}`;
+        else items[items.length - 1] += ` ${line.trim()}`;
       }
       made.push(el(ordered ? "ol" : "ul", {}, items.map((item) => el("li", {}, inline(item)))));
     } else if (line.includes("|") && RULER.test(lines[at + 1] ?? "")) {
-      made.push(tabled(taken((each) => each.includes("|"))));
+      made.push(tabled(taken((line) => line.includes("|"))));
     } else {
-      const words = taken((each, place) => each.trim() && (place === at || !begins(each)));
+      const words = taken((line, index) => line.trim() && (index === at || !begins(line)));
       made.push(el("p", {}, inline(words.join(" "))));
     }
   }
@@ -53,7 +53,7 @@ const begins = (line) => line.startsWith("```") || HEADING.test(line) || BULLET.
 function tabled([head, ruler, ...rows]) {
   const right = cells(ruler).map((mark) => mark.endsWith(":"));
   const row = (tag) => (line) =>
-    el("tr", {}, cells(line).map((text, place) => el(tag, { class: right[place] ? "figure" : null }, inline(text))));
+    el("tr", {}, cells(line).map((text, index) => el(tag, { class: right[index] ? "figure" : null }, inline(text))));
   return el(
     "div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Table" },
     el("table", {}, el("thead", {}, row("th")(head)), el("tbody", {}, rows.map(row("td")))),
@@ -65,9 +65,9 @@ const cells = (line) =>
 
 /** Code, strong, emphasis; of a link only the words, so that no page leads elsewhere unasked. */
 function inline(text) {
-  const found = INLINE.exec(text);
-  if (!found) return text ? [text] : [];
-  const [all, code, strong, emphasis, link] = found;
+  const match = INLINE.exec(text);
+  if (!match) return text ? [text] : [];
+  const [all, code, strong, emphasis, link] = match;
   const made = code
     ? el("code", {}, code.slice(1, -1))
     : strong
@@ -75,5 +75,5 @@ function inline(text) {
       : emphasis
         ? el("em", {}, inline(emphasis.slice(1, -1)))
         : link.slice(1, link.indexOf("]"));
-  return [...inline(text.slice(0, found.index)), made, ...inline(text.slice(found.index + all.length))];
+  return [...inline(text.slice(0, match.index)), made, ...inline(text.slice(match.index + all.length))];
 }

@@ -32,15 +32,15 @@ export function select(options, chosen, onchange) {
 
 /** A chart under its title. It is drawn by whoever asks for it, once it is on the page. */
 export function figure(title, note) {
-  const place = el("div", { class: "chart" });
-  return { place, whole: el("figure", {}, el("figcaption", {}, title), place, note ? el("small", {}, note) : null) };
+  const container = el("div", { class: "chart" });
+  return { container, whole: el("figure", {}, el("figcaption", {}, title), container, note ? el("small", {}, note) : null) };
 }
 
 /** Keep a text as a file. */
 export function save(name, text, type) {
-  const place = URL.createObjectURL(new Blob([text], { type }));
-  Object.assign(document.createElement("a"), { href: place, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(place), 60_000);
+  const url = URL.createObjectURL(new Blob([text], { type }));
+  Object.assign(document.createElement("a"), { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
 /** 0.0023 → +0.23 % */

@@ -8,13 +8,13 @@ const SIDE = 14; // pixels left and right: as much as half a handle of the slide
 const TICKS = [1e-4, 1e-3, 1e-2, 1e-1, 1];
 
 /** `bars` as a preview gives them; `least` and `most` are the ends of what is in. */
-export function histogram(place, bars, least, most) {
+export function histogram(container, bars, least, most) {
   const low = 10 ** LOWEST, high = 10 ** HIGHEST;
   const rows = bars.map((bar) => {
     const [from, to] = [Math.max(bar.low, low), Math.min(bar.high, high)];
     const wide = Math.log10(to / from) * 4; // bins that were joined are wider: the area stays the number of users
-    const told = `${bar.low ? share(bar.low) : "0 %"} to ${share(bar.high)}`;
-    return { from, to, tall: bar.users / wide, told, users: count(bar.users) };
+    const range = `${bar.low ? share(bar.low) : "0 %"} to ${share(bar.high)}`;
+    return { from, to, tall: bar.users / wide, range, users: count(bar.users) };
   });
   const inside = rows
     .map((row) => ({ ...row, from: Math.max(row.from, least ?? 0), to: Math.min(row.to, most ?? 1) }))
@@ -28,12 +28,12 @@ export function histogram(place, bars, least, most) {
       x2: { field: "to" },
       y: { field: "tall", type: "quantitative", axis: null },
       y2: { datum: 0 },
-      tooltip: [{ field: "told", title: "probability" }, { field: "users", title: "eligible users" }],
+      tooltip: [{ field: "range", title: "probability" }, { field: "users", title: "eligible users" }],
     },
   });
-  const says = bars.map((each) => `${share(each.low)} to ${share(each.high)}: ${count(each.users)}`).join("; ");
-  return draw(place, {
-    description: `Eligible users by probability. ${says}.`,
+  const summary = bars.map((bar) => `${share(bar.low)} to ${share(bar.high)}: ${count(bar.users)}`).join("; ");
+  return draw(container, {
+    description: `Eligible users by probability. ${summary}.`,
     height: 170,
     padding: { left: SIDE, right: SIDE, top: 4, bottom: 4 },
     layer: [bar(rows, { color: PALETTE[4], opacity: 0.35 }), bar(inside, { color: PALETTE[0] })],

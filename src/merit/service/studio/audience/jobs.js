@@ -8,30 +8,30 @@ const EVERY = 500; // milliseconds between two looks at a job
 const FORMS = ["csv", "parquet", "jsonl"];
 const STATES = { PENDING: "waiting", RUNNING: "being built", DONE: "ready", FAILED: "failed" };
 
-/** `asked()` gives the request of the audience as it now is; null where there is none. */
-export function saving(app, asked) {
-  const place = el("div", { class: "jobs" }), said = el("div", {});
+/** `currentRequest()` gives the request of the audience as it now is; null where there is none. */
+export function saving(app, currentRequest) {
+  const saved = el("div", { class: "jobs" }), notice = el("div", {});
   const arm = el("select", {}, [["treatment", "those to contact"], ["control", "the control"], ["holdout", "the holdout"], ["all", "all members, with their arm"]].map(([value, text]) => el("option", { value }, text)));
   const save = el("button", { type: "button", class: "main", onclick: start }, "Save this audience");
 
   async function start() {
-    const request = asked();
+    const request = currentRequest();
     if (!request) return;
     save.disabled = true;
-    fill(said, busy("Saving …"));
+    fill(notice, busy("Saving …"));
     try {
       let job = await app.api.post("/v1/audience/jobs", request, { headers: { "Idempotency-Key": crypto.randomUUID() } });
       list();
-      while (["PENDING", "RUNNING"].includes(job.state) && place.isConnected) {
+      while (["PENDING", "RUNNING"].includes(job.state) && saved.isConnected) {
         await new Promise((done) => setTimeout(done, EVERY));
         job = await app.api.get(`/v1/audience/jobs/${encodeURIComponent(job.id)}`);
       }
-      const told = job.state === "DONE" ? `“${job.request.name}” is saved: ${count(job.members)} users.` : `“${job.request.name}” could not be built. ${job.reason}`;
-      fill(said, el("p", { class: job.state === "DONE" ? "note" : "note wrong" }, told));
-      app.announce(told);
+      const message = job.state === "DONE" ? `“${job.request.name}” is saved: ${count(job.members)} users.` : `“${job.request.name}” could not be built. ${job.reason}`;
+      fill(notice, el("p", { class: job.state === "DONE" ? "note" : "note wrong" }, message));
+      app.announce(message);
       list();
     } catch (error) {
-      if (error.status !== 401) fill(said, problem(error));
+      if (error.status !== 401) fill(notice, problem(error));
     } finally {
       save.disabled = false;
     }
@@ -42,20 +42,20 @@ export function saving(app, asked) {
       await app.api.download(`/v1/audience/jobs/${encodeURIComponent(job.id)}/export`, { form, arm: arm.value }, `${file(job.request.name)}.${form}`);
       app.announce(`${form} of “${job.request.name}” is downloaded.`);
     } catch (error) {
-      if (error.status !== 401) fill(said, problem(error));
+      if (error.status !== 401) fill(notice, problem(error));
     }
   }
 
   async function list() {
-    const told = await app.api.get("/v1/audience/jobs", { query: { limit: 8 } });
-    if (!told.items.length) return fill(place, nothing("Nothing saved yet", "A saved audience is built by the service and waits here to be downloaded."));
+    const page = await app.api.get("/v1/audience/jobs", { query: { limit: 8 } });
+    if (!page.items.length) return fill(saved, nothing("Nothing saved yet", "A saved audience is built by the service and waits here to be downloaded."));
     const exporting = app.can("export");
     fill(
-      place,
+      saved,
       table(
         "Saved with this key, the newest first",
         [["Audience", false], ["Users", true], ["State", false], [exporting ? "Download" : "", false]],
-        told.items.map((job) => [
+        page.items.map((job) => [
           el("span", {}, el("button", { type: "button", class: "link", title: "Open it here", onclick: () => app.go(paramsOf(job.request)) }, job.request.name), el("small", { class: "under" }, moment(job.created))),
           job.members === null ? "" : count(job.members),
           el("span", {}, STATES[job.state], job.reason ? el("small", { class: "under" }, job.reason) : null),
@@ -66,8 +66,8 @@ export function saving(app, asked) {
     );
   }
 
-  list().catch((error) => error.status !== 401 && fill(place, problem(error)));
-  return { root: el("div", {}, save, said, place), save };
+  list().catch((error) => error.status !== 401 && fill(saved, problem(error)));
+  return { root: el("div", {}, save, notice, saved), save };
 }
 
 const file = (name) => name.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 60) || "audience";

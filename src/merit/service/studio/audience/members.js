@@ -1,41 +1,41 @@
 // Some of those who would be contacted, and why: for keys that may see users.
 
 import { busy, el, fill, problem, table } from "/dom.js";
-import { evidence } from "/evidence.js";
+import { explain } from "/explain.js";
 import { share } from "/words.js";
 
-/** `asked()` gives the request of the audience as it now is. */
-export function members(app, asked) {
+/** `currentRequest()` gives the request of the audience as it now is. */
+export function members(app, currentRequest) {
   if (!app.can("export")) {
     return el("p", { class: "soft" }, "This key may not see users. One with the scope export shows some of them here, with the purchases that speak for them.");
   }
-  const place = el("div", {}), why = el("div", { "aria-live": "polite" });
+  const container = el("div", {}), why = el("div", { "aria-live": "polite" });
   const button = el("button", { type: "button", onclick: show }, "Show some of them");
 
   async function show() {
     fill(why);
-    fill(place, busy());
+    fill(container, busy());
     try {
-      const request = asked();
-      const told = await app.api.post("/v1/audience/sample?k=6", request);
+      const request = currentRequest();
+      const response = await app.api.post("/v1/audience/sample?k=6", request);
       const name = request.interests[0].text;
       fill(
-        place,
+        container,
         table(
           "Evenly over the ranks: the best, the last and some between",
           [["Rank", true], ["User", false], ["Score", true], ["", false]],
-          told.items.map((row) => [
+          response.items.map((row) => [
             String(row.rank), el("a", { href: `#/user/${encodeURIComponent(row.user_id)}` }, row.user_id), share(row.score),
-            el("button", { type: "button", class: "plain", "aria-label": `Why user ${row.user_id}?`, onclick: () => evidence(why, app, row.user_id, best(row, name)) }, "Why?"),
+            el("button", { type: "button", class: "plain", "aria-label": `Why user ${row.user_id}?`, onclick: () => explain(why, app, row.user_id, best(row, name)) }, "Why?"),
           ]),
         ),
       );
-      app.announce(`${told.items.length} users are shown.`);
+      app.announce(`${response.items.length} users are shown.`);
     } catch (error) {
-      if (error.status !== 401) fill(place, problem(error));
+      if (error.status !== 401) fill(container, problem(error));
     }
   }
-  return el("div", {}, el("p", {}, button), place, why);
+  return el("div", {}, el("p", {}, button), container, why);
 }
 
 /** Of several interests, the one that speaks loudest for this user. */

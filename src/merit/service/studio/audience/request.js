@@ -7,7 +7,7 @@ export const LEAST = 100; // the service names no audience of fewer users
 export function read(params, users) {
   const state = {
     name: params.name ?? "",
-    interests: [params.i ?? []].flat().map((text, place) => ({ text, weight: Number([params.w ?? []].flat()[place] ?? 1) || 1 })),
+    interests: [params.i ?? []].flat().map((text, index) => ({ text, weight: Number([params.w ?? []].flat()[index] ?? 1) || 1 })),
     combine: ["all", "weighted"].includes(params.combine) ? params.combine : "any",
     by: ["probability", "count", "percentile", "value", "budget"].includes(params.by) ? params.by : "percentile",
     rules: [params.rule ?? []].flat().map(rule).filter(Boolean),
@@ -33,17 +33,17 @@ function rule(text) {
 /** What the address says of it. */
 export function params(state) {
   const weighted = state.combine === "weighted";
-  const told = {
-    i: state.interests.map((each) => each.text),
-    w: weighted ? state.interests.map((each) => each.weight) : [],
+  const values = {
+    i: state.interests.map((item) => item.text),
+    w: weighted ? state.interests.map((item) => item.weight) : [],
     combine: state.combine === "any" ? "" : state.combine,
     by: state.by,
-    rule: state.rules.map((each) => JSON.stringify(each)),
+    rule: state.rules.map((item) => JSON.stringify(item)),
     as_of: state.as_of,
     name: state.name,
   };
-  for (const name of NUMBERS) told[name] = state[name];
-  return told;
+  for (const name of NUMBERS) values[name] = state[name];
+  return values;
 }
 
 const SIZES = {
@@ -62,40 +62,40 @@ export function lacking({ by, cost, value }) {
 
 /** What the service is asked. */
 export function request(state) {
-  const texts = state.interests.map((each) => each.text);
+  const texts = state.interests.map((item) => item.text);
   const name = state.name.trim() || texts.join(" + ").slice(0, 200) || "Audience";
-  const asked = {
+  const body = {
     name,
     interests: state.interests.map(({ text, weight }) => (state.combine === "weighted" ? { text, weight } : { text })),
     combine: state.combine,
     size: { by: state.by, ...SIZES[state.by](state) },
     rules: state.rules,
   };
-  if (state.as_of) asked.as_of = state.as_of;
+  if (state.as_of) body.as_of = state.as_of;
   if (state.cost !== null || state.value !== null) {
-    asked.economics = { cost_per_contact: state.cost ?? 0, value_per_conversion: state.value, caused: state.caused ?? 1 };
+    body.economics = { cost_per_contact: state.cost ?? 0, value_per_conversion: state.value, caused: state.caused ?? 1 };
   }
   // The same users are held out of every campaign; the control is drawn anew for each name.
-  if (state.holdout) asked.holdout = { share: state.holdout / 100, salt: "studio-holdout" };
-  if (state.control) asked.control = { share: state.control / 100, salt: `control of ${name}` };
-  return asked;
+  if (state.holdout) body.holdout = { share: state.holdout / 100, salt: "studio-holdout" };
+  if (state.control) body.control = { share: state.control / 100, salt: `control of ${name}` };
+  return body;
 }
 
 /** The way back: the address of an audience that was built. */
-export function paramsOf(asked) {
-  const { size, economics, holdout, control } = asked;
+export function paramsOf(body) {
+  const { size, economics, holdout, control } = body;
   return {
-    name: asked.name,
-    i: asked.interests.map((each) => each.text),
-    w: asked.combine === "weighted" ? asked.interests.map((each) => each.weight) : [],
-    combine: asked.combine,
+    name: body.name,
+    i: body.interests.map((item) => item.text),
+    w: body.combine === "weighted" ? body.interests.map((item) => item.weight) : [],
+    combine: body.combine,
     by: size.by,
     at_least: size.at_least, at_most: size.at_most, users: size.users, percent: size.percent, budget: size.budget,
     cost: economics?.cost_per_contact, value: economics?.value_per_conversion, caused: economics?.caused,
     holdout: holdout && 100 * holdout.share, control: control && 100 * control.share,
-    rule: asked.rules.map((each) => JSON.stringify(told(each))),
-    as_of: asked.as_of,
+    rule: body.rules.map((item) => JSON.stringify(plain(item))),
+    as_of: body.as_of,
   };
 }
 
-const told = (each) => Object.fromEntries(Object.entries(each).filter(([, value]) => value !== null && value?.length !== 0));
+const plain = (item) => Object.fromEntries(Object.entries(item).filter(([, value]) => value !== null && value?.length !== 0));

@@ -33,7 +33,7 @@ export function rules(state, tables, app, find, changed) {
   const list = el("ol", { class: "rules" });
   const day = el("input", { type: "date", value: state.as_of, onchange: () => { state.as_of = day.value; changed(); } });
   const since = field("The day to look back from", day, "Written into the audience, so that it can be built again.");
-  const kind = el("select", {}, Object.entries(KINDS).filter(([name]) => name === "had" || tables.items.length).map(([name, each]) => el("option", { value: name }, each.title)));
+  const kind = el("select", {}, Object.entries(KINDS).filter(([name]) => name === "had" || tables.items.length).map(([name, item]) => el("option", { value: name }, item.title)));
   const fields = el("div", { class: "row" });
   const form = el(
     "form", { hidden: true, class: "inset", onsubmit: add },
@@ -55,14 +55,14 @@ export function rules(state, tables, app, find, changed) {
 
   function refill() {
     controls = KINDS[kind.value].fields.map((spec) => ({ spec, ...control(spec) }));
-    fill(fields, controls.map((each) => each.root));
-    const table = controls.find((each) => each.spec.name === "table");
+    fill(fields, controls.map((item) => item.root));
+    const table = controls.find((item) => item.spec.name === "table");
     if (!table) return;
     const columns = () => {
-      const names = tables.items.find((each) => each.name === table.input.value)?.columns ?? [];
-      for (const each of controls.filter((one) => isColumn(one.spec))) {
+      const names = tables.items.find((item) => item.name === table.input.value)?.columns ?? [];
+      for (const item of controls.filter((one) => isColumn(one.spec))) {
         const options = names.filter((name) => name !== "user_id").map((name) => el("option", { value: name }, name));
-        fill(each.input, each.spec.optional ? el("option", { value: "" }, "–") : null, options);
+        fill(item.input, item.spec.optional ? el("option", { value: "" }, "–") : null, options);
       }
     };
     table.input.addEventListener("change", columns);
@@ -72,7 +72,7 @@ export function rules(state, tables, app, find, changed) {
   function control(spec) {
     if (spec.type === "label") return wanted(spec);
     const input = spec.name === "table"
-      ? el("select", { required: true }, tables.items.map((each) => el("option", { value: each.name }, each.name)))
+      ? el("select", { required: true }, tables.items.map((item) => el("option", { value: item.name }, item.name)))
       : isColumn(spec)
         ? el("select", { required: !spec.optional })
         : spec.type === "choice"
@@ -96,7 +96,7 @@ export function rules(state, tables, app, find, changed) {
     for (const { spec, value } of controls) {
       const given = value();
       if (given === "") continue;
-      made[spec.name] = spec.type === "number" ? Number(given) : spec.type === "list" ? given.split(",").map((each) => each.trim()).filter(Boolean) : spec.name === "keep" ? true : given;
+      made[spec.name] = spec.type === "number" ? Number(given) : spec.type === "list" ? given.split(",").map((item) => item.trim()).filter(Boolean) : spec.name === "keep" ? true : given;
     }
     if (kind.value !== "had") push(made);
   }
@@ -115,10 +115,10 @@ export function rules(state, tables, app, find, changed) {
     since.hidden = !state.rules.some((rule) => rule.days);
     fill(
       list,
-      state.rules.map((rule, place) =>
+      state.rules.map((rule, index) =>
         el("li", {}, el("span", {}, words(rule)), el("button", {
           type: "button", class: "plain", "aria-label": `Remove the rule: ${words(rule)}`,
-          onclick: () => { state.rules.splice(place, 1); show(); more.focus(); changed(); },
+          onclick: () => { state.rules.splice(index, 1); show(); more.focus(); changed(); },
         }, "Remove")),
       ),
     );

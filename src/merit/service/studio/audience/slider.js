@@ -17,17 +17,17 @@ export function slider(moved) {
     }),
   );
   const track = el("div", { class: "track" }, el("div", { class: "within" }), handles);
-  const places = [LOWEST, HIGHEST];
+  const positions = [LOWEST, HIGHEST];
 
-  function place(which, power) {
-    const [low, high] = which ? [places[0] + APART, HIGHEST] : [LOWEST, places[1] - APART];
-    places[which] = Math.min(high, Math.max(low, power));
+  function moveTo(which, power) {
+    const [low, high] = which ? [positions[0] + APART, HIGHEST] : [LOWEST, positions[1] - APART];
+    positions[which] = Math.min(high, Math.max(low, power));
     paint();
   }
 
   function paint() {
-    handles[0].classList.toggle("front", places[0] > (LOWEST + HIGHEST) / 2); // where both meet, the one that can move
-    places.forEach((power, which) => {
+    handles[0].classList.toggle("front", positions[0] > (LOWEST + HIGHEST) / 2); // where both meet, the one that can move
+    positions.forEach((power, which) => {
       track.style.setProperty(which ? "--most" : "--least", (power - LOWEST) / (HIGHEST - LOWEST));
       const value = 10 ** power;
       handles[which].setAttribute("aria-valuenow", (100 * value).toPrecision(3));
@@ -36,10 +36,10 @@ export function slider(moved) {
     });
   }
 
-  const tell = () =>
+  const notify = () =>
     moved({
-      at_least: places[0] <= LOWEST ? null : rounded(places[0]),
-      at_most: places[1] >= HIGHEST ? null : rounded(places[1]),
+      at_least: positions[0] <= LOWEST ? null : rounded(positions[0]),
+      at_most: positions[1] >= HIGHEST ? null : rounded(positions[1]),
     });
 
   handles.forEach((handle, which) => {
@@ -47,8 +47,8 @@ export function slider(moved) {
       const ends = { Home: LOWEST, End: HIGHEST };
       if (!(event.key in STEPS) && !(event.key in ends)) return;
       event.preventDefault();
-      place(which, event.key in ends ? ends[event.key] : places[which] + STEPS[event.key]);
-      tell();
+      moveTo(which, event.key in ends ? ends[event.key] : positions[which] + STEPS[event.key]);
+      notify();
     });
     handle.addEventListener("pointerdown", (event) => {
       event.preventDefault();
@@ -58,15 +58,15 @@ export function slider(moved) {
     handle.addEventListener("pointermove", (event) => {
       if (!handle.hasPointerCapture(event.pointerId)) return;
       const box = track.getBoundingClientRect();
-      place(which, LOWEST + ((event.clientX - box.left) / box.width) * (HIGHEST - LOWEST));
-      tell();
+      moveTo(which, LOWEST + ((event.clientX - box.left) / box.width) * (HIGHEST - LOWEST));
+      notify();
     });
   });
 
   /** Where the cut is, however it was asked for. */
   function set(least, most) {
-    places[0] = least ? Math.min(HIGHEST - APART, Math.max(LOWEST, Math.log10(least))) : LOWEST;
-    places[1] = most ? Math.max(places[0] + APART, Math.min(HIGHEST, Math.log10(most))) : HIGHEST;
+    positions[0] = least ? Math.min(HIGHEST - APART, Math.max(LOWEST, Math.log10(least))) : LOWEST;
+    positions[1] = most ? Math.max(positions[0] + APART, Math.min(HIGHEST, Math.log10(most))) : HIGHEST;
     paint();
   }
   paint();

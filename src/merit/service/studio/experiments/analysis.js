@@ -8,8 +8,8 @@ const SOURCES = { table: "A file", named: "A service table", statistics: "Statis
 
 export async function analysis(root, params, app, kept) {
   const answer = el("div", { id: "report", tabindex: -1 });
-  const place = el("div");
-  const offered = app.can("audience") ? (await app.api.get("/v1/tables")).items.map((each) => each.name) : [];
+  const container = el("div");
+  const offered = app.can("audience") ? (await app.api.get("/v1/tables")).items.map((table) => table.name) : [];
   const state = { source: Object.hasOwn(SOURCES, params.source) ? params.source : "table", named: offered.includes(params.table) ? params.table : offered[0] };
   const agreed = el("textarea", { name: "design", rows: 9, spellcheck: "false", required: true, value: kept.design ?? "", placeholder: '{ "name": "Trail running, spring", … }' });
   const until = el("input", { type: "date", name: "until", value: params.until ?? endOf(agreed.value) });
@@ -40,7 +40,7 @@ export async function analysis(root, params, app, kept) {
     table.required = state.source === "table";
     statistics.required = state.source === "statistics";
     analyse.disabled = state.source === "named" && !offered.length;
-    fill(place, ways[state.source]());
+    fill(container, ways[state.source]());
   };
   const ask = async (event) => {
     event.preventDefault();
@@ -59,7 +59,7 @@ export async function analysis(root, params, app, kept) {
     field("Design file", el("input", { type: "file", name: "file", accept: ".json,application/json", onchange: take }), "design.json, as it was frozen before launch."),
     field("Design", agreed, "From the file, from what you froze in this tab, or pasted."),
     choice("source", "Outcomes come as", SOURCES, state.source, (value) => { state.source = value; outcomes(); }),
-    place,
+    container,
     el("div", { class: "fields" }, field("Counted until", until, "The last day in the outcomes."), field("Users assigned", assigned, "In all arms, if known: is anyone lost?")),
     analyse,
   );
@@ -78,9 +78,9 @@ async function sent(app, { state, agreed, table, statistics, until, assigned }) 
     if (assigned.value) body.append("assigned", assigned.value);
     return app.api.post("/v1/experiments/analyze-table", body);
   }
-  const known = { design, until: until.value || null, assigned: assigned.value ? Number(assigned.value) : null };
-  if (state.source === "named") return app.api.post("/v1/experiments/analyze-named", { ...known, table: state.named });
-  return app.api.post("/v1/experiments/analyze", { ...known, statistics: parsed(statistics.value, "The statistics") });
+  const context = { design, until: until.value || null, assigned: assigned.value ? Number(assigned.value) : null };
+  if (state.source === "named") return app.api.post("/v1/experiments/analyze-named", { ...context, table: state.named });
+  return app.api.post("/v1/experiments/analyze", { ...context, statistics: parsed(statistics.value, "The statistics") });
 }
 
 /** Why there is nothing to choose from. */

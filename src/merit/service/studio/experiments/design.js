@@ -64,10 +64,10 @@ export async function design(root, params, app, kept) {
     fill(answer, busy("Computing what this test can see …"));
     answer.classList.remove("stale");
     try {
-      const told = await app.api.post("/v1/experiments/design", wanted(given));
-      kept.design = told.file;
-      shown(answer, told, wanted(given), app);
-      app.announce(`${count(told.users_needed)} users are needed`);
+      const response = await app.api.post("/v1/experiments/design", wanted(given));
+      kept.design = response.file;
+      showDesign(answer, response, wanted(given), app);
+      app.announce(`${count(response.users_needed)} users are needed`);
     } catch (error) {
       fill(answer, problem(error, error.errors?.length ? el("ul", {}, error.errors.map(({ where, what }) => el("li", {}, `${where.replace(/^body\./, "")}: ${what}`))) : null));
     }
@@ -129,56 +129,56 @@ function wanted(given) {
   };
 }
 
-function shown(root, told, asked, app) {
-  const needed = told.by_lift.find((row) => Math.abs(row.lift - asked.minimum_effect) < 1e-12);
+function showDesign(root, response, agreed, app) {
+  const needed = response.by_lift.find((row) => Math.abs(row.lift - agreed.minimum_effect) < 1e-12);
   const days = needed?.days ? `, that is ${count(needed.days)} ${needed.days === 1 ? "day" : "days"}` : "";
-  const expected = told.expected;
-  const enough = !expected || expected.users >= told.users_needed;
-  const drawing = figure("Lift that is found, by weeks", `With ${sure(asked.power, 0)} power, over all arms.`);
+  const expected = response.expected;
+  const enough = !expected || expected.users >= response.users_needed;
+  const drawing = figure("Lift that is found, by weeks", `With ${sure(agreed.power, 0)} power, over all arms.`);
   fill(
     root,
     el(
       "section", { class: "card" },
       el("h2", {}, "What this test can see"),
-      el("p", { class: "says" }, `To find a lift of ${signed(asked.minimum_effect)} in ${sure(asked.power, 0)} of tests, ${count(told.users_needed)} users are needed over all arms${days}.`),
+      el("p", { class: "says" }, `To find a lift of ${signed(agreed.minimum_effect)} in ${sure(agreed.power, 0)} of tests, ${count(response.users_needed)} users are needed over all arms${days}.`),
       expected
         ? el(
             "div", { class: "tiles" },
-            tile("Users by the last day", count(expected.users), day(told.end)),
-            tile("Smallest lift found", expected.lift === null ? "none" : signed(expected.lift), `in ${sure(asked.power, 0)} of tests`),
-            tile("Ships if it works", sure(expected.chance), `at a lift of ${signed(asked.minimum_effect)}`),
+            tile("Users by the last day", count(expected.users), day(response.end)),
+            tile("Smallest lift found", expected.lift === null ? "none" : signed(expected.lift), `in ${sure(agreed.power, 0)} of tests`),
+            tile("Ships if it works", sure(expected.chance), `at a lift of ${signed(agreed.minimum_effect)}`),
             tile("Ships by luck", sure(expected.luck), "if there is no lift at all"),
           )
         : null,
       enough ? null : el("p", { class: "note care" }, el("strong", {}, "Too few users for what is asked."), " Take more days or a larger share, or agree on a larger smallest lift: a test that cannot see it will most likely end without an answer."),
-      table("Users and days by lift", [["if the lift is", false], ["users, all arms", true], ["days", true]], told.by_lift.map((row) => [signed(row.lift), count(row.users), row.days === null ? "–" : count(row.days)])),
-      told.by_week.length > 1 ? drawing.whole : null,
-      told.by_week.length ? table("What is found after so many weeks", [["weeks", false], ["users, all arms", true], ["lift", true]], told.by_week.map((row) => [count(row.weeks), count(row.users), row.lift === null ? "–" : signed(row.lift)])) : null,
+      table("Users and days by lift", [["if the lift is", false], ["users, all arms", true], ["days", true]], response.by_lift.map((row) => [signed(row.lift), count(row.users), row.days === null ? "–" : count(row.days)])),
+      response.by_week.length > 1 ? drawing.whole : null,
+      response.by_week.length ? table("What is found after so many weeks", [["weeks", false], ["users, all arms", true], ["lift", true]], response.by_week.map((row) => [count(row.weeks), count(row.users), row.lift === null ? "–" : signed(row.lift)])) : null,
     ),
     card(
       "Keep the file",
-      el("p", {}, `Frozen on ${day(told.frozen)}; outcomes count until ${day(told.end)}. The service keeps nothing: the file is the agreement, and the analysis asks for it. Send its fingerprint to whoever should be able to prove that nothing was changed afterwards.`),
-      el("p", {}, el("small", {}, "SHA-256 of design.json"), el("br"), el("code", { id: "fingerprint" }, told.sha256)),
+      el("p", {}, `Frozen on ${day(response.frozen)}; outcomes count until ${day(response.end)}. The service keeps nothing: the file is the agreement, and the analysis asks for it. Send its fingerprint to whoever should be able to prove that nothing was changed afterwards.`),
+      el("p", {}, el("small", {}, "SHA-256 of design.json"), el("br"), el("code", { id: "fingerprint" }, response.sha256)),
       el(
         "div", { class: "row" },
-        el("button", { type: "button", class: "main", onclick: () => save("design.json", told.file, "application/json") }, "Download design.json"),
+        el("button", { type: "button", class: "main", onclick: () => save("design.json", response.file, "application/json") }, "Download design.json"),
         el("button", { type: "button", onclick: () => app.go({ id: "analyse" }) }, "Analyse with this design"),
       ),
-      el("details", {}, el("summary", {}, "design.json"), el("pre", { id: "file", tabindex: 0 }, told.file)),
+      el("details", {}, el("summary", {}, "design.json"), el("pre", { id: "file", tabindex: 0 }, response.file)),
     ),
   );
-  if (told.by_week.length > 1) weeks(drawing.place, told.by_week.filter((row) => row.lift !== null), asked.minimum_effect);
+  if (response.by_week.length > 1) weeks(drawing.container, response.by_week.filter((row) => row.lift !== null), agreed.minimum_effect);
 }
 
-function weeks(place, values, wish) {
+function weeks(container, values, goal) {
   const y = { field: "lift", type: "quantitative", title: "lift found", axis: { labelExpr: "datum.value ? format(datum.value, '+.2~%') : '0'", tickCount: 5 }, scale: { zero: true } };
-  draw(place, {
+  draw(container, {
     height: 200,
-    description: `The smallest lift found after weeks: ${values.map((row) => `${row.weeks}: ${signed(row.lift)}`).join("; ")}. Asked for is ${signed(wish)}.`,
+    description: `The smallest lift found after weeks: ${values.map((row) => `${row.weeks}: ${signed(row.lift)}`).join("; ")}. Asked for is ${signed(goal)}.`,
     layer: [
       { data: { values }, mark: { type: "line", point: { size: 50 } }, encoding: { x: { field: "weeks", type: "quantitative", axis: { values: values.map((row) => row.weeks), grid: false }, scale: { zero: false } }, y, tooltip: [{ field: "weeks" }, { field: "users", format: "," }, { field: "lift", format: "+.2%" }] } },
-      { data: { values: [{ lift: wish }] }, mark: { type: "rule", strokeDash: [5, 4], opacity: 0.7 }, encoding: { y } },
-      { data: { values: [{ lift: wish }] }, mark: { type: "text", align: "right", dy: -7 }, encoding: { x: { value: "width" }, y, text: { value: "smallest worth having" } } },
+      { data: { values: [{ lift: goal }] }, mark: { type: "rule", strokeDash: [5, 4], opacity: 0.7 }, encoding: { y } },
+      { data: { values: [{ lift: goal }] }, mark: { type: "text", align: "right", dy: -7 }, encoding: { x: { value: "width" }, y, text: { value: "smallest worth having" } } },
     ],
   });
 }

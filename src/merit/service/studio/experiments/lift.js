@@ -11,23 +11,23 @@ const SMALLEST = 50; // users of an arm or a segment, below which nothing is tol
 const POINTS = 241; // of a drawn density
 const REACH = 3.6; // how far from its middle it is drawn, in standard deviations
 
-export function report(root, told) {
-  const compared = told.arms.filter(({ name }) => name === told.design.treatment || name === told.design.control);
+export function report(root, analysis) {
+  const compared = analysis.arms.filter(({ name }) => name === analysis.design.treatment || name === analysis.design.control);
   if (Math.min(...compared.map((arm) => arm.users)) < SMALLEST) {
     fill(root, nothing("Too few users", `An arm of this campaign has fewer than ${SMALLEST} users. No figure is shown.`));
     return;
   }
-  const blocked = told.verdict === "blocked";
-  const drawing = figure("What the lift may be", `The blue area is the probability that ${told.design.treatment} helps; the bar is the 95 % interval.`);
-  const parts = [told.segments.length ? segments(told) : null, told.groups.length ? groups(told) : null];
-  const figures = [drawing.whole, readings(told), losses(told)];
-  const drawIt = () => density(drawing.place, told);
+  const blocked = analysis.verdict === "blocked";
+  const drawing = figure("What the lift may be", `The blue area is the probability that ${analysis.design.treatment} helps; the bar is the 95 % interval.`);
+  const parts = [analysis.segments.length ? segments(analysis) : null, analysis.groups.length ? groups(analysis) : null];
+  const figures = [drawing.whole, readings(analysis), losses(analysis)];
+  const drawIt = () => density(drawing.container, analysis);
   fill(
     root,
-    verdict(told),
-    blocked ? null : tiles(told, compared),
-    findings(told),
-    card("Who was counted", arms(told), ratio(told)),
+    verdict(analysis),
+    blocked ? null : tiles(analysis, compared),
+    findings(analysis),
+    card("Who was counted", arms(analysis), ratio(analysis)),
     blocked
       ? el(
           "details", { class: "card", ontoggle: (event) => event.target.open && drawIt() },
@@ -37,9 +37,9 @@ export function report(root, told) {
           parts,
         )
       : card("The lift", figures),
-    told.balance.length ? covariates(told) : null,
+    analysis.balance.length ? covariates(analysis) : null,
     blocked ? null : parts,
-    el("div", { class: "row" }, el("button", { type: "button", onclick: () => save("lift.json", `${JSON.stringify(told, null, 1)}\n`, "application/json") }, "Download the analysis")),
+    el("div", { class: "row" }, el("button", { type: "button", onclick: () => save("lift.json", `${JSON.stringify(analysis, null, 1)}\n`, "application/json") }, "Download the analysis")),
   );
   if (!blocked) drawIt();
 }
@@ -61,11 +61,11 @@ const tiles = ({ posterior, design }, compared) =>
     tile("Users compared", count(compared.reduce((sum, arm) => sum + arm.users, 0))),
   );
 
-function findings({ findings: found, verdict: word }) {
-  if (!found.length) return el("p", { class: "note" }, "Sample ratio, crossovers, window, balance and precision raised no objection.");
+function findings({ findings: entries, verdict: word }) {
+  if (!entries.length) return el("p", { class: "note" }, "Sample ratio, crossovers, window, balance and precision raised no objection.");
   const item = ({ level, what, told }) =>
     el("li", { class: level }, el("strong", {}, what[0].toUpperCase() + what.slice(1)), " ", el("span", { class: `status ${level}` }, LEVELS[level]), el("p", {}, told));
-  return card(word === "blocked" ? "What stands in the way" : "What to know first", el("ul", { class: "findings" }, found.map(item)));
+  return card(word === "blocked" ? "What stands in the way" : "What to know first", el("ul", { class: "findings" }, entries.map(item)));
 }
 
 // --- figures ---------------------------------------------------------------------------------------------------------
@@ -87,19 +87,19 @@ function arms({ arms: rows, design, adjusted_mean }) {
 
 function ratio({ sample_ratio: luck }) {
   const broken = luck < 0.001;
-  const told = luck < 1e-6 ? "less than one in a million" : sure(luck);
+  const often = luck < 1e-6 ? "less than one in a million" : sure(luck);
   return el(
     "p", { class: broken ? "note wrong" : luck < 0.01 ? "note care" : "soft", id: "ratio" },
-    `Sample ratio: chance alone sets shares so far off in ${told} of tests. ${broken ? "That is below 0.1 %, so nothing is decided." : "Below 0.1 %, nothing would be decided."}`,
+    `Sample ratio: chance alone sets shares so far off in ${often} of tests. ${broken ? "That is below 0.1 %, so nothing is decided." : "Below 0.1 %, nothing would be decided."}`,
   );
 }
 
-function readings(told) {
+function readings(analysis) {
   const row = (name, { lift, low, high, above_zero }) => [name, signed(lift), `${signed(low)} to ${signed(high)}`, sure(above_zero)];
-  const steps = [["without covariates", told.plain]];
-  if (told.design.covariates.length) steps.push(["with covariates", told.estimate]);
-  if (told.design.prior.sd !== null) steps.push(["with the agreed prior", told.posterior]);
-  const others = told.sensitivity.map(({ prior, reading }) => [`prior ${prior}`, reading]);
+  const steps = [["without covariates", analysis.plain]];
+  if (analysis.design.covariates.length) steps.push(["with covariates", analysis.estimate]);
+  if (analysis.design.prior.sd !== null) steps.push(["with the agreed prior", analysis.posterior]);
+  const others = analysis.sensitivity.map(({ prior, reading }) => [`prior ${prior}`, reading]);
   return table(
     "Step by step, and under other priors",
     [["", false], ["lift", true], ["95 % interval", true], ["P(lift > 0)", true]],
@@ -122,11 +122,11 @@ const covariates = ({ balance, design, imbalance, variance_removed }) =>
     table(
       "Before the campaign",
       [["covariate", false], [design.treatment, true], [design.control, true], ["apart, in sd", true]],
-      balance.map((each) => [each.name, each.treatment.toPrecision(4), each.control.toPrecision(4), each.difference.toFixed(3).replace("-", "−")]),
+      balance.map((row) => [row.name, row.treatment.toPrecision(4), row.control.toPrecision(4), row.difference.toFixed(3).replace("-", "−")]),
     ),
   );
 
-const reading = (each) => (each ? [signed(each.lift), el("small", { class: "ends" }, `${signed(each.low)} to ${signed(each.high)}`)] : "–");
+const reading = (row) => (row ? [signed(row.lift), el("small", { class: "ends" }, `${signed(row.low)} to ${signed(row.high)}`)] : "–");
 
 const segments = ({ segments: rows, design }) =>
   card(
@@ -135,7 +135,7 @@ const segments = ({ segments: rows, design }) =>
     table(
       "Lift by segment",
       [["segment", false], ["users", true], ["by itself", true], ["in the light of all", true]],
-      rows.map((each) => (each.users < SMALLEST ? [each.name, `<${SMALLEST}`, "–", "–"] : [each.name, count(each.users), reading(each.own), reading(each.shared)])),
+      rows.map((row) => (row.users < SMALLEST ? [row.name, `<${SMALLEST}`, "–", "–"] : [row.name, count(row.users), reading(row.own), reading(row.shared)])),
     ),
   );
 
@@ -146,14 +146,14 @@ const groups = ({ groups: rows }) =>
     table(
       "Whom the rules choose",
       [["users for whom", false], ["users", true], ["lift among them", true], ["worth to everybody", true]],
-      rows.map((each) => (each.users < SMALLEST ? [each.name, `<${SMALLEST}`, "–", "–"] : [each.name, count(each.users), reading(each.reading), each.worth === null ? "–" : signed(each.worth)])),
+      rows.map((row) => (row.users < SMALLEST ? [row.name, `<${SMALLEST}`, "–", "–"] : [row.name, count(row.users), reading(row.reading), row.worth === null ? "–" : signed(row.worth)])),
     ),
   );
 
 // --- the density -----------------------------------------------------------------------------------------------------
 
 /** log(1 + lift) is Gaussian; the two sides of zero have a colour each. */
-function density(place, { posterior, posterior_effect: mean, posterior_sd: sd }) {
+function density(container, { posterior, posterior_effect: mean, posterior_sd: sd }) {
   const ends = [-1, 1].map((side) => Math.expm1(mean + side * REACH * sd));
   const [low, high] = [Math.min(ends[0], 0), Math.max(ends[1], 0)];
   const height = (lift) => Math.exp(-(((Math.log1p(lift) - mean) / sd) ** 2) / 2) / (1 + lift);
@@ -164,7 +164,7 @@ function density(place, { posterior, posterior_effect: mean, posterior_sd: sd })
   const y = { field: "density", type: "quantitative", axis: null, scale: { domain: [-0.12, 1.05] } };
   const area = (values, color) => ({ data: { values }, mark: { type: "area", color, opacity: 0.6 }, encoding: { x, y } });
   const bar = { data: { values: [{ lift: posterior.low, high: posterior.high, middle: posterior.lift, density: -0.06 }] } };
-  draw(place, {
+  draw(container, {
     height: 230,
     description: `The density of the lift around ${signed(posterior.lift)}, its 95 % interval from ${signed(posterior.low)} to ${signed(posterior.high)}; ${sure(posterior.above_zero)} of it lies above zero.`,
     layer: [

@@ -9,22 +9,22 @@ const ALL = "";
 const DECADES = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1];
 
 export async function calibration(root, params, app) {
-  const told = await app.api.get("/v1/model/calibration");
-  const place = el("section", { class: "card" });
-  const shown = (name) => told.verticals.find((each) => each.vertical === name) ?? told;
-  const draw_ = (name) => diagram(place, told, shown(name), name, choose);
+  const calibration = await app.api.get("/v1/model/calibration");
+  const container = el("section", { class: "card" });
+  const part = (name) => calibration.verticals.find((item) => item.vertical === name) ?? calibration;
+  const draw_ = (name) => diagram(container, calibration, part(name), name, choose);
   const choose = (name) => {
     app.note({ id: "calibration", vertical: name });
     draw_(name);
   };
-  fill(root, place, verticals(told));
-  draw_(told.verticals.some((each) => each.vertical === params.vertical) ? params.vertical : ALL);
+  fill(root, container, verticals(calibration));
+  draw_(calibration.verticals.some((item) => item.vertical === params.vertical) ? params.vertical : ALL);
 }
 
-function diagram(root, told, shown, name, choose) {
-  const options = { [ALL]: "All verticals", ...Object.fromEntries(told.verticals.map(({ vertical }) => [vertical, vertical])) };
-  const drawable = shown.bins.filter((bin) => bin.true > 0);
-  const dark = shown.bins.length - drawable.length;
+function diagram(root, calibration, part, name, choose) {
+  const options = { [ALL]: "All verticals", ...Object.fromEntries(calibration.verticals.map(({ vertical }) => [vertical, vertical])) };
+  const drawable = part.bins.filter((bin) => bin.true > 0);
+  const dark = part.bins.length - drawable.length;
   const drawing = figure("Promised and true, both axes logarithmic", "Dots on the dashed line are promises kept; above it more came true than promised. Larger dots stand for more pairs.");
   fill(
     root,
@@ -33,16 +33,16 @@ function diagram(root, told, shown, name, choose) {
     field("Labels of", select(options, name, choose)),
     el(
       "div", { class: "tiles" },
-      tile("Expected calibration error", shown.error.toFixed(5), "mean distance, over pairs"),
-      tile("among pairs of 1 % and more", shown.error_likely.toFixed(4), "interests are rare"),
-      tile("Brier score", shown.brier.toFixed(5), `${share(shown.prevalence)} of pairs come true`),
-      tile("Pairs", count(shown.pairs)),
+      tile("Expected calibration error", part.error.toFixed(5), "mean distance, over pairs"),
+      tile("among pairs of 1 % and more", part.error_likely.toFixed(4), "interests are rare"),
+      tile("Brier score", part.brier.toFixed(5), `${share(part.prevalence)} of pairs come true`),
+      tile("Pairs", count(part.pairs)),
     ),
     drawable.length ? drawing.whole : nothing("Nothing to draw", "No bin of at least 50 pairs has one that came true."),
     dark && drawable.length ? el("p", { class: "soft" }, `${dark === 1 ? "One bin" : `${dark} bins`} in which nothing came true ${dark === 1 ? "has" : "have"} no place on a logarithmic axis.`) : null,
-    el("details", {}, el("summary", {}, "The bins in figures"), bins(shown.bins)),
+    el("details", {}, el("summary", {}, "The bins in figures"), bins(part.bins)),
   );
-  if (drawable.length) reliability(drawing.place, drawable);
+  if (drawable.length) reliability(drawing.container, drawable);
 }
 
 const bins = (rows) =>
@@ -52,17 +52,17 @@ const bins = (rows) =>
     rows.map((bin) => [`${share(bin.low)} to ${share(bin.high)}`, count(bin.pairs), share(bin.promised), share(bin.true)]),
   );
 
-function reliability(place, values) {
+function reliability(container, values) {
   const ends = values.flatMap((bin) => [bin.promised, bin.true]);
   const domain = [Math.min(...ends) / 1.5, Math.min(1, Math.max(...ends) * 1.5)];
   const axis = { values: DECADES.filter((at) => at >= domain[0] && at <= domain[1]).concat(domain[1] / domain[0] < 100 ? [0.02, 0.05, 0.2, 0.5] : []), labelExpr: "format(datum.value, '~%')" };
   const scale = { type: "log", domain, nice: false };
   const x = { field: "promised", type: "quantitative", title: "promised", scale, axis };
   const y = { field: "true", type: "quantitative", title: "came true", scale, axis };
-  const told = values.slice(-3).map((bin) => `${share(bin.promised)} promised, ${share(bin.true)} true`);
-  draw(place, {
+  const likely = values.slice(-3).map((bin) => `${share(bin.promised)} promised, ${share(bin.true)} true`);
+  draw(container, {
     height: 300,
-    description: `Reliability diagram. The most likely bins: ${told.join("; ")}.`,
+    description: `Reliability diagram. The most likely bins: ${likely.join("; ")}.`,
     layer: [
       {
         data: { values: domain.map((end) => ({ promised: end, true: end })) },

@@ -36,36 +36,36 @@ export async function labels(root, params, app, model) {
     searching(search, state, app, model, keep, (cluster) => pick(cluster, true)),
   );
   let pick = (cluster) => keep({ cluster });
-  const told = await app.api.get("/v1/label-map");
+  const clusterMap = await app.api.get("/v1/label-map");
   pick = (cluster, jump) => {
     keep({ cluster });
-    drawn(map, told, cluster, pick);
-    members(one, told, cluster, app, jump);
+    drawn(map, clusterMap, cluster, pick);
+    members(one, clusterMap, cluster, app, jump);
   };
-  if (!told.items.length) {
+  if (!clusterMap.items.length) {
     fill(map, el("h2", {}, "Clusters on a map"), nothing("No clusters", "The labels of this model are in no clusters. `merit run` groups them when it makes a model."));
     one.remove();
     return;
   }
-  drawn(map, told, Number(state.cluster ?? NaN), pick);
-  members(one, told, state.cluster === undefined ? null : Number(state.cluster), app);
+  drawn(map, clusterMap, Number(state.cluster ?? NaN), pick);
+  members(one, clusterMap, state.cluster === undefined ? null : Number(state.cluster), app);
 }
 
 // --- the map ---------------------------------------------------------------------------------------------------------
 
-function drawn(root, told, chosen, pick) {
-  if (!root.querySelector(".chart")) frame(root, told, pick);
+function drawn(root, clusterMap, chosen, pick) {
+  if (!root.querySelector(".chart")) frame(root, clusterMap, pick);
   for (const button of root.querySelectorAll("button[data-cluster]")) {
     button.setAttribute("aria-pressed", Number(button.dataset.cluster) === chosen);
   }
-  points(root.querySelector(".chart"), told, chosen, pick);
+  points(root.querySelector(".chart"), clusterMap, chosen, pick);
 }
 
-function frame(root, told, pick) {
+function frame(root, clusterMap, pick) {
   const drawing = figure(
-    told.items.length < told.clusters
-      ? `The ${count(told.items.length)} largest of ${count(told.clusters)} clusters`
-      : `${count(told.clusters)} clusters of ${count(told.labels)} live labels`,
+    clusterMap.items.length < clusterMap.clusters
+      ? `The ${count(clusterMap.items.length)} largest of ${count(clusterMap.clusters)} clusters`
+      : `${count(clusterMap.clusters)} clusters of ${count(clusterMap.labels)} live labels`,
     "Clusters beside each other mean something alike to the model; long distances say nothing. A circle is as large as its cluster has labels.",
   );
   const button = ({ cluster, name, labels }) =>
@@ -74,8 +74,8 @@ function frame(root, told, pick) {
     root,
     el("h2", {}, "Clusters on a map"),
     drawing.whole,
-    el("h3", {}, told.items.length > LISTED ? "The largest ones" : "All of them"),
-    el("div", { class: "chips" }, told.items.slice(0, LISTED).map(button)),
+    el("h3", {}, clusterMap.items.length > LISTED ? "The largest ones" : "All of them"),
+    el("div", { class: "chips" }, clusterMap.items.slice(0, LISTED).map(button)),
   );
 }
 
@@ -84,8 +84,8 @@ function coloured(items) {
   const sizes = new Map();
   for (const { vertical, labels } of items) sizes.set(vertical ?? REST, (sizes.get(vertical ?? REST) ?? 0) + labels);
   const names = [...sizes].filter(([name]) => name !== REST).sort((a, b) => b[1] - a[1]).map(([name]) => name);
-  const own = names.slice(0, COLOURS.length);
-  return own.length < sizes.size ? { own, domain: [...own, REST], range: [...COLOURS.slice(0, own.length), GREY] } : { own, domain: own, range: COLOURS.slice(0, own.length) };
+  const top = names.slice(0, COLOURS.length);
+  return top.length < sizes.size ? { top, domain: [...top, REST], range: [...COLOURS.slice(0, top.length), GREY] } : { top, domain: top, range: COLOURS.slice(0, top.length) };
 }
 
 /** Names that do not cover each other, the first ones first. */
@@ -102,16 +102,16 @@ function apart(items, width, height) {
 
 const shortened = (text) => (text.length > 22 ? `${text.slice(0, 21)}…` : text);
 
-async function points(place, told, chosen, pick) {
-  const { own, domain, range } = coloured(told.items);
-  const values = told.items.map((item) => ({ ...item, colour: own.includes(item.vertical) ? item.vertical : REST, chosen: item.cluster === chosen }));
+async function points(container, clusterMap, chosen, pick) {
+  const { top, domain, range } = coloured(clusterMap.items);
+  const values = clusterMap.items.map((item) => ({ ...item, colour: top.includes(item.vertical) ? item.vertical : REST, chosen: item.cluster === chosen }));
   const blank = { axis: null, scale: { domain: [-1.08, 1.08], nice: false } };
-  const wide = place.clientWidth > 480;
-  const height = Math.min(460, Math.max(280, place.clientWidth * 0.75));
+  const wide = container.clientWidth > 480;
+  const height = Math.min(460, Math.max(280, container.clientWidth * 0.75));
   const candidates = values.filter((item, rank) => item.chosen || (wide && rank < LISTED)).sort((a, b) => b.chosen - a.chosen);
-  const view = await draw(place, {
+  const view = await draw(container, {
     height,
-    description: `A map of ${told.items.length} clusters of labels, coloured by vertical: ${domain.join(", ")}. The buttons below name the largest ones.`,
+    description: `A map of ${clusterMap.items.length} clusters of labels, coloured by vertical: ${domain.join(", ")}. The buttons below name the largest ones.`,
     encoding: {
       x: { field: "x", type: "quantitative", ...blank },
       y: { field: "y", type: "quantitative", ...blank },
@@ -130,7 +130,7 @@ async function points(place, told, chosen, pick) {
           tooltip: [{ field: "name", title: "cluster" }, { field: "vertical" }, { field: "labels" }],
         },
       },
-      { data: { values: apart(candidates, place.clientWidth, height) }, mark: { type: "text", dy: -16, fontSize: 11, limit: 150 }, encoding: { text: { field: "short" } } },
+      { data: { values: apart(candidates, container.clientWidth, height) }, mark: { type: "text", dy: -16, fontSize: 11, limit: 150 }, encoding: { text: { field: "short" } } },
     ],
   });
   view?.addEventListener("click", (event, item) => item?.datum?.cluster !== undefined && pick(item.datum.cluster));
@@ -138,12 +138,12 @@ async function points(place, told, chosen, pick) {
 
 // --- one cluster -----------------------------------------------------------------------------------------------------
 
-async function members(root, told, cluster, app, jump = false) {
+async function members(root, clusterMap, cluster, app, jump = false) {
   if (cluster === null || Number.isNaN(cluster)) {
     fill(root, el("h2", {}, "One cluster"), nothing("None is chosen", "Click a circle, or press one of the buttons below the map, and its labels are listed here."));
     return;
   }
-  const item = told.items.find((each) => each.cluster === cluster);
+  const item = clusterMap.items.find((row) => row.cluster === cluster);
   const title = el("h2", {}, item ? `Cluster “${item.name}”` : `Cluster ${cluster}`);
   fill(root, title, busy("Listing its labels …"));
   root.dataset.cluster = cluster;
@@ -167,7 +167,7 @@ async function members(root, told, cluster, app, jump = false) {
 // --- search and status -----------------------------------------------------------------------------------------------
 
 function searching(root, state, app, model, keep, pick) {
-  const found = el("div", { id: "found", "aria-live": "polite" });
+  const results = el("div", { id: "found", "aria-live": "polite" });
   const verdict = el("div", { id: "verdict", "aria-live": "polite" });
   const input = el("input", { type: "search", value: state.q, placeholder: "how a label begins, or a word in it", maxlength: 200, autocomplete: "off" });
   let timer = 0;
@@ -175,13 +175,13 @@ function searching(root, state, app, model, keep, pick) {
   const look = async () => {
     asking?.abort();
     asking = new AbortController();
-    if (state.status === "blocked") return fill(found, blocked(model));
+    if (state.status === "blocked") return fill(results, blocked(model));
     try {
       const page = await app.api.get("/v1/labels", { query: { q: state.q, status: state.status, limit: FOUND }, signal: asking.signal });
-      fill(found, listed(page, state, pick));
+      fill(results, listed(page, state, pick));
       app.announce(`${page.total} labels found`);
     } catch (error) {
-      if (error.name !== "AbortError") fill(found, problem(error));
+      if (error.name !== "AbortError") fill(results, problem(error));
     }
   };
   input.addEventListener("input", () => {
@@ -205,7 +205,7 @@ function searching(root, state, app, model, keep, pick) {
       choice("status", "List", STATUSES, state.status, (value) => { keep({ status: value }); look(); }),
     ),
     verdict,
-    found,
+    results,
   );
   look();
   return root;
@@ -217,13 +217,13 @@ function listed(page, { q, status }, pick) {
       ? nothing(`No ${status} label has “${q}”`, "Try the beginning of a word. Whether the phrase can be scored all the same, “Check its status” tells.")
       : nothing(`No ${status} labels`, status === "retired" ? "Labels that `merit labels retire` takes out of use appear here." : "This label space is empty.");
   }
-  const row = ({ text, vertical, status: own, since, cluster }) => el(
+  const row = ({ text, vertical, status: kind, since, cluster }) => el(
     "tr", {},
-    el("td", {}, own === "live" ? el("a", { href: `#/audience?i=${encodeURIComponent(text)}` }, text) : text),
+    el("td", {}, kind === "live" ? el("a", { href: `#/audience?i=${encodeURIComponent(text)}` }, text) : text),
     el("td", {}, vertical ?? "–"),
-    el("td", {}, el("span", { class: `status ${own}` }, own)),
+    el("td", {}, el("span", { class: `status ${kind}` }, kind)),
     el("td", { class: "figure" }, String(since)),
-    el("td", {}, own === "live" && cluster !== null ? el("button", { type: "button", class: "plain", "aria-label": `Show the cluster of ${text}`, onclick: () => pick(cluster) }, "on the map") : "–"),
+    el("td", {}, kind === "live" && cluster !== null ? el("button", { type: "button", class: "plain", "aria-label": `Show the cluster of ${text}`, onclick: () => pick(cluster) }, "on the map") : "–"),
   );
   const caption = `${count(page.total)} ${status} ${page.total === 1 ? "label" : "labels"}${page.total > page.items.length ? `, the first ${page.items.length}` : ""}`;
   return el(

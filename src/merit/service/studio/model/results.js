@@ -13,15 +13,15 @@ const OVERALL = "all"; // the mean over verticals
 const PAIRS = ""; // every pair of user and label
 
 export async function results(root, params, app) {
-  let told;
+  let response;
   try {
-    told = await app.api.get("/v1/model/results");
+    response = await app.api.get("/v1/model/results");
   } catch (error) {
     if (error.status !== 404) throw error;
     fill(root, nothing("No results here", `${error.detail} ${error.remedy}`));
     return;
   }
-  if (!told.figures.length) {
+  if (!response.figures.length) {
     fill(root, nothing("Too few test users", "Figures are shown from 50 test users on. Train on more of them, and they appear here."));
     return;
   }
@@ -34,8 +34,8 @@ export async function results(root, params, app) {
     app.note({ id: "results", ...state });
     again();
   };
-  const showInterests = () => interestsForUser(interests, told.figures, state, (change) => keep(change, showInterests));
-  const showUsers = () => usersForInterest(users, told.audiences, state, (change) => keep(change, showUsers));
+  const showInterests = () => interestsForUser(interests, response.figures, state, (change) => keep(change, showInterests));
+  const showUsers = () => usersForInterest(users, response.audiences, state, (change) => keep(change, showUsers));
   showInterests();
   showUsers();
 }
@@ -50,7 +50,7 @@ function interestsForUser(root, figures, { match, part }, choose) {
   const points = recalls.flat().filter((row) => row.value !== null);
   const methods = ranked(points);
   const columns = [
-    ...BUDGETS.map((budget, place) => [`Recall@${budget}`, recalls[place]]),
+    ...BUDGETS.map((budget, index) => [`Recall@${budget}`, recalls[index]]),
     ...(part === "all" ? [["Precision", at("precision", null)], ["F1", at("f1", null)]] : []),
   ].filter(([, cells]) => cells.length);
   const gains = at("recall", 10);
@@ -64,7 +64,7 @@ function interestsForUser(root, figures, { match, part }, choose) {
   fill(
     root,
     el("h2", {}, "Interests for a user"),
-    el("p", {}, "Each method lists labels for the test users, and is judged by what they bought a week and more later. Recall@k is the share of those labels among its first k; at equal k no method gains by saying more. In points of a hundred, with 95 % intervals over ", el("strong", {}, `${count(Math.max(...rows.map((each) => each.users)))} users`), "."),
+    el("p", {}, "Each method lists labels for the test users, and is judged by what they bought a week and more later. Recall@k is the share of those labels among its first k; at equal k no method gains by saying more. In points of a hundred, with 95 % intervals over ", el("strong", {}, `${count(Math.max(...rows.map((name) => name.users)))} users`), "."),
     el(
       "div", { class: "row" },
       choice("match", "What counts as found", MATCHES, match, (value) => choose({ match: value })),
@@ -79,7 +79,7 @@ function interestsForUser(root, figures, { match, part }, choose) {
         )
       : null,
   );
-  if (points.length) bands(drawing.place, points, methods, { x: "budget", title: "labels per user", says: "Recall by budget" });
+  if (points.length) bands(drawing.container, points, methods, { x: "budget", title: "labels per user", summary: "Recall by budget" });
 }
 
 // --- users for an interest -------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ function usersForInterest(root, figures, { vertical }, choose) {
   const options = {};
   if (names.includes(OVERALL)) options[OVERALL] = "Mean over verticals";
   if (names.includes(PAIRS)) options.pairs = "Every pair of user and label";
-  for (const name of names.filter((each) => each !== OVERALL && each !== PAIRS).sort()) options[name] = name;
+  for (const name of names.filter((name) => name !== OVERALL && name !== PAIRS).sort()) options[name] = name;
   const chosen = vertical in options ? vertical : Object.keys(options)[0];
   const points = hits
     .filter((row) => row.vertical === (chosen === "pairs" ? PAIRS : chosen))
@@ -120,8 +120,8 @@ function usersForInterest(root, figures, { vertical }, choose) {
     mark: { type: "line", strokeDash: [4, 4], opacity: 0.6 },
     encoding: { x: { field: "share", type: "quantitative" }, y: { field: "value", type: "quantitative" }, color: { value: "currentColor" } },
   };
-  const says = "Buyers found by share of users contacted";
-  bands(drawing.place, points, methods, { x: "share", title: "share of users contacted", y: "buyers found", says, format: "~%", more: [chance] });
+  const summary = "Buyers found by share of users contacted";
+  bands(drawing.container, points, methods, { x: "share", title: "share of users contacted", y: "buyers found", summary, format: "~%", more: [chance] });
 }
 
 // --- both ------------------------------------------------------------------------------------------------------------
@@ -145,23 +145,23 @@ function interval(cell) {
 function gain(cell) {
   if (!cell || cell.gain === null) return "–";
   if (cell.gain_low === 0 && cell.gain_high === 0) return "0";
-  const told = (value) => `${value < 0 ? "−" : "+"}${point(Math.abs(value))}`;
+  const signed = (value) => `${value < 0 ? "−" : "+"}${point(Math.abs(value))}`;
   const clear = cell.gain_low > 0 || cell.gain_high < 0;
-  return [el(clear ? "strong" : "span", {}, told(cell.gain)), el("small", { class: "ends" }, `${told(cell.gain_low)} to ${told(cell.gain_high)}`)];
+  return [el(clear ? "strong" : "span", {}, signed(cell.gain)), el("small", { class: "ends" }, `${signed(cell.gain_low)} to ${signed(cell.gain_high)}`)];
 }
 
 /** Lines with their intervals as bands, of the best methods. */
-function bands(place, points, methods, { x, title, y = "recall", says, format = "d", more = [] }) {
+function bands(container, points, methods, { x, title, y = "recall", summary, format = "d", more = [] }) {
   const shown = methods.slice(0, DRAWN);
   const values = points.filter((row) => shown.includes(row.method)).map(({ method, value, low, high, [x]: at }) => ({ method, value, low, high, [x]: at }));
   const ticks = [...new Set(values.map((row) => row[x]))];
-  const colour = { field: "method", type: "nominal", title: null, sort: shown, legend: { columns: place.clientWidth > 600 ? 3 : 1, labelLimit: 260, symbolOpacity: 1 } };
+  const colour = { field: "method", type: "nominal", title: null, sort: shown, legend: { columns: container.clientWidth > 600 ? 3 : 1, labelLimit: 260, symbolOpacity: 1 } };
   const across = { field: x, type: "quantitative", title, axis: { values: ticks, format, grid: false }, scale: { zero: false, nice: false, padding: 12 } };
   const up = (field) => ({ field, type: "quantitative", title: y, axis: { format: ".0%", tickCount: 5 } });
   const last = shown.map((method) => values.filter((row) => row.method === method).at(-1));
-  draw(place, {
+  draw(container, {
     height: 260,
-    description: `${says}. At the right end: ${last.map((row) => `${row.method} ${point(row.value)} %`).join("; ")}.`,
+    description: `${summary}. At the right end: ${last.map((row) => `${row.method} ${point(row.value)} %`).join("; ")}.`,
     data: { values },
     encoding: { x: across, color: colour },
     layer: [

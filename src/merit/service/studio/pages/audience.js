@@ -3,7 +3,7 @@
 import { histogram } from "/audience/histogram.js";
 import { saving } from "/audience/jobs.js";
 import { members } from "/audience/members.js";
-import { lacking, params as told, read, request } from "/audience/request.js";
+import { lacking, params as addressOf, read, request } from "/audience/request.js";
 import { notes, overIndexed, tiles, waterfall } from "/audience/results.js";
 import { rules } from "/audience/rules.js";
 import { slider } from "/audience/slider.js";
@@ -22,14 +22,14 @@ export async function show(root, params, app) {
   }
   const [model, tables] = await Promise.all([app.api.get("/v1/model"), app.api.get("/v1/tables")]);
   const state = read(params, model.users);
-  const known = new Map(); // phrase → what it means to the model
+  const resolved = new Map(); // phrase → what it means to the model
   let last = null, asking = null, timer = 0;
 
-  const wanted = el("ul", { class: "wanted" }), said = el("div", {});
+  const wanted = el("ul", { class: "wanted" }), notice = el("div", {});
   const combine = choice("How they go together", "combine", COMBINE, () => state.combine, (value) => { state.combine = value; showWanted(); changed(); });
   const cut = choice("Cut by", "by", CUTS, () => state.by, (value) => { state.by = value; showCut(); changed(); });
   const cutting = el("div", { class: "row" });
-  const found = el("div", { class: "found" }), chart = el("div", { class: "histogram" }), after = el("div", {});
+  const results = el("div", { class: "found" }), chart = el("div", { class: "histogram" }), after = el("div", {});
   const handles = slider((moved) => {
     Object.assign(state, moved, { by: "probability" });
     showCut();
@@ -50,16 +50,16 @@ export async function show(root, params, app) {
 
   /** What a text means is asked before it is taken: a blocked one is refused here, with its reason. */
   async function take({ text }) {
-    fill(said);
-    if (state.interests.some((each) => each.text.toLowerCase() === text.toLowerCase())) return;
+    fill(notice);
+    if (state.interests.some((interest) => interest.text.toLowerCase() === text.toLowerCase())) return;
     try {
-      fill(said, busy(`What does “${text}” mean to the model?`));
-      known.set(text, await app.api.post("/v1/interest", { text }));
-      fill(said);
+      fill(notice, busy(`What does “${text}” mean to the model?`));
+      resolved.set(text, await app.api.post("/v1/interest", { text }));
+      fill(notice);
     } catch (error) {
       if (error.status === 401) return;
       app.announce(`${error.title}. ${error.detail}`);
-      fill(said, error.title === BLOCKED ? refusal(error) : problem(error));
+      fill(notice, error.title === BLOCKED ? refusal(error) : problem(error));
       return;
     }
     state.interests.push({ text, weight: 1 });
@@ -71,16 +71,16 @@ export async function show(root, params, app) {
   function showWanted() {
     const weighted = state.combine === "weighted" && state.interests.length > 1;
     combine.root.hidden = state.interests.length < 2;
-    fill(wanted, state.interests.map((each, place) => {
-      const meaning = known.get(each.text);
-      const phrase = meaning && meaning.label === null;
+    fill(wanted, state.interests.map((interest, index) => {
+      const query = resolved.get(interest.text);
+      const phrase = query && query.label === null;
       return el(
-        "li", { class: meaning?.far ? "far" : null },
-        el("span", { class: "text" }, each.text),
-        weighted ? el("input", { type: "number", min: 0.1, max: 100, step: 0.1, value: each.weight, "aria-label": `Weight of ${each.text}`, oninput: (event) => { each.weight = Number(event.target.value) || 1; changed(); } }) : null,
-        el("button", { type: "button", class: "plain", "aria-label": `Remove ${each.text}`, onclick: () => { state.interests.splice(place, 1); showWanted(); search.input.focus(); changed(); } }, "✕"),
-        phrase ? el("small", {}, `Your own words${named(meaning.products)}. Nearest interest: ${meaning.nearest}, similarity ${meaning.similarity.toFixed(2)}.`) : null,
-        meaning?.warning ? el("small", { class: "warning" }, meaning.warning) : null,
+        "li", { class: query?.far ? "far" : null },
+        el("span", { class: "text" }, interest.text),
+        weighted ? el("input", { type: "number", min: 0.1, max: 100, step: 0.1, value: interest.weight, "aria-label": `Weight of ${interest.text}`, oninput: (event) => { interest.weight = Number(event.target.value) || 1; changed(); } }) : null,
+        el("button", { type: "button", class: "plain", "aria-label": `Remove ${interest.text}`, onclick: () => { state.interests.splice(index, 1); showWanted(); search.input.focus(); changed(); } }, "✕"),
+        phrase ? el("small", {}, `Your own words${named(query.products)}. Nearest interest: ${query.nearest}, similarity ${query.similarity.toFixed(2)}.`) : null,
+        query?.warning ? el("small", { class: "warning" }, query.warning) : null,
       );
     }));
   }
@@ -108,10 +108,10 @@ export async function show(root, params, app) {
   }
 
   function changed() {
-    app.note(told(state));
+    app.note(addressOf(state));
     clearTimeout(timer);
     timer = setTimeout(preview, PAUSE);
-    found.classList.add("stale");
+    results.classList.add("stale");
   }
 
   async function preview() {
@@ -131,8 +131,8 @@ export async function show(root, params, app) {
       if (error.name === "AbortError" || error.status === 401 || !root.isConnected) return;
       last = null;
       save.save.disabled = true;
-      found.classList.remove("stale");
-      fill(found, error.title === BLOCKED ? refusal(error) : problem(error));
+      results.classList.remove("stale");
+      fill(results, error.title === BLOCKED ? refusal(error) : problem(error));
       app.announce(`${error.title}. ${error.detail}`);
       if (!chart.hasChildNodes()) await background(signal);
     }
@@ -151,14 +151,14 @@ export async function show(root, params, app) {
   }
 
   function showFound() {
-    for (const each of last.interests) {
-      known.set(each.text, { ...known.get(each.text), text: each.text, label: each.label < 0 ? null : each.label, nearest: each.nearest, similarity: each.similarity, far: each.far });
+    for (const interest of last.interests) {
+      resolved.set(interest.text, { ...resolved.get(interest.text), text: interest.text, label: interest.label < 0 ? null : interest.label, nearest: interest.nearest, similarity: interest.similarity, far: interest.far });
     }
     showWanted();
     save.save.disabled = false;
     sizing.hidden = below.hidden = false;
-    found.classList.remove("stale");
-    fill(found, tiles(last), notes(last));
+    results.classList.remove("stale");
+    fill(results, tiles(last), notes(last));
     const most = state.by === "probability" ? state.at_most : null;
     const least = state.by === "probability" ? state.at_least : last.lowest;
     if (state.by !== "probability") handles.set(least, most);
@@ -171,18 +171,18 @@ export async function show(root, params, app) {
   function waitFor(what) {
     last = null;
     save.save.disabled = below.hidden = true;
-    found.classList.remove("stale");
+    results.classList.remove("stale");
     fill(after);
-    fill(found, nothing(`Fill in ${what}`, "The audience is cut where a contact costs what it brings, or where the budget ends."));
+    fill(results, nothing(`Fill in ${what}`, "The audience is cut where a contact costs what it brings, or where the budget ends."));
   }
 
   function empty() {
     last = null;
     sizing.hidden = below.hidden = true;
     save.save.disabled = true;
-    found.classList.remove("stale");
+    results.classList.remove("stale");
     fill(after);
-    fill(found, nothing("Whom would you like to reach?", `Name an interest, such as one of these, and see at once how many of ${count(model.users)} users lean towards it.`, suggestions));
+    fill(results, nothing("Whom would you like to reach?", `Name an interest, such as one of these, and see at once how many of ${count(model.users)} users lean towards it.`, suggestions));
   }
 
   const suggestions = el("p", { class: "suggestions" });
@@ -202,10 +202,10 @@ export async function show(root, params, app) {
       "div", { class: "columns" },
       el(
         "div", {},
-        card("What do they want?", search.root, said, wanted, combine.root),
+        card("What do they want?", search.root, notice, wanted, combine.root),
         card("Who may be addressed?", rules(state, tables, app, find, changed)),
       ),
-      el("div", { class: "right" }, found, sizing, after, below),
+      el("div", { class: "right" }, results, sizing, after, below),
       el(
         "div", { class: "last" },
         card("Save and send", field("Name", name), el("div", { class: "row" }, hold("holdout", "Holdout (%)", "Whom no campaign addresses."), hold("control", "Control (%)", "Left out of this one, to tell what it brought.")), save.root),
@@ -217,7 +217,7 @@ export async function show(root, params, app) {
   handles.set(state.at_least, state.at_most);
   if (state.interests.length) {
     sizing.hidden = below.hidden = true;
-    fill(found, busy("Scoring everybody …"));
+    fill(results, busy("Scoring everybody …"));
     await preview();
   } else {
     empty();

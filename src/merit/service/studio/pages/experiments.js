@@ -13,13 +13,13 @@ const kept = { design: null }; // handed from the first view to the second, as l
 
 export async function show(root, params, app) {
   const view = VIEWS[params.id] ? params.id : "design";
-  const place = el("div");
+  const container = el("div");
   fill(
     root,
     el("h1", {}, "Experiments"),
     el("p", { class: "lead" }, "Did the campaign bring anything, and is that sure enough to do it again? Agree on a design before launch, analyse the outcomes when its days are over."),
     views("Steps of an experiment", "experiments", VIEWS, view),
-    place,
+    container,
   );
-  await VIEWS[view].show(place, params, app, kept);
+  await VIEWS[view].show(container, params, app, kept);
 }

@@ -17,18 +17,18 @@ const VIEWS = {
 
 export async function show(root, params, app) {
   const view = VIEWS[params.id] ? params.id : "results";
-  const facts = el("p", { class: "lead" }, "…");
-  const place = el("div");
+  const summary = el("p", { class: "lead" }, "…");
+  const container = el("div");
   fill(
     root,
     el("h1", {}, "Model"),
-    facts,
+    summary,
     views("Views of the model", "model", VIEWS, view),
-    place,
+    container,
   );
   const model = await app.api.get("/v1/model");
-  fill(facts, `${count(model.users)} users, ${count(model.labels.live)} live interests in ${count(model.verticals.length)} verticals. Made ${moment(model.made)} by merit ${model.merit}.`);
-  await VIEWS[view].show(place, params, app, model);
+  fill(summary, `${count(model.users)} users, ${count(model.labels.live)} live interests in ${count(model.verticals.length)} verticals. Made ${moment(model.made)} by merit ${model.merit}.`);
+  await VIEWS[view].show(container, params, app, model);
 }
 
 async function card(root, params, app) {

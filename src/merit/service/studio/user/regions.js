@@ -6,23 +6,23 @@ import { el } from "/dom.js";
 const MOST = 12;
 const LONGEST = 34;
 
-export function regions(told) {
-  const place = el("div", {});
-  const strong = told.items.slice(0, MOST);
-  const looked = told.items.reduce((sum, each) => sum + each.interests.length, 0);
+export function regions(response) {
+  const container = el("div", {});
+  const strong = response.items.slice(0, MOST);
+  const total = response.items.reduce((sum, region) => sum + region.interests.length, 0);
   const root = el(
     "div", {},
-    el("p", {}, `The ${looked} most likely interests lie in ${told.items.length} regions and spread as if over ${told.effective.toFixed(1)} equally strong ones. A low number is a person of one passion.`),
-    place,
+    el("p", {}, `The ${total} most likely interests lie in ${response.items.length} regions and spread as if over ${response.effective.toFixed(1)} equally strong ones. A low number is a person of one passion.`),
+    container,
   );
-  const values = strong.map((each) => ({
-    region: each.name.length > LONGEST ? `${each.name.slice(0, LONGEST - 1)}…` : each.name,
-    expected: each.expected,
-    interests: each.interests.slice(0, 6).map((row) => row.interest).join(", "),
+  const values = strong.map((region) => ({
+    region: region.name.length > LONGEST ? `${region.name.slice(0, LONGEST - 1)}…` : region.name,
+    expected: region.expected,
+    interests: region.interests.slice(0, 6).map((row) => row.interest).join(", "),
   }));
-  const says = values.map((each) => `${each.region}: ${each.expected.toFixed(2)}`).join("; ");
+  const summary = values.map((region) => `${region.region}: ${region.expected.toFixed(2)}`).join("; ");
   const spec = {
-    description: `Expected interests by region. ${says}.`,
+    description: `Expected interests by region. ${summary}.`,
     height: 24 * values.length,
     data: { values },
     encoding: {
@@ -32,5 +32,5 @@ export function regions(told) {
     },
     mark: { type: "bar" },
   };
-  return { root, draw: () => draw(place, spec) };
+  return { root, draw: () => draw(container, spec) };
 }

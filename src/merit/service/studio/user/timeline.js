@@ -9,7 +9,7 @@ const PAGE = 200;
 
 /** `history` is the first page of /v1/users/{id}/history. */
 export function timeline(app, user, history) {
-  const place = el("div", {}), list = el("ol", { class: "timeline" });
+  const container = el("div", {}), list = el("ol", { class: "timeline" });
   const rows = [...history.items];
   let next = history.next, shown = SHOWN;
   const more = el("button", { type: "button", onclick: further }, "Show earlier ones");
@@ -24,7 +24,7 @@ export function timeline(app, user, history) {
       shown += SHOWN * 2;
       show();
     } catch (error) {
-      if (error.status !== 401) fill(place, problem(error));
+      if (error.status !== 401) fill(container, problem(error));
     }
   }
 
@@ -50,16 +50,16 @@ export function timeline(app, user, history) {
   show();
   const root = el(
     "div", {},
-    place,
+    container,
     rows[0].at ? null : el("p", { class: "soft" }, "When each happened is not known here: the run's examples are not beside the model. The order is right."),
     list, more,
   );
-  return { root, draw: () => (rows[0].at ? chart(place, rows) : null) };
+  return { root, draw: () => (rows[0].at ? chart(container, rows) : null) };
 }
 
-function chart(place, rows) {
+function chart(container, rows) {
   const values = rows.map((row) => ({ at: row.at, event: (row.event ?? "event").replaceAll("_", " ") }));
-  return draw(place, {
+  return draw(container, {
     description: `${count(rows.length)} events between ${day(rows.at(-1).at)} and ${day(rows[0].at)}.`,
     height: 110,
     data: { values },

@@ -3,15 +3,15 @@
 import { busy, el, fill, nothing, problem, table } from "/dom.js";
 import { share } from "/words.js";
 
-/** Ask for the evidence of one pair and show it in `place`. */
-export async function evidence(place, app, user, interest, k = 8) {
-  fill(place, busy(`Reading the history again, without each item in turn. The first time takes some seconds …`));
+/** Explain one pair, and show the explanation in `container`. */
+export async function explain(container, app, user, interest, k = 8) {
+  fill(container, busy(`Reading the history again, without each item in turn. The first time takes some seconds …`));
   try {
-    const told = await app.api.post("/v1/explain", { user_id: user, interest, k });
-    const strong = told.items.filter((row) => row.effect > 0);
+    const response = await app.api.post("/v1/explain", { user_id: user, interest, k });
+    const strong = response.items.filter((row) => row.effect > 0);
     const largest = Math.max(...strong.map((row) => row.effect), 1e-9);
     fill(
-      place,
+      container,
       strong.length
         ? table(
             `Why “${interest}”`,
@@ -23,8 +23,8 @@ export async function evidence(place, app, user, interest, k = 8) {
           )
         : nothing("No single item speaks for it", "Leaving out any one of them does not lower the probability: it comes from the whole, or from what everybody buys."),
     );
-    app.announce(`Evidence for ${interest} is shown.`);
+    app.announce(`The explanation of ${interest} is shown.`);
   } catch (error) {
-    if (error.status !== 401) fill(place, problem(error));
+    if (error.status !== 401) fill(container, problem(error));
   }
 }
