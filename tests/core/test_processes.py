@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 from merit.core import processes
 from merit.core.errors import ConfigError, TrainingError
 from merit.core.processes import DevicesConfig, launch
-from merit.generator.batches import own_part
+from merit.generator.batches import share_of
 from tests.core import failing
 from tests.generator import together
 from tests.generator.test_training import CONFIG
@@ -35,7 +35,7 @@ needs_two = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two pro
 @pytest.mark.parametrize("size", [1, 2, 7, 16])
 def test_parts_are_the_batch_and_shares_are_one(size: int, count: int) -> None:
     batch = np.random.default_rng(0).permutation(size)
-    parts = [own_part(batch, number, count) for number in range(count)]
+    parts = [share_of(batch, number, count) for number in range(count)]
     assert sorted(np.concatenate([part for part, share in parts if share])) == list(range(size))
     assert sum(share for _, share in parts) == pytest.approx(1)
     assert all(len(part) for part, _ in parts)  # also those that count for nothing: gradients are exchanged by all

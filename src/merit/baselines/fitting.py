@@ -1,4 +1,4 @@
-"""The one training loop of the methods, their clock, and the validation recall by which settings are chosen.
+"""Training of the methods within their time, their clock, and the validation recall by which settings are chosen.
 
 The learning rate follows the spent part of the time, so that a method that gets a minute and one that gets an hour both
 end at the end of their schedule. (`merit.generator.training` counts steps instead.)
@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import count
 
 import numpy as np
 import torch
@@ -17,13 +18,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from merit.baselines.world import World
-from merit.core.config import Frozen
-from merit.core.errors import TrainingError
 from merit.core.ragged import Ragged, head, owners
-from merit.core.seeds import flush_denormals, stream
+from merit.core.seeds import torch_stream
 from merit.core.types import Floats, Ints
 from merit.evaluation.predictions import top
 from merit.generator.batches import epoch_batches
+from merit.objective.descent import DescentConfig, backward, descend
 
 CHOICE_BUDGET = 10  # labels: the middle one of the equal budgets
 
@@ -61,18 +61,12 @@ class TimeBudget:
         return summary | {"predict_seconds": self.used() - summary["train_seconds"]}
 
 
-class TimedFitConfig(Frozen):
-    """AdamW and its schedule; `warmup` is a part of the training, by steps or by time, whichever is further."""
+class TimedFitConfig(DescentConfig):
+    """How a method is trained. Its schedule follows the steps or the time, whichever is further."""
 
     steps: int = Field(20_000, ge=1)
     """At most; nearly always the time is over before."""
     batch_size: int = Field(64, ge=1)
-    learning_rate: float = Field(2e-3, gt=0)
-    warmup: float = Field(0.05, ge=0, lt=1)
-    final_rate: float = Field(0.05, ge=0, le=1)
-    """Where the cosine schedule ends, as a part of the learning rate."""
-    weight_decay: float = Field(0.01, ge=0)
-    clip: float = Field(1.0, gt=0)
     looks: int = Field(5, ge=1)
     """How often validation recall is measured. The weights with the highest one are kept."""
 
@@ -88,28 +82,35 @@ def fit(
 ) -> dict[str, float]:
     """Summary of a training in place. `lengths` of the training examples: batches have examples of similar length."""
     trainable = [value for value in model.parameters() if value.requires_grad]
-    rate, decay = config.learning_rate, config.weight_decay
-    optimizer = torch.optim.AdamW(trainable, lr=rate, betas=(0.9, 0.98), weight_decay=decay)
+    optimizer = torch.optim.AdamW(
+        trainable, lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=config.weight_decay
+    )
     batch_of = _batches(lengths, config, seed)
-    step, looks, progress, best, weights = 0, 0, 0.0, -1.0, _copy(model)
-    with flush_denormals(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(stream(seed, "fit").integers(2**63)))
-        while progress < 1:
-            for group in optimizer.param_groups:
-                group["lr"] = learning_rate(progress, config)
-            _step(model, optimizer, loss(*batch_of(step)), config.clip)
-            step += 1
-            progress = max(step / config.steps, budget.spent())
+    looks, progress, best, weights = 0, 0.0, -1.0, _copy(model)
+
+    def gradients(step: int) -> float:
+        failure = "The loss is not a number. Halve the learning rate of this method and run again."
+        return backward(loss(*batch_of(step)), failure)
+
+    def rate(_: int) -> float:
+        return learning_rate(progress, config)
+
+    clip = partial(torch.nn.utils.clip_grad_norm_, trainable, config.clip)
+    with torch_stream(seed, "fit"):
+        for step, _ in descend(optimizer, count(), gradients, clip, rate):
+            progress = max((step + 1) / config.steps, budget.spent())
             if progress >= 1 or progress * config.looks >= looks + 1:
                 looks, recall = int(progress * config.looks), _evaluated(model, validation_recall)
                 if recall > best:
                     best, weights = recall, _copy(model)
+            if progress >= 1:
+                break
     model.load_state_dict(weights)
     model.eval()
     return {
         "parameters": float(sum(value.numel() for value in model.parameters())),
         "train_seconds": budget.used(),
-        "steps": float(step),
+        "steps": float(step + 1),
         "validation_recall": best,
     }
 
@@ -118,9 +119,7 @@ def learning_rate(progress: float, config: TimedFitConfig) -> float:
     """Linear warm-up, then half a cosine, over the progress of the training from 0 to 1."""
     if progress < config.warmup:
         return config.learning_rate * max(progress / config.warmup, 0.1)
-    rest = (progress - config.warmup) / (1 - config.warmup)
-    low = config.final_rate
-    return config.learning_rate * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * min(1.0, rest))))
+    return config.rate_after_warmup(min(1.0, (progress - config.warmup) / (1 - config.warmup)))
 
 
 def recall(lists: Ragged, gold: Ragged) -> float:
@@ -146,15 +145,6 @@ def _batches(lengths: Ints, config: TimedFitConfig, seed: int) -> Callable[[int]
         return epoch_batches(lengths, config.batch_size, epoch, seed)
 
     return lambda step: (batches(step // per_epoch)[step % per_epoch], step // per_epoch)
-
-
-def _step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor, clip: float) -> None:
-    if not torch.isfinite(loss):
-        raise TrainingError("The loss is not a number. Halve the learning rate of this method and run again.")
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
-    torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
-    optimizer.step()
 
 
 def _evaluated(model: nn.Module, validation_recall: Callable[[], float]) -> float:

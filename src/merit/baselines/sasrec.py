@@ -16,7 +16,7 @@ from merit.baselines.fitting import TimeBudget, TimedFitConfig, fit, recall_of_s
 from merit.baselines.world import Answer, World, answer_of, stacked
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged, owners, ranks
-from merit.core.seeds import stream
+from merit.core.seeds import torch_stream
 from merit.core.types import Floats, Ints
 from merit.data.labelled import LabelledExamples
 from merit.objective.losses import linear_set_loss
@@ -68,8 +68,7 @@ def sasrec(world: World, seed: int, config: SasrecConfig | None = None) -> Answe
     config = config or SasrecConfig()
     budget = TimeBudget(world.seconds)
     bags, gold = world.text.shop.item_labels, world.train.gold
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(stream(seed, "sasrec").integers(2**63)))
+    with torch_stream(seed, "sasrec"):
         model = Sasrec(len(world.labels), config)
     train, validation, test = (_newest(part, config.events) for part in (world.train, world.validation, world.test))
     checked = validation.gather(np.arange(min(CHECKED, len(validation))))

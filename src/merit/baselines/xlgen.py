@@ -28,7 +28,7 @@ from merit.baselines.world import Answer, World, gold_matrix, stacked
 from merit.core.config import Frozen
 from merit.core.errors import ConfigError
 from merit.core.ragged import Ragged, owners
-from merit.core.seeds import stream
+from merit.core.seeds import torch_stream
 from merit.core.types import Ints
 from merit.generator import backbone
 from merit.generator.decoding import DecodeConfig
@@ -171,8 +171,7 @@ def _untrained(world: World, config: XlgenConfig, seed: int) -> Generator:
         raise ConfigError("XLGen adds tokens, which LoRA would leave untrained. Set backbone.lora_rank to 0.")
     generator = untrained_generator(world, seed)
     size = len(world.text.shop.vocabulary) + config.clusters + 2
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(stream(seed, "clusters").integers(2**63)))
+    with torch_stream(seed, "clusters"):
         generator.model.resize_token_embeddings(size, mean_resizing=False)
     return generator
 

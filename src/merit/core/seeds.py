@@ -61,16 +61,10 @@ def derive(hashes: Hashes, seed: int, *names: str | int) -> Hashes:
 
 
 @contextmanager
-def flush_denormals() -> Iterator[None]:
-    """Treat numbers too small to be normal as zero while a model is trained.
-
-    Adam's moments of rare tokens decay into them, and a CPU computes with them a hundred times slower: a small model
-    lost half of its speed. The setting is that of the whole process, so it is switched off again.
-    """
+def torch_stream(seed: int, name: str) -> Iterator[None]:
+    """Torch draws from the stream of that name; its global generator is left as it was."""
     import torch
 
-    torch.set_flush_denormal(True)
-    try:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(stream(seed, name).integers(2**63)))
         yield
-    finally:
-        torch.set_flush_denormal(False)

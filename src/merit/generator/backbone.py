@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from torch import Tensor
 from merit.core import weights
 from merit.core.config import Frozen
 from merit.core.errors import ConfigError, MissingArtifact
-from merit.core.seeds import stream
+from merit.core.seeds import torch_stream
 from merit.core.types import Floats
 from merit.data.patches import Windows
 from merit.data.tokenizer import Vocabulary
@@ -44,7 +42,7 @@ class BackboneConfig(Frozen):
 
 def make(config: BackboneConfig, vocabulary: Vocabulary, seed: int) -> Any:
     """The model before training: from scratch for `tiny`, from its folder otherwise."""
-    with _seeded(seed, "weights"):
+    with torch_stream(seed, "weights"):
         if config.name == TINY:
             return _tiny(config, vocabulary)
         model = _pretrained(weights.backbone_folder(config.name))
@@ -75,7 +73,7 @@ def adapt(model: Any, config: BackboneConfig, vocabulary: Vocabulary, seed: int)
     tables = (model.get_input_embeddings(), model.get_output_embeddings())
     ours = {name: sorted(vocabulary.special_ids()) for name, part in model.named_modules() if part in tables}
     rank = config.lora_rank
-    with _seeded(seed, "adapter"):
+    with torch_stream(seed, "adapter"):
         return get_peft_model(
             model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", trainable_token_indices=ours)
         )
@@ -116,14 +114,6 @@ def start_from_vectors(model: Any, rows: dict[int, int], vectors: Floats) -> Non
     placed *= float(table.detach().std()) / max(float(placed.std()), 1e-9)
     with torch.no_grad():
         table[list(rows), : placed.shape[1]] = torch.from_numpy(placed.astype(np.float32))
-
-
-@contextmanager
-def _seeded(seed: int, name: str) -> Iterator[None]:
-    """New weights come from a stream of their own, and torch's global one is left as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(stream(seed, name).integers(2**63)))
-        yield
 
 
 def _tiny(config: BackboneConfig, vocabulary: Vocabulary) -> Any:

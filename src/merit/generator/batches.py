@@ -108,10 +108,10 @@ def _passes(
     return planned
 
 
-def own_part(examples: NDArray[np.int64], number: int, count: int) -> tuple[NDArray[np.int64], float]:
+def share_of(examples: NDArray[np.int64], number: int, count: int) -> tuple[NDArray[np.int64], float]:
     """The examples of a batch that one of several processes reads, and their share of it.
 
-    Every so-manieth, so that all have as much to read. One without any reads an example that counts for nothing.
+    Every count-th, so that all have as much to read. A process without any reads an example that counts for nothing.
     """
-    own = examples[number::count]
-    return (own, len(own) / len(examples)) if len(own) else (examples[:1], 0.0)
+    part = examples[number::count]
+    return (part, len(part) / len(examples)) if len(part) else (examples[:1], 0.0)

@@ -1,4 +1,4 @@
-"""One training loop for every objective and backbone.
+"""Training of a generator: one way for every objective and backbone.
 
 The batch of a step is a function of seed and step alone, and so is the learning rate; a checkpoint holds the rest. A
 run that was killed and resumed is therefore the same run, to the byte on a CPU. Several processes share every batch
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,27 +27,21 @@ from torch import Tensor
 from merit.core import console, processes
 from merit.core.config import digest
 from merit.core.errors import TrainingError
-from merit.core.seeds import flush_denormals
 from merit.data.prompt import PatchingConfig
 from merit.generator import backbone, checkpoint
-from merit.generator.batches import BatchConfig, Plan, own_part, plan_batches
+from merit.generator.batches import BatchConfig, Plan, plan_batches, share_of
 from merit.generator.patching import SCHEDULES, Schedule, drawn, in_full
 from merit.objective.collate import Batch, Corpus, Objective, check_corpus, collate
+from merit.objective.descent import DescentConfig, descend
 from merit.objective.losses import linear_set_loss
 
 BEST = "best.safetensors"
 PARTS = ("loss", "classification", "completion", "history", "padding")  # of a step, for the log
 
 
-class TrainConfig(BatchConfig):
+class TrainConfig(DescentConfig, BatchConfig):
     """How a training goes. A checkpoint made with other settings is not continued."""
 
-    learning_rate: float = Field(2e-3, gt=0)
-    warmup: float = Field(0.05, ge=0, le=1)
-    final_rate: float = Field(0.05, ge=0, le=1)
-    """Where the cosine schedule ends, as a part of the learning rate."""
-    weight_decay: float = Field(0.01, ge=0)
-    clip: float = Field(1.0, gt=0)
     evaluate_every: int = Field(0, ge=0)
     """Steps between evaluations on validation users; 0 for none."""
     patience: int = Field(0, ge=0)
@@ -81,7 +76,7 @@ class _Run:
     accelerator: Accelerator
     reader: Any  # of the model: as the processes share it
     model: Any
-    given: Any  # the caller's model: the same, or the one whose copy is on devices
+    original: Any  # the caller's model: the same, or the one whose copy is on devices
     optimizer: Any
     corpus: Corpus
     objective: Objective
@@ -107,8 +102,8 @@ def train(
 ) -> Progress:
     """Train in place. Checkpoints go to `folder`; a later call with the same arguments goes on from the last.
 
-    With `evaluate` (figures of validation users) the weights of the best "recall" are kept and put back at the end;
-    the other figures are only told. With `patching`, the corpus has patched prompts too, read as its schedule says.
+    With `evaluate` (metrics of validation users) the weights of the best "recall" are kept and put back at the end;
+    other metrics are only logged. With `patching`, the corpus has patched prompts too, read as its schedule says.
     """
     check_corpus(corpus, config)
     schedule = SCHEDULES[patching.schedule] if patching else in_full
@@ -123,17 +118,24 @@ def train(
         f"-{digest(patching)}" if patching else ""
     )
     progress = _resume(run, identity)
-    plan = plan_batches(corpus, config, seed, schedule)
-    with flush_denormals(), _bar(run, progress.step) as bar:
-        while progress.step < config.steps and not progress.stopped:
-            begin = time.perf_counter()
-            told = _step(run, plan, progress)
+    steps = range(progress.step, progress.step if progress.stopped else config.steps)
+    gradients = partial(_gradients, run, plan_batches(corpus, config, seed, schedule))
+    clip = partial(accelerator.clip_grad_norm_, list(reader.parameters()), config.clip)
+    with _bar(run, progress.step) as bar:
+        begin = time.perf_counter()
+        for step, metrics in descend(optimizer, steps, gradients, clip, partial(learning_rate, config=config)):
+            progress.step, progress.tokens = step + 1, progress.tokens + int(metrics["tokens"])
+            _log(run, "train", metrics | {"rate": learning_rate(step, config)}, progress.step)
             if evaluate and config.evaluate_every and progress.step % config.evaluate_every == 0:
                 _judge(run, evaluate, progress)
             if progress.step % config.checkpoint_every == 0 or progress.step == config.steps or progress.stopped:
                 header = vars(progress) | {"digest": identity, "backbone": brought}
-                _save(run, f"step-{progress.step:07}.safetensors", header, run.optimizer)
-            bar(f"loss {told['loss']:.3f}, {told['tokens'] / (time.perf_counter() - begin):,.0f} tokens/s")
+                _save(run, f"step-{progress.step:07}.safetensors", header, optimizer)
+            now = time.perf_counter()
+            bar(f"loss {metrics['loss']:.3f}, {metrics['tokens'] / (now - begin):,.0f} tokens/s")
+            if progress.stopped:
+                break
+            begin = now
     if progress.best_step:
         checkpoint.restore(folder / BEST, run.model, optimizer=None)
     _give_back(run)
@@ -164,42 +166,29 @@ def learning_rate(step: int, config: TrainConfig) -> float:
     warm = max(1, round(config.warmup * config.steps))
     if step < warm:
         return config.learning_rate * (step + 1) / warm
-    way = (step - warm) / max(1, config.steps - warm)
-    low = config.final_rate
-    return config.learning_rate * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * way)))
+    return config.rate_after_warmup((step - warm) / max(1, config.steps - warm))
 
 
-def _step(run: _Run, plan: Plan, progress: Progress) -> dict[str, float]:
-    """One update of the weights; returns what to tell about it."""
-    config = run.config
-    rate = learning_rate(progress.step, config)
-    for group in run.optimizer.param_groups:
-        group["lr"] = rate
-    run.optimizer.zero_grad(set_to_none=True)
-    told: list[dict[str, float]] = []
-    phase = run.schedule(progress.step / config.steps)
+def _gradients(run: _Run, plan: Plan, step: int) -> dict[str, float]:
+    """The metrics of a step, whose gradients are computed batch after batch."""
+    config, parts = run.config, []
+    phase = run.schedule(step / config.steps)
     for part in range(config.accumulate):
-        epoch, everybody = plan(progress.step * config.accumulate + part)
-        examples, share = own_part(everybody, run.accelerator.process_index, run.accelerator.num_processes)
+        epoch, whole = plan(step * config.accumulate + part)
+        examples, share = share_of(whole, run.accelerator.process_index, run.accelerator.num_processes)
         patched = drawn(phase, examples, epoch, run.seed)
         batch = collate(run.corpus, examples.tolist(), epoch, run.objective, config, run.seed, patched)
         last = part + 1 == config.accumulate  # only then are gradients exchanged
         with nullcontext() if last else run.accelerator.no_sync(run.reader):
-            told.append(_backward(run, _weighted(batch, share, run.accelerator.device), share, progress.step))
-    run.accelerator.clip_grad_norm_(run.reader.parameters(), config.clip)
-    run.optimizer.step()
-    progress.step += 1
-    means = {name: float(np.mean([part[name] for part in told])) for name in PARTS}
-    means |= {"tokens": sum(part["tokens"] for part in told), "rate": rate}
-    progress.tokens += int(means["tokens"])
-    _tell(run, {f"train/{name}": value for name, value in means.items()}, progress.step)
-    return means
+            parts.append(_backward(run, _weighted(batch, share, run.accelerator.device), share, step))
+    means = {name: float(np.mean([metrics[name] for metrics in parts])) for name in PARTS}
+    return means | {"tokens": sum(metrics["tokens"] for metrics in parts)}
 
 
-def _tell(run: _Run, figures: dict[str, float], step: int) -> None:
-    for name, value in figures.items():
+def _log(run: _Run, group: str, metrics: Mapping[str, float], step: int) -> None:
+    for name, value in metrics.items():
         if run.log:
-            run.log.add_scalar(name, value, step)
+            run.log.add_scalar(f"{group}/{name}", value, step)
 
 
 def _weighted(batch: Batch, share: float, device: torch.device) -> Batch:
@@ -212,8 +201,8 @@ def _backward(run: _Run, batch: Batch, share: float, step: int) -> dict[str, flo
     count = run.accelerator.num_processes
     try:
         loss, rows = run.reader(batch, run.objective.beta)
-        told = _told(run, batch, loss.detach(), rows, share)
-        if not math.isfinite(told["loss"]):
+        metrics = _metrics(run, batch, loss.detach(), rows, share)
+        if not math.isfinite(metrics["loss"]):
             raise _not_finite(run, batch, step)
         run.accelerator.backward(loss * count / run.config.accumulate)  # gradients become the mean over processes
     except (torch.OutOfMemoryError, MemoryError) as error:
@@ -222,14 +211,14 @@ def _backward(run: _Run, batch: Batch, share: float, step: int) -> dict[str, flo
         if "not enough memory" in str(error) or "can't allocate" in str(error):  # what torch says on a CPU
             raise _no_memory(batch) from error
         raise
-    return told
+    return metrics
 
 
-def _told(run: _Run, batch: Batch, loss: Tensor, rows: Tensor, share: float) -> dict[str, float]:
-    """Figures of the whole batch, from the parts of all processes."""
+def _metrics(run: _Run, batch: Batch, loss: Tensor, rows: Tensor, share: float) -> dict[str, float]:
+    """Metrics of the whole batch, from the parts of all processes."""
     chosen = batch.classification
     targets, histories = rows[: len(chosen)], rows[len(chosen) :]
-    parts = [each for kind in (targets[chosen], targets[~chosen], histories) for each in (kind.sum(), len(kind))]
+    parts = [part for kind in (targets[chosen], targets[~chosen], histories) for part in (kind.sum(), len(kind))]
     tokens = batch.input_ids.numel()
     sums = torch.tensor([*parts, tokens * batch.padding, tokens], dtype=torch.float64) * (share > 0)
     all_sums = run.accelerator.reduce(torch.cat([loss[None].double(), sums.to(loss.device)]))
@@ -290,10 +279,10 @@ def _judge(run: _Run, evaluate: Callable[[Any], Mapping[str, float]], progress: 
     """Keep the weights of the best recall, and stop when they have long not been beaten. The main process judges."""
     _give_back(run)
     if run.accelerator.is_main_process:
-        figures = evaluate(run.given)
-        _tell(run, {f"validation/{name}": value for name, value in figures.items()}, progress.step)
-        if figures["recall"] > progress.best:
-            progress.best, progress.best_step, progress.stale = figures["recall"], progress.step, 0
+        metrics = evaluate(run.original)
+        _log(run, "validation", metrics, progress.step)
+        if metrics["recall"] > progress.best:
+            progress.best, progress.best_step, progress.stale = metrics["recall"], progress.step, 0
         else:
             progress.stale += 1
             progress.stopped = bool(run.config.patience) and progress.stale >= run.config.patience
@@ -324,16 +313,16 @@ def _elsewhere(accelerator: Accelerator) -> bool:
 
 def _give_back(run: _Run) -> None:
     """Let the caller's model have the weights as they are now."""
-    if run.given is run.model:
+    if run.original is run.model:
         return
-    own = checkpoint.trainable(run.given)
+    weights = checkpoint.trainable(run.original)
     with torch.no_grad():
         for name, value in checkpoint.trainable(run.model).items():
-            own[name].copy_(checkpoint.whole(value))
+            weights[name].copy_(checkpoint.whole(value))
 
 
 def _bar(run: _Run, done: int) -> Any:
-    """Progress, told by the main process alone."""
+    """The progress bar of the main process; no other shows one."""
     if run.accelerator.is_main_process:
         return console.steps("training", run.config.steps, done)
-    return nullcontext(lambda told: None)
+    return nullcontext(lambda status: None)

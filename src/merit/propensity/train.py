@@ -25,7 +25,7 @@ from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, DataError
 from merit.core.ragged import column_lists
-from merit.core.seeds import stream
+from merit.core.seeds import torch_stream
 from merit.core.types import Floats, Ints
 from merit.data.corpus import WORDS
 from merit.evaluation import calibration
@@ -169,8 +169,7 @@ def make_model(
     config: PropensityConfig, state_width: int, vector_width: int, trained: NDArray[np.bool_], seed: int, words: int
 ) -> Propensity:
     """An untrained model, its weights drawn by the seed; `trained` says by label whether training sees it."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(stream(seed, "propensity-weights").integers(2**63)))
+    with torch_stream(seed, "propensity-weights"):
         return Propensity(config, state_width, vector_width, torch.from_numpy(trained), words)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits, embedding, emb
 
 from merit.core import console
 from merit.core.config import Frozen
-from merit.core.errors import TrainingError
-from merit.core.seeds import flush_denormals, stream
+from merit.core.seeds import stream, torch_stream
 from merit.core.types import Floats, Ints
+from merit.objective.descent import backward, descend
 from merit.propensity.features import FeatureBatch, UserFeatures
 from merit.propensity.negatives import NegativeSampler, Pairs
 from merit.propensity.states_model import Propensity
@@ -72,36 +73,30 @@ def train_epochs(
     `loss_of` takes the users of a batch (ascending), the epoch and the batch's start. `name` names the random streams
     and what a message speaks of. Gradients of `clipped` are clipped to length one.
     """
-    total, clipped = epochs * -(-users // batch_size), list(clipped)
+    per_epoch, parameters = -(-users // batch_size), list(clipped)
+    total = epochs * per_epoch
     optimizer = torch.optim.AdamW(groups, weight_decay=weight_decay)
     rates = [group["lr"] for group in groups]
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rates, total_steps=total, pct_start=0.1)
-    means = []
-    with flush_denormals(), torch.random.fork_rng(devices=[]), console.steps(TITLES[name], total) as bar:
-        torch.manual_seed(int(stream(seed, name).integers(2**63)))
-        for epoch in range(epochs):
-            losses: list[float] = []
-            order = stream(seed, f"{name}-order", epoch).permutation(users)
-            for start in range(0, users, batch_size):
-                loss = loss_of(np.sort(order[start : start + batch_size]), epoch, start)
-                if not torch.isfinite(loss):
-                    raise TrainingError(
-                        f"The loss of {TITLES[name].removeprefix('training ')} is not a number in epoch {epoch + 1}. "
-                        f"Halve {SETTINGS[name]}."
-                    )
-                optimizer.zero_grad(set_to_none=True)
-                loss.backward()  # type: ignore[no-untyped-call]
-                if clipped:
-                    torch.nn.utils.clip_grad_norm_(clipped, 1.0)
-                optimizer.step()
-                schedule.step()
-                losses.append(float(loss.detach()))
-                bar(f"loss {losses[-1]:.3f}")
-            means.append(float(np.mean(losses)))
-    return means
+    orders = [stream(seed, f"{name}-order", epoch).permutation(users) for epoch in range(epochs)]
+    losses: list[float] = []
+
+    def gradients(step: int) -> float:
+        epoch, start = step // per_epoch, step % per_epoch * batch_size
+        loss = loss_of(np.sort(orders[epoch][start : start + batch_size]), epoch, start)
+        failure = f"The loss of {TITLES[name]} is not a number in epoch {epoch + 1}. Halve {SETTINGS[name]}."
+        return backward(loss, failure)
+
+    clip = partial(torch.nn.utils.clip_grad_norm_, parameters, 1.0)
+    with torch_stream(seed, name), console.steps(f"training {TITLES[name]}", total) as bar:
+        for _, loss in descend(optimizer, range(total), gradients, clip):
+            schedule.step()
+            losses.append(loss)
+            bar(f"loss {loss:.3f}")
+    return np.reshape(losses, (epochs, per_epoch)).mean(axis=1).tolist()  # type: ignore[no-any-return]
 
 
-TITLES = {"factors": "training the factor model", "propensity": "training the propensity model"}
+TITLES = {"factors": "the factor model", "propensity": "the propensity model"}
 SETTINGS = {"factors": "propensity.factors.learning_rate", "propensity": "propensity.fit.learning_rate"}
 
 
