@@ -40,7 +40,6 @@ from merit.engine.job import EngineConfig, ShardJob, ShardTask, WorkerPool, shar
 from merit.engine.local import InlinePool, LocalPool
 from merit.engine.run import schedule
 from merit.generator.mining import MiningConfig, mine
-from merit.generator.model import DECODE_BATCH
 from merit.generator.worker import DecodeJob, GeneratorWorker, _set_up, read_rows
 from merit.propensity.states import StatesConfig, compute_states, write_states
 from merit.retrieval.all_interests import write_all_interests
@@ -118,7 +117,7 @@ def done(job: ShardJob, rows: pl.DataFrame, folder: Path, pool: WorkerPool) -> O
 
 def measured(made: dict[str, Artifact], place: Path, rounds: int) -> Found:
     torch.set_num_threads(1)  # here as in the workers
-    decoding = DecodeJob(made["stage-1"], made["corpus"], made["labels"], StatesConfig(), 7, DECODE_BATCH)
+    decoding = DecodeJob(made["stage-1"], made["corpus"], made["labels"], StatesConfig(), 7)
     job = ShardJob("states", _set_up, (decoding, 1), compute_states, decoding.identity())
     rows = read_rows(made["corpus"], "train").with_columns(split=pl.lit("train"))
     here = done(job, rows, place / "here", InlinePool(job, GeneratorWorker(decoding)))
@@ -166,8 +165,8 @@ def hashes(made: dict[str, Artifact], out: Path, engine: EngineConfig) -> list[s
     asked = PrepareRun.model_validate(made["examples"].manifest.config)
     several = asked.model_copy(update={"prepare": asked.prepare.model_copy(update={"shards": SHARDS})})
     examples = prepare(out / "examples", several, 7, engine)
-    mined = mine(*shop, out / "mined", MiningConfig(), 7, engine=engine)
-    states = write_states(*shop, out / "states", StatesConfig(), 7, engine=engine)
+    mined = mine(DecodeJob(*shop, MiningConfig(), 7), out / "mined", engine)
+    states = write_states(DecodeJob(*shop, StatesConfig(), 7), out / "states", engine)
     write_all_interests(made["model"].path, str(out / "scores"), engine=engine)
     return [each.manifest.hash for each in (examples, mined, states, artifacts.load(out / "scores", "parts"))]
 

@@ -17,6 +17,7 @@ from merit.data import planted
 from merit.data.corpus import CorpusRun, build_corpus
 from merit.data.prepare import PrepareRun, prepare
 from merit.engine.job import EngineConfig
+from merit.generator.worker import DecodeJob
 from merit.propensity.states import StatesConfig, write_states
 from merit.retrieval.all_interests import write_all_interests
 from merit.retrieval.audience_scores import write_audiences
@@ -53,7 +54,7 @@ def of_states(folder: Path, users: int, run: Path) -> float:
     generator, corpus, labels = (artifacts.load(each) for each in (run / "stage-2", shop / "corpus", run / "labels"))
     engine = EngineConfig(runner="local", workers=1, threads=1, shards=users // PER_SHARD["states"])
     with Watch("VmHWM") as watch:
-        write_states(generator, corpus, labels, shop / "states", StatesConfig(), 7, engine=engine)
+        write_states(DecodeJob(generator, corpus, labels, StatesConfig(), 7), shop / "states", engine)
     return watch.most
 
 

@@ -24,6 +24,7 @@ from merit.data.corpus import NOW, PURCHASES, CorpusRun, build_corpus
 from merit.data.split import SPLITS
 from merit.engine.job import EngineConfig
 from merit.generator.mining import MiningConfig, mine
+from merit.generator.worker import DecodeJob
 from merit.propensity.states import StatesConfig, write_states
 from merit.retrieval.all_interests import write_all_interests
 from merit.retrieval.audience_scores import write_audiences
@@ -60,7 +61,8 @@ def costs(folder: Path, users: int, seed: int) -> dict[str, Cost]:
     """By stage: what a user costs a core of this machine, and what of them stays on disk."""
     torch.set_num_threads(1)
     model = trained(folder, seed)
-    generator, corpus, labels = (artifacts.load(folder / "run" / name) for name in ("stage-2", "corpus", "labels"))
+    inputs = [artifacts.load(folder / "run" / name) for name in ("stage-2", "corpus", "labels")]
+    corpus = inputs[1]
     real, examples = corpus.manifest.summary["users"], corpus.manifest.summary["train"]
     many = multiplied(model, folder / "many", users, seed)
     texts = live(load(many.path), INTERESTS)
@@ -68,10 +70,8 @@ def costs(folder: Path, users: int, seed: int) -> dict[str, Cost]:
     _, prepare = core_seconds(lambda: prepared(folder / "large", folder / "examples", 1))
     written, writing = core_seconds(lambda: _corpus(folder / "run", folder / "corpus"))
     tables = (written.file(f"{name}.parquet") for name in (*SPLITS, NOW, PURCHASES))
-    _, mining = core_seconds(lambda: mine(generator, corpus, labels, folder / "mined", MiningConfig(), 7, engine=ONE))
-    states, looking = core_seconds(
-        lambda: write_states(generator, corpus, labels, folder / "states", StatesConfig(), 7, engine=ONE)
-    )
+    _, mining = core_seconds(lambda: mine(DecodeJob(*inputs, MiningConfig(), 7), folder / "mined", ONE))
+    states, looking = core_seconds(lambda: write_states(DecodeJob(*inputs, StatesConfig(), 7), folder / "states", ONE))
     rows = sum(states.manifest.summary[split] for split in ("train", "validation", "test", "now"))
     _, lists = core_seconds(lambda: write_all_interests(many.path, str(folder / "lists.parquet"), engine=ONE))
     _, ranked = core_seconds(lambda: write_audiences(many.path, folder / "a.parquet", texts, BEST, engine=ONE))

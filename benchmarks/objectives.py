@@ -33,6 +33,7 @@ from merit.generator.mining import mine
 from merit.generator.model import ObjectiveConfig
 from merit.generator.predict import predict
 from merit.generator.train import train_generator
+from merit.generator.worker import DecodeJob
 from merit.labels import space
 from merit.labels.build import load_vectors
 
@@ -89,10 +90,10 @@ def predictions_of(run_config: RunConfig, seed: int, made: dict[str, Artifact]) 
 
     def decoded(name: str, generator: Artifact) -> Artifact:
         place = folder / f"{name}-predictions"
-        return kept(place, "predictions") or predict(generator, *shop, place, run_config.predict, seed)
+        return kept(place, "predictions") or predict(DecodeJob(generator, *shop, run_config.predict, seed), place)
 
     first = trained("teacher-forcing", run_config.stage_1, None)
-    mined = kept(folder / "mined", "mined") or mine(first, *shop, folder / "mined", run_config.mining, seed)
+    mined = kept(folder / "mined", "mined") or mine(DecodeJob(first, *shop, run_config.mining, seed), folder / "mined")
     found = {f"teacher-forcing-{seed}": decoded("teacher-forcing", first)}
     for name, changes in VARIANTS.items():
         how = run_config.stage_2.model_copy(update=changes)

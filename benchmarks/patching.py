@@ -47,6 +47,7 @@ from merit.generator.model import Generator, GeneratorConfig, load_generator, se
 from merit.generator.predict import PredictConfig, predict
 from merit.generator.train import train_generator
 from merit.generator.training import loss_of
+from merit.generator.worker import DecodeJob
 from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.objective.collate import Corpus, collate
@@ -113,7 +114,7 @@ def train_cells(run_config: RunConfig, tokens: int, seed: int, shop: Shop) -> di
 
     first = trained("teacher-forcing", PLAIN, run_config.stage_1, None)
     mined = kept(folder / "mined", "mined") or mine(
-        first, shop.corpora[PLAIN], shop.labels, folder / "mined", run_config.mining, seed
+        DecodeJob(first, shop.corpora[PLAIN], shop.labels, run_config.mining, seed), folder / "mined"
     )
     return {cell: trained(cell.replace(" ", "-"), cell, run_config.stage_2, mined) for cell in CELLS}
 
@@ -124,7 +125,9 @@ def say(generators: Mapping[str, Artifact], seed: int, shop: Shop) -> list[Predi
     how = PredictConfig(union=False, exposure=False)
     for name, generator in generators.items():
         place = generator.path.with_name(f"{generator.path.name}-predictions")
-        said = kept(place, "predictions") or predict(generator, shop.corpora[name], shop.labels, place, how, seed)
+        said = kept(place, "predictions") or predict(
+            DecodeJob(generator, shop.corpora[name], shop.labels, how, seed), place
+        )
         found += [replace(each, method=name + LIKELY * each.method.endswith(LIKELY)) for each in read_predictions(said)]
     return found
 

@@ -43,6 +43,7 @@ from merit.generator.mining import mine
 from merit.generator.model import GeneratorConfig, load_generator, settings_of
 from merit.generator.predict import predict
 from merit.generator.train import train_generator
+from merit.generator.worker import DecodeJob
 from merit.labels import space
 from merit.labels.build import change_labels, load_vectors
 from merit.labels.mentions import Mentions
@@ -80,15 +81,15 @@ def chain(
     first = kept(folder / "teacher-forcing", "generator") or train_generator(
         *shop, folder / "teacher-forcing", config.generator(config.stage_1), seed
     )
-    wrong = kept(folder / "mined", "mined") or mine(first, *shop, folder / "mined", config.mining, seed)
+    wrong = kept(folder / "mined", "mined") or mine(DecodeJob(first, *shop, config.mining, seed), folder / "mined")
     second = kept(folder / "self-correction-0", "generator") or train_generator(
         *shop, folder / "self-correction-0", config.generator(config.stage_2), seed, mined=wrong
     )
-    still = kept(folder / "mined-2", "mined") or mine(second, *shop, folder / "mined-2", config.mining, seed)
+    still = kept(folder / "mined-2", "mined") or mine(DecodeJob(second, *shop, config.mining, seed), folder / "mined-2")
     generators, mined = {"1": first, "2": second}, {"1": wrong, "2": still}
     states = {
         name: kept(folder / f"states-{name}", "states")
-        or write_states(generators[name], *shop, folder / f"states-{name}", config.states, seed)
+        or write_states(DecodeJob(generators[name], *shop, config.states, seed), folder / f"states-{name}")
         for name in stages
     }
     fitted = {
@@ -139,7 +140,7 @@ def sweep(config: RunConfig, made: Chain, corpus: Artifact, labels: Artifact, tr
     shares, _ = vertical_shares(corpus, space.load(labels.path))
     folder = made.propensity["2"].path.parent
     states = kept(folder / "states-long", "states") or write_states(
-        made.generators["2"], corpus, labels, folder / "states-long", StatesConfig(labels=max(KGS)), seed
+        DecodeJob(made.generators["2"], corpus, labels, StatesConfig(labels=max(KGS)), seed), folder / "states-long"
     )
     test = read_features(corpus, states, "test")[1]
     found = []
@@ -160,7 +161,7 @@ def interest_lists(
     """The generator's own order and the propensity model's, as predictions."""
     shop = (corpus, labels)
     place = folder / "self-correction-0-predictions"
-    said = kept(place, "predictions") or predict(made.generators["2"], *shop, place, config.predict, seed)
+    said = kept(place, "predictions") or predict(DecodeJob(made.generators["2"], *shop, config.predict, seed), place)
     ranked = kept(folder / "rankings", "predictions") or rank(
         made.propensity["2"], made.states["2"], made.generators["2"], *shop, folder / "rankings", config.rankings, seed
     )

@@ -10,6 +10,7 @@ from merit.data.prepare import PrepareRun, prepare
 from merit.engine.job import EngineConfig
 from merit.engine.run import INLINE
 from merit.generator.mining import MiningConfig, mine
+from merit.generator.worker import DecodeJob
 from merit.propensity.states import StatesConfig, write_states
 from merit.retrieval.all_interests import write_all_interests
 
@@ -21,9 +22,9 @@ def hashes(run: Path, out: Path, engine: EngineConfig, what: tuple[str, ...] = A
     """Mined labels, states, and the scores of everyone."""
     inputs = [artifacts.load(run / name, verify=False) for name in ("stage-2", "corpus", "labels")]
     if "mined" in what:
-        mine(*inputs, out / "mined", MiningConfig(samples=2), 7, engine=engine)  # type: ignore[arg-type]
+        mine(DecodeJob(*inputs, MiningConfig(samples=2), 7), out / "mined", engine)  # type: ignore[arg-type]
     if "states" in what:
-        write_states(*inputs, out / "states", StatesConfig(labels=3), 7, engine=engine)  # type: ignore[arg-type]
+        write_states(DecodeJob(*inputs, StatesConfig(labels=3), 7), out / "states", engine)  # type: ignore[arg-type]
     if "scores" in what:
         write_all_interests(run, str(out / "scores"), k=5, engine=engine)
     assert sorted(path.name for path in out.iterdir()) == sorted(what)  # no part is left over

@@ -18,6 +18,7 @@ from merit.engine.job import EngineConfig
 from merit.generator.mining import MiningConfig, draw_examples, mine
 from merit.generator.model import GeneratorConfig, ObjectiveConfig
 from merit.generator.train import train_generator
+from merit.generator.worker import DecodeJob
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
 
 def mined(made: dict[str, Artifact], out: Path, shards: int = 1) -> Artifact:
     inputs = made["stage-1"], made["corpus"], made["labels"]
-    return mine(*inputs, out, MiningConfig(samples=2), seed=7, engine=EngineConfig(shards=shards))
+    return mine(DecodeJob(*inputs, MiningConfig(samples=2), 7), out, EngineConfig(shards=shards))
 
 
 def test_shards_change_nothing_and_a_stopped_run_goes_on(
@@ -79,7 +80,7 @@ def test_the_report_says_how_many_were_bought_later(made: dict[str, Artifact], t
 def test_some_are_asked_and_say_what_they_say_among_all(made: dict[str, Artifact], tmp_path: Path) -> None:
     inputs = made["stage-1"], made["corpus"], made["labels"]
     whole = pl.read_parquet(mined(made, tmp_path / "whole").file("mined.parquet"))
-    told = mine(*inputs, tmp_path / "some", MiningConfig(samples=2, examples=40), seed=7)
+    told = mine(DecodeJob(*inputs, MiningConfig(samples=2, examples=40), 7), tmp_path / "some")
     some = pl.read_parquet(told.file("mined.parquet"))
     assert whole["sampled"].all() and len(some) == len(whole) > 40 == some["sampled"].sum()
     assert some.filter("sampled").equals(whole.filter(some["sampled"]))
@@ -91,7 +92,7 @@ def test_some_are_asked_and_say_what_they_say_among_all(made: dict[str, Artifact
 
 def test_self_correction_learns_from_whom_was_asked_about(made: dict[str, Artifact], tmp_path: Path) -> None:
     shop = made["corpus"], made["labels"]
-    wrong = mine(made["stage-1"], *shop, tmp_path / "mined", MiningConfig(samples=1, examples=30), seed=7)
+    wrong = mine(DecodeJob(made["stage-1"], *shop, MiningConfig(samples=1, examples=30), 7), tmp_path / "mined")
     how = GeneratorConfig.model_validate(made["stage-1"].manifest.config)
     train = ObjectiveConfig(objective="self-correction", steps=1, batch_size=8)
     second = train_generator(*shop, tmp_path / "second", how.model_copy(update={"train": train}), 7, mined=wrong)

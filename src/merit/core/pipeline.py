@@ -18,7 +18,7 @@ from merit.evaluation.evaluate import evaluate
 from merit.generator.mining import mine
 from merit.generator.predict import predict
 from merit.generator.train import train_generator
-from merit.generator.worker import check_device
+from merit.generator.worker import check_device, decode_stage
 from merit.labels.build import build_labels, labels_inputs
 from merit.propensity.states import write_states
 from merit.propensity.train import train_propensity
@@ -39,7 +39,7 @@ STAGES: dict[str, Stage] = {
     "corpus": Stage("corpus", LABELLED, build_corpus, lambda run: run.tokens),
     "data-report": Stage("data-report", EXAMPLES | CORPUS, write_data_report, lambda run: run.data_report),
     "stage-1": Stage("generator", CORPUS, train_generator, lambda run: run.generator(run.stage_1), ("devices",)),
-    "mined-1": Stage("mined", STAGE_1, mine, lambda run: run.mined, DECODING),
+    "mined-1": Stage("mined", STAGE_1, decode_stage(mine), lambda run: run.mined, DECODING),
     "stage-2": Stage(
         "generator",
         CORPUS | {"mined": "mined-1"},
@@ -47,10 +47,10 @@ STAGES: dict[str, Stage] = {
         lambda run: run.generator(run.stage_2),
         ("devices",),
     ),
-    "predictions-1": Stage("predictions", STAGE_1, predict, lambda run: run.predict, DECODING),
-    "predictions-2": Stage("predictions", STAGE_2, predict, lambda run: run.predict, DECODING),
-    "mined-2": Stage("mined", STAGE_2, mine, lambda run: run.mined, DECODING),
-    "states": Stage("states", STAGE_2, write_states, lambda run: run.states, DECODING),
+    "predictions-1": Stage("predictions", STAGE_1, decode_stage(predict), lambda run: run.predict, DECODING),
+    "predictions-2": Stage("predictions", STAGE_2, decode_stage(predict), lambda run: run.predict, DECODING),
+    "mined-2": Stage("mined", STAGE_2, decode_stage(mine), lambda run: run.mined, DECODING),
+    "states": Stage("states", STAGE_2, decode_stage(write_states), lambda run: run.states, DECODING),
     "propensity": Stage(
         "propensity",
         CORPUS | {"states": "states", "mined": "mined-2"},

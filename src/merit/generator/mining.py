@@ -26,7 +26,6 @@ from merit.core.types import Floats, Ints
 from merit.engine.job import EngineConfig
 from merit.engine.run import INLINE
 from merit.generator.decoding import DecodeConfig
-from merit.generator.model import DECODE_BATCH
 from merit.generator.worker import DecodeJob, GeneratorWorker, decoding, in_order, lists, prompts_of, read_rows
 from merit.labels.build import load_vectors
 
@@ -62,34 +61,22 @@ class Mined:
     report: dict[str, float]
 
 
-def mine(
-    generator: Artifact,
-    corpus: Artifact,
-    labels: Artifact,
-    out: Path,
-    config: MiningConfig,
-    seed: int,
-    decode_batch: int = DECODE_BATCH,
-    engine: EngineConfig = INLINE,
-) -> Artifact:
+def mine(job: DecodeJob[MiningConfig], out: Path, engine: EngineConfig = INLINE) -> Artifact:
     """The mistakes of a generator on training examples, all or some."""
-    job = DecodeJob(generator, corpus, labels, config, seed, decode_batch, engine.device)
-    rows = read_rows(corpus, "train", "gold", "later")
-    drawn = draw_examples(len(rows), config, seed)
+    rows = read_rows(job.corpus, "train", "gold", "later")
+    drawn = draw_examples(len(rows), job.config, job.seed)
     gold, later = (column_lists(rows[name]) for name in ("gold", "later"))
-    with decoding("mined", "mining", sample, job, rows.drop("gold", "later")[drawn], out, engine) as (draft, parts):
+    with decoding("mined", sample, job, rows.drop("gold", "later")[drawn], out, engine) as (draft, parts):
         sampled = column_lists(in_order(parts, drawn)["labels"])
-        mined = keep_mistakes(sampled, gold.gather(drawn), later.gather(drawn), load_vectors(labels), config)
+        mined = keep_mistakes(sampled, gold.gather(drawn), later.gather(drawn), load_vectors(job.labels), job.config)
         _table(mined, drawn, gold).write_parquet(draft.path / "mined.parquet")
         draft.summary |= mined.report
     return artifacts.load(out, "mined")
 
 
-def sample(worker: GeneratorWorker, rows: pl.DataFrame) -> pl.DataFrame:
+def sample(worker: GeneratorWorker[MiningConfig], rows: pl.DataFrame) -> pl.DataFrame:
     """All labels of all samples, repeats included."""
-    config = worker.job.config
-    assert isinstance(config, MiningConfig)
-    return lists(rows, labels=worker.decode(rows, prompts_of(rows), sampling(config)))
+    return lists(rows, labels=worker.decode(rows, prompts_of(rows), sampling(worker.job.config)))
 
 
 def sampling(config: MiningConfig) -> DecodeConfig:

@@ -22,7 +22,7 @@ from merit.evaluation.predictions import Predictions
 from merit.generator.decoding import DecodeConfig
 from merit.generator.exposure import after_prefixes
 from merit.generator.mining import MiningConfig, keep_mistakes, sampling
-from merit.generator.model import DECODE_BATCH, settings_of
+from merit.generator.model import settings_of
 from merit.generator.worker import DecodeJob, GeneratorWorker, decoding, in_order, lists, prompts_of, read_rows
 
 
@@ -40,20 +40,11 @@ class PredictConfig(Frozen):
     sampling: MiningConfig = MiningConfig()
 
 
-def predict(
-    generator: Artifact,
-    corpus: Artifact,
-    labels: Artifact,
-    out: Path,
-    config: PredictConfig,
-    seed: int,
-    decode_batch: int = DECODE_BATCH,
-    engine: EngineConfig = INLINE,
-) -> Artifact:
+def predict(job: DecodeJob[PredictConfig], out: Path, engine: EngineConfig = INLINE) -> Artifact:
     """The lists of every test example."""
-    job = DecodeJob(generator, corpus, labels, config, seed, decode_batch, engine.device)
-    name, rows = settings_of(generator).train.name, read_rows(corpus, "test", "gold", "later")
-    with decoding("predictions", "decoding test examples", decode_rows, job, rows, out, engine) as (draft, parts):
+    config, seed, name = job.config, job.seed, settings_of(job.generator).train.name
+    rows = read_rows(job.corpus, "test", "gold", "later")
+    with decoding("predictions", decode_rows, job, rows, out, engine) as (draft, parts):
         table = in_order(parts, np.arange(len(rows)))
         decoded = {column: column_lists(table[column]) for column in table.columns if column != "row"}
         methods = _methods(decoded, name, config, seed)
@@ -70,10 +61,9 @@ def predict(
     return artifacts.load(out, "predictions")
 
 
-def decode_rows(worker: GeneratorWorker, rows: pl.DataFrame) -> pl.DataFrame:
+def decode_rows(worker: GeneratorWorker[PredictConfig], rows: pl.DataFrame) -> pl.DataFrame:
     """All lists of some examples."""
     config, prompts = worker.job.config, prompts_of(rows)
-    assert isinstance(config, PredictConfig)
     decoded = {
         "free": worker.decode(rows, prompts, DecodeConfig(max_labels=config.budget)),
         "ranked": worker.decode(rows, prompts, DecodeConfig(max_labels=config.budget, fixed_budget=True)),

@@ -1,7 +1,7 @@
 """Decoding for many users, shard by shard: what mining, states and predictions share.
 
-    job = DecodeJob(generator, corpus, labels, config, seed, decode_batch, engine.device)
-    with decoding("mined", "mining", sample, job, rows, out, engine) as (draft, parts):
+    job = DecodeJob(generator, corpus, labels, config, seed)
+    with decoding("mined", sample, job, rows, out, engine) as (draft, parts):
         table = in_order(parts, np.arange(len(rows)))        # a row for each example, in their order
 
 A row goes to a worker with its prompt in tokens; `sample` is called with a worker and the rows of a shard.
@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import polars as pl
@@ -29,23 +30,24 @@ from merit.data.corpus import input_columns, inputs_of, read_table
 from merit.engine.job import Device, EngineConfig, ShardJob
 from merit.engine.run import Parts, make_parts, workplace
 from merit.generator.decoding import DecodeConfig
-from merit.generator.model import Generator, load_generator
+from merit.generator.model import DECODE_BATCH, Generator, load_generator
 from merit.labels.build import load_vectors
 
-Work = Callable[["GeneratorWorker", pl.DataFrame], pl.DataFrame]
+Settings = TypeVar("Settings", bound=BaseModel)
+Work = Callable[["GeneratorWorker[Settings]", pl.DataFrame], pl.DataFrame]
 
 
 @dataclass(frozen=True)
-class DecodeJob:
+class DecodeJob(Generic[Settings]):
     """What is decoded, and how. It goes to every worker."""
 
     generator: Artifact
     corpus: Artifact
     labels: Artifact
-    config: BaseModel
+    config: Settings
     """Of the stage."""
     seed: int
-    decode_batch: int
+    decode_batch: int = DECODE_BATCH
     """Prompts decoded at a time."""
     device: Device = "cpu"
 
@@ -66,10 +68,10 @@ class DecodeJob:
         }
 
 
-class GeneratorWorker:
+class GeneratorWorker(Generic[Settings]):
     """A generator in one process. A process that only hands out work never loads it."""
 
-    def __init__(self, job: DecodeJob) -> None:
+    def __init__(self, job: DecodeJob[Settings]) -> None:
         self.job = job
 
     @cached_property
@@ -104,20 +106,31 @@ def prompts_of(rows: pl.DataFrame) -> Ragged:
 
 @contextmanager
 def decoding(
-    kind: str, name: str, work: Work, job: DecodeJob, rows: pl.DataFrame, out: Path, engine: EngineConfig
+    kind: str,
+    work: Work[Settings],
+    job: DecodeJob[Settings],
+    rows: pl.DataFrame,
+    out: Path,
+    engine: EngineConfig,
 ) -> Iterator[tuple[Draft, Parts]]:
     """The artifact that is written from decoded rows, and the parts that workers made of them.
 
-    `work` is a function of a module, which other processes find by its name.
+    `work` is a function of a module, which other processes find by its name. The device is the engine's.
     """
+    job = replace(job, device=engine.device)
     with (
         _threads(engine) as settled,
         workplace(out, settled) as place,
         artifacts.writing(out, kind, config=job.config, seed=job.seed, parents=job.parents) as draft,
     ):
         identity = job.identity()
-        task = ShardJob(name, _set_up, (job, identity["threads"]), work, identity, job.device)
+        task = ShardJob(kind, _set_up, (job, identity["threads"]), work, identity, job.device)
         yield draft, make_parts(task, rows, place, settled, GeneratorWorker(job))
+
+
+def decode_stage(write: Callable[[DecodeJob[Any], Path, EngineConfig], Artifact]) -> Callable[..., Artifact]:
+    """A stage as the pipeline calls it, with everything that makes a job by its name."""
+    return lambda out, engine, **inputs: write(DecodeJob(**inputs), out, engine)
 
 
 def check_device(device: Device) -> None:
@@ -144,7 +157,7 @@ def in_order(parts: Parts, rows: Ints) -> pl.DataFrame:
     return table
 
 
-def _set_up(settings: tuple[DecodeJob, int]) -> GeneratorWorker:
+def _set_up(settings: tuple[DecodeJob[Settings], int]) -> GeneratorWorker[Settings]:
     job, threads = settings
     torch.set_num_threads(threads)
     worker = GeneratorWorker(job)

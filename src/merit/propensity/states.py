@@ -22,7 +22,6 @@ from merit.data.title_words import WordCounts
 from merit.data.trends import Trends
 from merit.engine.job import EngineConfig
 from merit.engine.run import INLINE, Parts
-from merit.generator.model import DECODE_BATCH
 from merit.generator.worker import DecodeJob, GeneratorWorker, decoding, prompts_of, read_rows
 from merit.propensity import features
 from merit.propensity.features import States, UserFeatures
@@ -37,32 +36,21 @@ class StatesConfig(Frozen):
     """Labels whose states are kept; a propensity model may use fewer. END is suppressed, so all are there."""
 
 
-def write_states(
-    generator: Artifact,
-    corpus: Artifact,
-    labels: Artifact,
-    out: Path,
-    config: StatesConfig,
-    seed: int,
-    decode_batch: int = DECODE_BATCH,
-    engine: EngineConfig = INLINE,
-) -> Artifact:
+def write_states(job: DecodeJob[StatesConfig], out: Path, engine: EngineConfig = INLINE) -> Artifact:
     """The states of every example, and of every user at the end of the data."""
-    job = DecodeJob(generator, corpus, labels, config, seed, decode_batch, engine.device)
-    splits = {split: read_rows(corpus, split) for split in (*SPLITS, NOW)}
+    labels = job.config.labels
+    splits = {split: read_rows(job.corpus, split) for split in (*SPLITS, NOW)}
     sizes = {split: len(rows) for split, rows in splits.items()}
     rows = pl.concat(rows.with_columns(split=pl.lit(split)) for split, rows in splits.items())
-    with decoding("states", "states", compute_states, job, rows, out, engine) as (draft, parts):
-        width = _gather(parts, draft.path, sizes, config.labels)
-        draft.summary |= sizes | {"labels": config.labels, "width": width}
+    with decoding("states", compute_states, job, rows, out, engine) as (draft, parts):
+        width = _gather(parts, draft.path, sizes, labels)
+        draft.summary |= sizes | {"labels": labels, "width": width}
     return artifacts.load(out, "states")
 
 
-def compute_states(worker: GeneratorWorker, rows: pl.DataFrame) -> pl.DataFrame:
+def compute_states(worker: GeneratorWorker[StatesConfig], rows: pl.DataFrame) -> pl.DataFrame:
     """The states of some users, each as the bytes of its numbers in half precision."""
-    config = worker.job.config
-    assert isinstance(config, StatesConfig)
-    states, counts = worker.generator.states(prompts_of(rows), config.labels)
+    states, counts = worker.generator.states(prompts_of(rows), worker.job.config.labels)
     values = pl.Series([row.tobytes() for row in features.half_precision(states)])
     return rows.select("split", "row").with_columns(states=values, count=pl.Series(counts))
 
