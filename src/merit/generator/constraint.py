@@ -1,11 +1,11 @@
-"""What a lane may write next: the label trie in tensors, without Python per lane.
+"""What a beam may write next: the label trie in tensors, without Python per beam.
 
-A decoded sequence is `label SEP label SEP … label END`. At the root a lane may begin any label it has not written, or
+A decoded sequence is `label SEP label SEP … label END`. At the root a beam may begin any label it has not written, or
 write END (after a SEP); inside a label it may go on towards a label it has not written, and where one ends, complete
-it by SEP or END. The choices of a lane are columns: 0 is END, 1 is SEP, 2 + i the i-th edge of its node.
+it by SEP or END. The choices of a beam are columns: 0 is END, 1 is SEP, 2 + i the i-th edge of its node.
 
 No label comes twice, exactly: a completed label leaves its path behind, and a door (an edge, or the end of a label) is
-closed once as many labels were completed behind it as there are. Only doors on such paths can be closed, so a lane
+closed once as many labels were completed behind it as there are. Only doors on such paths can be closed, so a beam
 keeps a short list of them.
 """
 
@@ -30,23 +30,23 @@ END, SEP, EDGES = 0, 1, 2  # columns
 
 @dataclass(frozen=True)
 class Constraint:
-    """What all lanes share, on the model's device. It stays as it is while they walk."""
+    """What all beams share, on the model's device. It stays as it is while they walk."""
 
     table: Tensor  # (nodes, 3)  the first edge of a node, the number of its edges, and its label, -1 = none
     tokens: Tensor  # (edges,)
     below: Tensor  # (nodes,)  labels that end at the node or under it
-    forced: Tensor  # (nodes,)  the column a lane must take there, whatever it has written; 0 = it has a choice
+    forced: Tensor  # (nodes,)  the column a beam must take there, whatever it has written; 0 = it has a choice
     depth: int  # tokens of the longest label
     terminators: Tensor  # (2,)  token ids of the columns END and SEP
     head: Head
-    root: Head  # END, SEP and all first tokens: one dense product for the lanes at the root
+    root: Head  # END, SEP and all first tokens: one dense product for the beams at the root
     least: int  # END only after so many labels
-    most: int  # a lane is done after so many labels
+    most: int  # a beam is done after so many labels
 
 
 @dataclass
 class Walk:
-    """Where each of L lanes is in the trie, and what it has completed. -1 pads. `move` and `settle` change it."""
+    """Where each of L beams is in the trie, and what it has completed. -1 pads. `move` and `settle` change it."""
 
     node: Tensor  # (L,)
     depth: Tensor  # (L,)
@@ -62,9 +62,9 @@ class Walk:
     states: Tensor  # (L, kept, width)  at the classification positions of the first labels
     done: Tensor  # (L,)
 
-    def take(self, lanes: Tensor) -> Walk:
-        """A copy of these lanes, by number or by a mask; a lane may be taken more than once."""
-        return Walk(**{field.name: getattr(self, field.name)[lanes] for field in fields(self)})
+    def take(self, beams: Tensor) -> Walk:
+        """A copy of these beams, by number or by a mask; a beam may be taken more than once."""
+        return Walk(**{field.name: getattr(self, field.name)[beams] for field in fields(self)})
 
 
 def constrain(trie: Trie, head: Head, sep: int, end: int, least: int, most: int) -> Constraint:
@@ -122,70 +122,70 @@ def _below(trie: Trie) -> tuple[Ints, int]:
     return below, len(levels) - 2
 
 
-def begin(constraint: Constraint, lanes: int, states: int) -> Walk:
-    """Lanes at the root that have written nothing. `states` is how many labels of each keep theirs."""
+def begin(constraint: Constraint, beams: int, states: int) -> Walk:
+    """Beams at the root that have written nothing. `states` is how many labels of each keep theirs."""
     weight, most, depth = constraint.head.weight, constraint.most, constraint.depth
     whole = partial(torch.full, device=weight.device)
     return Walk(
-        node=whole((lanes,), 0),
-        depth=whole((lanes,), 0),
-        path=whole((lanes, depth + 1), -1),
-        written=whole((lanes,), 0),
-        count=whole((lanes,), 0),
-        labels=whole((lanes, most), -1),
-        paths=whole((lanes, most, depth), -1),
-        closed=whole((lanes, most, depth + 1), -1),
-        running=whole((lanes,), 0.0),
-        log_probs=whole((lanes, most), 0.0),
-        score=whole((lanes,), 0.0),
-        states=weight.new_zeros(lanes, states, weight.shape[1]),
-        done=whole((lanes,), False),
+        node=whole((beams,), 0),
+        depth=whole((beams,), 0),
+        path=whole((beams, depth + 1), -1),
+        written=whole((beams,), 0),
+        count=whole((beams,), 0),
+        labels=whole((beams, most), -1),
+        paths=whole((beams, most, depth), -1),
+        closed=whole((beams, most, depth + 1), -1),
+        running=whole((beams,), 0.0),
+        log_probs=whole((beams, most), 0.0),
+        score=whole((beams,), 0.0),
+        states=weight.new_zeros(beams, states, weight.shape[1]),
+        done=whole((beams,), False),
     )
 
 
-def root_choices(constraint: Constraint, walk: Walk, lanes: Tensor, states: Tensor) -> Tensor:
-    """(n, 2 + first tokens): the logits of what these lanes, all at the root, may write; -inf where they may not."""
+def root_choices(constraint: Constraint, walk: Walk, beams: Tensor, states: Tensor) -> Tensor:
+    """(n, 2 + first tokens): the logits of what these beams, all at the root, may write; -inf where they may not."""
     logits = root_logits(constraint, states)
-    ends = logits[:, END].masked_fill(walk.count[lanes] < max(constraint.least, 1), -torch.inf)
-    logits.scatter_(1, walk.closed[lanes, :, 0] + SEP, -torch.inf)  # -1 falls on END, which is set afterwards
+    ends = logits[:, END].masked_fill(walk.count[beams] < max(constraint.least, 1), -torch.inf)
+    logits.scatter_(1, walk.closed[beams, :, 0] + SEP, -torch.inf)  # -1 falls on END, which is set afterwards
     logits[:, SEP] = -torch.inf
     logits[:, END] = ends
     return logits
 
 
-def inner_choices(constraint: Constraint, walk: Walk, lanes: Tensor, states: Tensor) -> Tensor:
-    """(n, 2 + widest node): the same for lanes inside a label. Only the logits that are needed are computed."""
-    node = walk.node[lanes]
+def inner_choices(constraint: Constraint, walk: Walk, beams: Tensor, states: Tensor) -> Tensor:
+    """(n, 2 + widest node): the same for beams inside a label. Only the logits that are needed are computed."""
+    node = walk.node[beams]
     start, width, label = constraint.table[node].unbind(1)
     real = torch.arange(int(width.max()), device=node.device) < width[:, None]  # (n, K)
-    lane, place = real.nonzero(as_tuple=True)
-    closing, going = inner_logits(constraint, states, lane, constraint.tokens[start[lane] + place])
+    beam, place = real.nonzero(as_tuple=True)
+    closing, going = inner_logits(constraint, states, beam, constraint.tokens[start[beam] + place])
     logits = going.new_full((len(node), EDGES + real.shape[1]), -torch.inf)
-    logits[lane, place + EDGES] = going
+    logits[beam, place + EDGES] = going
     logits[:, SEP] = closing[:, SEP].masked_fill(label < 0, -torch.inf)
-    door = walk.closed[lanes, :, walk.depth[lanes]] - (start + node)[:, None]  # (n, most)  0 is the node's own label
+    door = walk.closed[beams, :, walk.depth[beams]] - (start + node)[:, None]  # (n, most)  0 is the node's own label
     logits.scatter_(1, torch.where((door >= 0) & (door <= width[:, None]), door + SEP, END), -torch.inf)
-    barred = logits[:, SEP].isneginf() | (walk.count[lanes] + 1 < constraint.least)
+    barred = logits[:, SEP].isneginf() | (walk.count[beams] + 1 < constraint.least)
     logits[:, END] = closing[:, END].masked_fill(barred, -torch.inf)
     return logits
 
 
 def root_logits(constraint: Constraint, states: Tensor) -> Tensor:
-    """(n, 2 + first tokens), in float32: of all columns, also those that a lane may not take."""
+    """(n, 2 + first tokens), in float32: of all columns, also those that a beam may not take."""
     return linear(states, *constraint.root).float()
 
 
-def inner_logits(constraint: Constraint, states: Tensor, lane: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
-    """(n, 2) for the terminators of every lane, and (m,) for token[i] in lane[i]."""
+def inner_logits(constraint: Constraint, states: Tensor, beam: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, 2) for the terminators of every beam, and (m,) for token[i] in beam[i]."""
     (weight, bias), closing = constraint.head, constraint.root.rows(slice(EDGES))
-    going = (weight[token] * states[lane]).sum(-1)
+    going = (weight[token] * states[beam]).sum(-1)
     return linear(states, *closing).float(), (going if bias is None else going + bias[token]).float()
 
 
 def move(constraint: Constraint, walk: Walk, column: Tensor, log_prob: Tensor) -> Tensor:
-    """Every lane takes a column (L,), and none where it is -1. The tokens (L,) they write.
+    """Every beam takes a column (L,), and none where it is -1. The tokens (L,) they write.
 
-    A lane that completes a label stays where it is until `settle`.
+    A beam that completes a label stays where it is until `settle`.
     """
     edge = (constraint.table[:, 0][walk.node] + column - EDGES).clamp(min=0)
     goes = column >= EDGES
@@ -200,30 +200,30 @@ def move(constraint: Constraint, walk: Walk, column: Tensor, log_prob: Tensor) -
 
 
 def settle(constraint: Constraint, walk: Walk, column: Tensor) -> None:
-    """Complete the labels of the lanes whose last column was END or SEP, and send those lanes back to the root."""
+    """Complete the labels of the beams whose last column was END or SEP, and send those beams back to the root."""
     closes = (column == SEP) | (column == END)
-    lanes = (closes & (walk.node > 0)).nonzero().flatten()  # END at the root completes nothing
-    if len(lanes):
-        _complete(constraint, walk, lanes)
+    beams = (closes & (walk.node > 0)).nonzero().flatten()  # END at the root completes nothing
+    if len(beams):
+        _complete(constraint, walk, beams)
     walk.done |= (column == END) | (walk.count >= constraint.most)
 
 
-def _complete(constraint: Constraint, walk: Walk, lanes: Tensor) -> None:
-    """Note the labels these lanes have come to, and which doors on their paths have nothing new behind them now.
+def _complete(constraint: Constraint, walk: Walk, beams: Tensor) -> None:
+    """Note the labels these beams have come to, and which doors on their paths have nothing new behind them now.
 
     The doors of node v are numbered offsets[v] + v + (0 for its own label, 1 + i for its i-th edge): each number once.
     """
-    node, place, depth = walk.node[lanes], walk.count[lanes], walk.depth[lanes, None]
-    levels = torch.arange(constraint.depth + 1, device=lanes.device)
-    path = walk.path[lanes].masked_fill(levels >= depth, -1)[:, :-1]
-    walk.labels[lanes, place] = constraint.table[node, 2]
-    walk.log_probs[lanes, place] = walk.running[lanes]
-    walk.paths[lanes, place] = path
-    used = (walk.paths[lanes] == path[:, None]).sum(1)  # (n, depth)  completed labels below each node of the path
+    node, place, depth = walk.node[beams], walk.count[beams], walk.depth[beams, None]
+    levels = torch.arange(constraint.depth + 1, device=beams.device)
+    path = walk.path[beams].masked_fill(levels >= depth, -1)[:, :-1]
+    walk.labels[beams, place] = constraint.table[node, 2]
+    walk.log_probs[beams, place] = walk.running[beams]
+    walk.paths[beams, place] = path
+    used = (walk.paths[beams] == path[:, None]).sum(1)  # (n, depth)  completed labels below each node of the path
     full = (path >= 0) & (used == constraint.below[path])
     parents = torch.cat([torch.zeros_like(depth), path], 1)  # (n, depth + 1)  the node each door belongs to
     doors = torch.where(full, path + parents[:, :-1], -1)  # edge e = path - 1, and its door is e + 1 + v
     own = constraint.table[node, 0] + node
-    walk.closed[lanes, place] = torch.cat([doors, torch.full_like(depth, -1)], 1).scatter(1, depth, own[:, None])
-    walk.node[lanes], walk.depth[lanes], walk.running[lanes] = 0, 0, 0.0
-    walk.count[lanes] = place + 1
+    walk.closed[beams, place] = torch.cat([doors, torch.full_like(depth, -1)], 1).scatter(1, depth, own[:, None])
+    walk.node[beams], walk.depth[beams], walk.running[beams] = 0, 0, 0.0
+    walk.count[beams] = place + 1

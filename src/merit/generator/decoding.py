@@ -40,9 +40,11 @@ from merit.generator.kv_cache import Continuations, evaluating, parts, prefill
 from merit.generator.patching import reading
 from merit.labels.token_paths import Trie
 
-Pick = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # logits (n, C), lanes (n,) → columns, log-probs (n, W)
+Pick = Callable[
+    [Tensor, Tensor], tuple[Tensor, Tensor]
+]  # logits (n, C), numbers of their beams (n,) → columns, log-probs (n, W)
 
-LOOK_AHEAD = 1 / 3  # of the lanes must have a forced second token: where two tokens a step begin to pay
+LOOK_AHEAD = 1 / 3  # of the beams must have a forced second token: where two tokens a step begin to pay
 DROP = 0.25  # finished rows leave the batch when they are such a share: often enough, and the cache is seldom copied
 
 
@@ -66,7 +68,7 @@ class DecodeConfig(Frozen):
     """Prompts decoded together. Lower it when memory is short."""
 
     @property
-    def lanes(self) -> int:
+    def width(self) -> int:
         """Continuations of each prompt, decoded side by side."""
         return {"greedy": 1, "sample": self.samples, "beam": self.beams}[self.mode]
 
@@ -124,10 +126,10 @@ def decode(
         read = reading(model, decoder, windows)
         with evaluating(model):
             for rows in _batches(prompts, config.batch_size):
-                cache, last = prefill(read, head.weight.device, [prompts[row] for row in rows], config.lanes)
-                walk = begin(constraint, len(rows) * config.lanes, states)
+                cache, last = prefill(read, head.weight.device, [prompts[row] for row in rows], config.width)
+                walk = begin(constraint, len(rows) * config.width, states)
                 noise = _noise(names[rows], config, constraint, seed)
-                batch = _Batch(rows, cache, walk, last.repeat_interleave(config.lanes, 0), noise)
+                batch = _Batch(rows, cache, walk, last.repeat_interleave(config.width, 0), noise)
                 _finish(decoder, constraint, config, batch, out)
     return out
 
@@ -141,7 +143,7 @@ def _check(prompts: Sequence[NDArray[np.int32]], vocabulary: int, patches: int) 
 
 
 def _empty(prompts: int, config: DecodeConfig, constraint: Constraint, states: int) -> Decoded:
-    shape = (prompts, config.lanes)
+    shape = (prompts, config.width)
     return Decoded(
         labels=np.full((*shape, constraint.most), -1, np.int32),
         log_probs=np.zeros((*shape, constraint.most), np.float32),
@@ -162,41 +164,41 @@ def _batches(prompts: Sequence[NDArray[np.int32]], size: int) -> Iterator[NDArra
 class _Batch:
     rows: NDArray[np.int64]  # places of the prompts
     cache: Continuations
-    walk: Walk  # lanes are (rows · lanes,), row by row
-    hidden: Tensor  # (rows · lanes, width)  states that choose the next token
-    noise: Tensor  # (rows · lanes, steps)
+    walk: Walk  # beams are (rows · beams,), row by row
+    hidden: Tensor  # (rows · beams, width)  states that choose the next token
+    noise: Tensor  # (rows · beams, steps)
 
-    def keep(self, rows: Tensor, lanes: Tensor) -> None:
+    def keep(self, rows: Tensor, beams: Tensor) -> None:
         self.rows = self.rows[rows.cpu().numpy()]
         self.cache.keep(rows.nonzero().flatten())
-        self.walk, self.noise = self.walk.take(lanes), self.noise[lanes]
+        self.walk, self.noise = self.walk.take(beams), self.noise[beams]
 
 
 def _noise(names: Hashes, config: DecodeConfig, constraint: Constraint, seed: int) -> Tensor:
-    """(lanes, steps): one uniform number for each token a lane can possibly write; none where nothing is drawn."""
+    """(beams, steps): one uniform number for each token a beam can possibly write; none where nothing is drawn."""
     if config.mode != "sample":
-        return torch.empty(len(names) * config.lanes, 0, device=constraint.tokens.device)
-    samples = np.arange(config.lanes, dtype=np.uint64)
+        return torch.empty(len(names) * config.width, 0, device=constraint.tokens.device)
+    samples = np.arange(config.width, dtype=np.uint64)
     steps = np.arange(constraint.most * (constraint.depth + 1) + 1, dtype=np.uint64)
     streams = mix(derive(names, seed, "decode")[:, None], samples).reshape(-1, 1)
     return torch.from_numpy(unit_interval(mix(streams, steps))).to(constraint.tokens.device)
 
 
 def _finish(decoder: Any, constraint: Constraint, config: DecodeConfig, batch: _Batch, out: Decoded) -> None:
-    """Decode a batch to the end of its last lane."""
+    """Decode a batch to the end of its last beam."""
     step = 0
     while True:
         _note_states(batch)
         chosen = CHOOSE[config.mode](constraint, config, batch, step)
         tokens, sizes = _written(constraint, batch.walk, *chosen, look_ahead=config.mode != "beam")
-        left = ~batch.walk.done.view(-1, config.lanes).all(1)
+        left = ~batch.walk.done.view(-1, config.width).all(1)
         if (share := float(left.float().mean())) <= 1 - DROP:
-            lanes = left.repeat_interleave(config.lanes)
-            _write(out, batch.rows[~left.cpu().numpy()], batch.walk.take(~lanes))
+            beams = left.repeat_interleave(config.width)
+            _write(out, batch.rows[~left.cpu().numpy()], batch.walk.take(~beams))
             if share == 0:
                 return
-            batch.keep(left, lanes)
-            tokens, sizes = tokens[lanes], sizes[lanes]
+            batch.keep(left, beams)
+            tokens, sizes = tokens[beams], sizes[beams]
         batch.hidden = batch.cache.step(decoder, tokens, sizes)
         step += 1
 
@@ -204,11 +206,11 @@ def _finish(decoder: Any, constraint: Constraint, config: DecodeConfig, batch: _
 def _written(
     constraint: Constraint, walk: Walk, column: Tensor, log_prob: Tensor, look_ahead: bool
 ) -> tuple[Tensor, Tensor]:
-    """The tokens (lanes, J) that the lanes write, and how many each. J is 2 where enough second tokens are forced.
+    """The tokens (beams, J) that the beams write, and how many each. J is 2 where enough second tokens are forced.
 
     Half the tokens of a label have no alternative in the trie. To read two at once costs a third more than one; more
-    than two gains nothing, as the lanes that have only one fill up with padding. Beams are compared token by token.
-    A lane that is done waits for its row, and reads anything.
+    than two gains nothing, as the beams that have only one fill up with padding. Beams are compared token by token.
+    A beam that is done waits for its row, and reads anything.
     """
     tokens = move(constraint, walk, column, log_prob)[:, None]
     second = torch.full_like(column, -1)
@@ -223,7 +225,7 @@ def _written(
 
 
 def _note_states(batch: _Batch) -> None:
-    """Lanes at the root are at a classification position: keep their states, as far as they are asked for."""
+    """Beams at the root are at a classification position: keep their states, as far as they are asked for."""
     walk = batch.walk
     if kept := walk.states.shape[1]:
         at = ((walk.node == 0) & ~walk.done & (walk.count < kept)).nonzero().flatten()
@@ -231,11 +233,11 @@ def _note_states(batch: _Batch) -> None:
 
 
 def _write(out: Decoded, rows: NDArray[np.int64], walk: Walk) -> None:
-    """The lanes of these rows into their places. A beam that never lived has no labels."""
+    """The beams of these rows into their places. A beam that never lived has no labels."""
     walk.count[walk.score.isneginf()] = 0
     beyond = torch.arange(out.labels.shape[2], device=walk.count.device) >= walk.count[:, None]
     walk.labels[beyond], walk.log_probs[beyond] = -1, 0
-    # After SEP a lane may have chosen END, and left the state of a label that never came.
+    # After SEP a beam may have chosen END, and left the state of a label that never came.
     walk.states[torch.arange(out.states.shape[2], device=walk.count.device) >= walk.count[:, None]] = 0
     for place, found in (
         (out.labels, walk.labels),
@@ -281,33 +283,33 @@ CHOOSE = {"greedy": _greedy, "sample": _sample, "beam": _beam}
 
 
 def _choices(constraint: Constraint, batch: _Batch, width: int, pick: Pick) -> tuple[Tensor, Tensor]:
-    """(lanes, width): the columns picked in every lane and their log-probabilities. A lane that is done takes none."""
+    """(beams, width): the columns picked in every beam and their log-probabilities. A beam that is done takes none."""
     walk = batch.walk
     columns = torch.full((len(walk.node), width), -1, device=walk.node.device)
     log_probs = torch.full(columns.shape, -torch.inf, device=walk.node.device)
     log_probs[:, 0] = 0.0
     at_root = walk.node == 0
     for where, choices in ((at_root, root_choices), (~at_root, inner_choices)):
-        lanes = (where & ~walk.done).nonzero().flatten()
-        if len(lanes):
-            columns[lanes], log_probs[lanes] = pick(choices(constraint, walk, lanes, batch.hidden[lanes]), lanes)
+        beams = (where & ~walk.done).nonzero().flatten()
+        if len(beams):
+            columns[beams], log_probs[beams] = pick(choices(constraint, walk, beams, batch.hidden[beams]), beams)
     return columns, log_probs
 
 
-def _best(logits: Tensor, lanes: Tensor) -> tuple[Tensor, Tensor]:
+def _best(logits: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     highest, column = logits.max(1, keepdim=True)
     return column, highest - logits.logsumexp(1, keepdim=True)
 
 
-def _drawn(logits: Tensor, lanes: Tensor, noise: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """By the inverse of the distribution function: one number decides, so a lane's draw is its own."""
+def _drawn(logits: Tensor, rows: Tensor, noise: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """By the inverse of the distribution function: one number decides, so a beam's draw is its own."""
     reached = (logits / temperature).softmax(1).cumsum(1, dtype=torch.float64)
-    column = torch.searchsorted(reached, noise[lanes] * reached[:, -1:], right=True)
+    column = torch.searchsorted(reached, noise[rows] * reached[:, -1:], right=True)
     column = column.clamp(max=logits.shape[1] - 1)
     return column, (logits - logits.logsumexp(1, keepdim=True)).gather(1, column)
 
 
-def _top(logits: Tensor, lanes: Tensor, beams: int) -> tuple[Tensor, Tensor]:
+def _top(logits: Tensor, rows: Tensor, beams: int) -> tuple[Tensor, Tensor]:
     found, column = logits.topk(min(beams, logits.shape[1]))
     missing = (0, beams - found.shape[1])
     log_probs = found - logits.logsumexp(1, keepdim=True)

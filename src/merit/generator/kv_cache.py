@@ -1,10 +1,10 @@
 """Many continuations of one prompt over one key-value cache.
 
-A row of the batch is a prompt, a lane one of its continuations (a sample, a beam). The lanes of a row enter the model
-as query positions of that row, each with a mask of its own: the prompt, and the slots this lane has written.
-So the prompt's keys and values are computed once, held once and read once a step for all lanes, and moving a beam
-from one parent to another is a copy of its mask. Prompts are padded on the right: under a causal mask no token sees
-what stands behind it, so the prefill needs no padding mask, and the lanes' masks leave the padding out.
+A row of the batch is a prompt; its beams are its continuations, whether searched or drawn as samples. The beams of a
+row enter the model as query positions of that row, each with a mask of its own: the prompt, and the slots this beam has
+written. So the prompt's keys and values are computed once, held once and read once a step for all beams, and moving a
+beam from one parent to another is a copy of its mask. Prompts are padded on the right: under a causal mask no token sees
+what stands behind it, so the prefill needs no padding mask, and the beams' masks leave the padding out.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def parts(model: Any) -> tuple[Any, Head]:
     for name in BENT_LOGITS:  # the head's product alone would not be the model's distribution
         if getattr(model.config, name, None) not in (None, 1, 1.0):
             raise ConfigError(f"{type(model).__name__} changes its logits by '{name}', which decoding does not know.")
-    if model.config._attn_implementation not in ("sdpa", "eager"):  # the others take no mask per lane
+    if model.config._attn_implementation not in ("sdpa", "eager"):  # the others take no mask per beam
         raise ConfigError('Decoding needs a model loaded with attn_implementation="sdpa" or "eager".')
     layer = model.get_output_embeddings()
     bias = getattr(layer, "bias", None)
@@ -91,22 +91,22 @@ def _written(held: Tensor, new: Tensor, begin: int) -> Tensor:
 
 
 class Continuations:
-    """The cache of a batch and what each lane sees of it."""
+    """The cache of a batch and what each beam sees of it."""
 
-    def __init__(self, caches: Sequence[Cache], lengths: Tensor, lanes: int) -> None:
-        self.length, self.lanes = int(lengths.max()), lanes
+    def __init__(self, caches: Sequence[Cache], lengths: Tensor, beams: int) -> None:
+        self.length, self.beams = int(lengths.max()), beams
         layers = [_joined([cache.layers[at] for cache in caches], self.length) for at in range(len(caches[0].layers))]
         self.cache = Cache(layers=layers)
-        self.position = lengths.repeat_interleave(lanes)  # (rows · lanes,) of the next token
+        self.position = lengths.repeat_interleave(beams)  # (rows · beams,) of the next token
         padding = torch.arange(self.length, device=lengths.device) >= lengths[:, None]  # (rows, length)
-        self.mask = _mask(~padding, layers[0].keys.dtype)[:, None].repeat(1, lanes, 1)  # (rows, lanes, room)
+        self.mask = _mask(~padding, layers[0].keys.dtype)[:, None].repeat(1, beams, 1)  # (rows, beams, room)
 
     def step(self, decoder: Any, tokens: Tensor, sizes: Tensor) -> Tensor:
-        """The states (rows · lanes, width) after the first sizes[i] ≥ 1 of tokens (rows · lanes, J) in every lane."""
+        """The states (rows · beams, width) after the first sizes[i] ≥ 1 of tokens (rows · beams, J) in every beam."""
         rows, (_, ahead) = len(self.mask), tokens.shape
-        new = self.lanes * ahead
+        new = self.beams * ahead
         slots = torch.arange(new, device=tokens.device)
-        own = slots // ahead == torch.arange(self.lanes, device=tokens.device)[:, None]  # (lanes, new)
+        own = slots // ahead == torch.arange(self.beams, device=tokens.device)[:, None]  # (beams, new)
         causal = own.repeat_interleave(ahead, 0) & (slots <= slots[:, None])  # (new, new)
         before = self.mask[:, :, : self.length].repeat_interleave(ahead, 1)
         within = _mask(causal, before.dtype).expand(rows, -1, -1)
@@ -117,7 +117,7 @@ class Continuations:
             past_key_values=self.cache,
             use_cache=True,
         ).last_hidden_state.view(len(tokens), ahead, -1)
-        real = own & (slots % ahead < sizes.view(rows, self.lanes, 1))  # (rows, lanes, new)
+        real = own & (slots % ahead < sizes.view(rows, self.beams, 1))  # (rows, beams, new)
         self.mask = _written(self.mask, _mask(real, before.dtype), self.length)
         self.length += new
         self.position = self.position + sizes
@@ -129,10 +129,10 @@ class Continuations:
         for layer in self.cache.layers:
             layer.keep(rows)
         self.mask = self.mask.index_select(0, rows)
-        self.position = self.position.view(-1, self.lanes)[rows].flatten()
+        self.position = self.position.view(-1, self.beams)[rows].flatten()
 
     def reorder(self, parents: Tensor) -> None:
-        """Lane i of (rows · lanes,) continues what the lane parents[i] of its row has read."""
+        """Lane i of (rows · beams,) continues what the beam parents[i] of its row has read."""
         self.mask = self.mask.flatten(0, 1)[parents].view_as(self.mask)
         self.position = self.position[parents]
 
@@ -158,7 +158,7 @@ def _joined(parts: Sequence[Any], longest: int) -> _Slots:
 
 
 def prefill(
-    decoder: Any, device: torch.device, prompts: Sequence[NDArray[np.int32]], lanes: int
+    decoder: Any, device: torch.device, prompts: Sequence[NDArray[np.int32]], beams: int
 ) -> tuple[Continuations, Tensor]:
     """Read the prompts (best in order of length); also the state (rows, width) of the last token of each."""
     lengths = torch.tensor([len(prompt) for prompt in prompts]).to(device)
@@ -170,7 +170,7 @@ def prefill(
         read = decoder(input_ids=tokens, past_key_values=cache, use_cache=True).last_hidden_state
         states.append(read[torch.arange(len(last), device=device), last])
         caches.append(cache)
-    return Continuations(caches, lengths, lanes), torch.cat(states)
+    return Continuations(caches, lengths, beams), torch.cat(states)
 
 
 def _padded(prompts: Sequence[NDArray[np.int32]]) -> Tensor:

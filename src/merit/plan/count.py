@@ -208,8 +208,8 @@ def stage_tokens(config: RunConfig, sizes: DataSizes) -> dict[str, StageTokens]:
     """Tokens by stage, for the stages with a language model. Lists are taken to be as long as gold lists."""
     label = sizes.label_tokens + 1  # with its terminator
 
-    def decoded(prompts: float, labels: float, lanes: int = 1) -> StageTokens:
-        return StageTokens(0, prompts * sizes.prompt, prompts * lanes * labels * label)
+    def decoded(prompts: float, labels: float, samples: int = 1) -> StageTokens:
+        return StageTokens(0, prompts * sizes.prompt, prompts * samples * labels * label)
 
     def sampled(prompts: float, how: MiningConfig, trained: ObjectiveConfig) -> StageTokens:
         longer = LONGER if OBJECTIVES[trained.objective].mined else 1.0
@@ -227,7 +227,7 @@ def stage_tokens(config: RunConfig, sizes: DataSizes) -> dict[str, StageTokens]:
     def predictions(trained: ObjectiveConfig) -> StageTokens:
         how, users = config.predict, sizes.test
         ways = [decoded(users, min(sizes.gold, how.budget)), decoded(users, how.budget)]
-        ways += [decoded(users, 1, lanes=how.budget)] if how.likelihood else []
+        ways += [decoded(users, 1, samples=how.budget)] if how.likelihood else []
         ways += [decoded(2 * users, exposure.BUDGET)] if how.exposure else []
         return _sum(*ways, sampled(users, how.sampling, trained))
 
