@@ -147,8 +147,7 @@ def made(
     make: Callable[[Path], Artifact],
 ) -> Artifact:
     """Kept, or made with a note of what it took."""
-    noted = timings.timed(make, config.out, name)
-    return make_unless_current(config.out / name, name, kind, settled, config.seed, parents, noted)
+    return make_unless_current(config.out / name, name, kind, settled, config.seed, parents, make)
 
 
 def encoded(config: RunConfig, name: str, shop: Shop) -> Encoded:

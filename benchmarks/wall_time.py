@@ -34,7 +34,7 @@ def seconds_of(checkout: Path) -> tuple[float, dict[str, float]]:
 
 def _stages(run: Path) -> dict[str, float]:
     lines = (run / "timings.jsonl").read_text().splitlines()
-    return {line["stage"]: line["timing"]["seconds"] for line in map(json.loads, filter(None, lines))}
+    return {line["stage"]: line.get("timing", line)["seconds"] for line in map(json.loads, filter(None, lines))}
 
 
 def main() -> None:

@@ -14,11 +14,11 @@ from merit.baselines.methods import METHODS
 from merit.baselines.world import Answer, World
 from merit.bench import cells, chain, grid
 from merit.bench.cells import HITS, read_hits, score_metrics, write_hits
-from merit.bench.chain import LEDGER, Chain, step_seconds
+from merit.bench.chain import Chain, step_seconds
 from merit.bench.config import slug
 from merit.bench.grid import BenchOutcome, bench
 from merit.bench.results import read
-from merit.core import artifacts
+from merit.core import artifacts, timings
 from merit.core.errors import TrainingError
 from merit.evaluation.classification import MetricKey
 from merit.evaluation.evaluate import read_predictions
@@ -147,12 +147,12 @@ def test_steps_follow_the_time(grid: Small, monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(chain, "train_generator", refused)
     again = Chain(config, ground, tmp_path / "seed-1", 1)
     assert again.generator("teacher-forcing").manifest.hash == trained.manifest.hash
-    *_, entry = map(json.loads, (tmp_path / "seed-1" / LEDGER).read_text().splitlines())
-    assert entry["hash"] == trained.manifest.hash and again.spent(trained) == entry["seconds"]
+    timing = timings.read(tmp_path / "seed-1")[trained.path.name]
+    assert timing.hash == trained.manifest.hash and again.spent(trained) == timing.seconds
     by_log = pytest.approx(step_seconds(trained) * trained.manifest.summary["steps"])
-    (tmp_path / "seed-1" / LEDGER).write_text(json.dumps(entry | {"went_on": True}) + "\n")
-    assert again.spent(trained) == by_log  # the ledger has the last go only
-    (tmp_path / "seed-1" / LEDGER).unlink()
+    timings.note(tmp_path / "seed-1", timing.model_copy(update={"resumed": True}))
+    assert again.spent(trained) == by_log  # the timing is that of the last session only
+    (tmp_path / "seed-1" / timings.FILE).unlink()
     assert again.spent(trained) == by_log
 
 
@@ -174,10 +174,10 @@ def test_a_failure_is_remembered(grid: Small, monkeypatch: pytest.MonkeyPatch, t
 
 def test_a_cell_costs_all_that_it_builds_on(grid: Small) -> None:
     folder = grid.folder / "seed-1"
-    told = {line["name"]: line for line in map(json.loads, (folder / LEDGER).read_text().splitlines())}
+    timing = timings.read(folder)
     costs = {each.method: each for each in grid.outcome.results[0].costs}
     assert costs["teacher-forcing"].train_seconds < costs["self-correction (β = 0)"].train_seconds
-    assert costs["MERIT"].train_seconds >= told["states"]["seconds"] + told["propensity"]["seconds"]
+    assert costs["MERIT"].train_seconds >= timing["states"].seconds + timing["propensity"].seconds
     assert costs["MERIT"].parameters > costs["self-correction (β = 0)"].parameters
     assert all(each.predict_seconds > 0 for each in costs.values())
 
@@ -188,7 +188,7 @@ def test_what_was_brought_has_no_cost_here(grid: Small, tmp_path: Path) -> None:
     folder = tmp_path / "seed-1"
     shutil.copytree(grid.folder / "seed-1", folder)
     assert Chain(config, grid.ground(), folder, 1).spent(artifacts.load(folder / "states")) is not None
-    (folder / LEDGER).unlink()
+    (folder / timings.FILE).unlink()
     assert Chain(config, grid.ground(), folder, 1).spent(artifacts.load(folder / "states")) is None
 
 

@@ -81,14 +81,14 @@ def test_one_cluster_has_one_letter_in_both_lists() -> None:
     truth, first, second = people(150)
     common = np.full(36, 100)
     for picture in pictures(first, second, truth, [str(label) for label in range(36)], common, seed=3, number=20):
-        rows = picture.rows.with_columns(cluster=pl.col("text").cast(pl.Int64) * 10 // 90)
+        rows = picture.with_columns(cluster=pl.col("text").cast(pl.Int64) * 10 // 90)
         lettered = rows.filter(pl.col("mark") != "–")
         assert lettered.select("cluster", "mark").unique().height == lettered["cluster"].n_unique()
         assert lettered["cluster"].n_unique() == lettered["mark"].n_unique()
         circling = rows.filter(pl.col("method") == "trivial")
         assert (circling["mark"] != "–").any()
     again = pictures(first, second, truth, TEXTS, common, seed=3, number=20)
-    assert again[0].rows.equals(pictures(first, second, truth, TEXTS, common, seed=3, number=20)[0].rows)
+    assert again[0].equals(pictures(first, second, truth, TEXTS, common, seed=3, number=20)[0])
 
 
 def test_fewer_than_50_users_give_no_figure() -> None:

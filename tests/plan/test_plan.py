@@ -82,8 +82,7 @@ def test_a_record_of_another_artifact_is_not_used(made: Path, tmp_path: Path) ->
     for name in took:
         (tmp_path / name).symlink_to(made / name)
     shutil.copy(made / timings.FILE, tmp_path)
-    other = timings.Timing(hash="of an older one", seconds=1, peak=1)
-    added = timings.StageTiming(stage="states", timing=other).model_dump_json()
+    added = timings.Timing(stage="states", hash="of an older one", seconds=1, peak=1).model_dump_json()
     with (tmp_path / timings.FILE).open("a") as file:
         file.write(added)
     assert took.keys() - planning.recorded(tmp_path).keys() == {"states"}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,9 +21,9 @@ from safetensors.numpy import load_file, save_file
 
 from merit.baselines.fitting import TimeBudget
 from merit.baselines.methods import METHODS, method
-from merit.bench.chain import Chain, PeakMemory, PreparedDataset
+from merit.bench.chain import Chain, PreparedDataset, peak_gib
 from merit.bench.config import MERIT, BenchCell, slug
-from merit.core import artifacts, console
+from merit.core import artifacts, console, timings
 from merit.core.artifacts import Artifact, Draft
 from merit.core.config import Frozen
 from merit.core.stage import make_unless_current
@@ -79,47 +79,33 @@ class Costs:
     """For all test users."""
     parameters: float
     peak_gib: float | None = None
-    """Of the whole process during that time; None where the system does not report it."""
+    """Of the whole process during that time; None where a part was made elsewhere."""
 
 
 def make_cell(chain: Chain, cell: BenchCell) -> Artifact:
     """The cell of one method, data set and seed; kept where nothing it depends on has changed."""
     if cell.method in chain.config.variants:
-        return _merit(chain.varied(cell.method), cell)
-    if cell.method == MERIT:
-        return _merit(chain, cell)
-    return _baseline(chain, cell) if cell.method in METHODS else _generator(chain, cell)
-
-
-def _baseline(chain: Chain, cell: BenchCell) -> Artifact:
-    data = chain.dataset
-    config = BaselineCellConfig(method=cell.method, seconds=data.seconds, backbone=data.backbone, text=data.text)
-    return _cell(chain, cell, config, {}, lambda draft: write_baseline(chain, draft, config))
-
-
-def _generator(chain: Chain, cell: BenchCell) -> Artifact:
-    config = GeneratorCellConfig(method=cell.method, budget=chain.config.predict.budget)
-    generator = chain.generator(cell.method)
-    parents = {"generator": generator, "predictions": chain.predictions(generator)}
-    return _cell(chain, cell, config, parents, lambda draft: write_generator(chain, draft, config, **parents))
-
-
-def _merit(chain: Chain, cell: BenchCell) -> Artifact:
-    config = MeritCellConfig(method=cell.method, budget=chain.config.predict.budget, length=chain.config.length)
-    generator, states, propensity = chain.corrected(), chain.states(), chain.propensity()
-    parents = {"propensity": propensity, "states": states, "generator": generator}
-    return _cell(chain, cell, config, parents, lambda draft: write_merit(chain, draft, config, **parents))
-
-
-def _cell(
-    chain: Chain, cell: BenchCell, config: Frozen, parents: Mapping[str, Artifact], write: Callable[[Draft], Costs]
-) -> Artifact:
-    every = dict(parents) | chain.dataset.parents
+        chain = chain.varied(cell.method)
+    data, budget = chain.dataset, chain.config.predict.budget
+    parents: dict[str, Artifact] = {}
+    config: Frozen
+    write: Callable[[Draft], Costs]
+    if cell.method == MERIT or cell.method in chain.config.variants:
+        merit = MeritCellConfig(method=cell.method, budget=budget, length=chain.config.length)
+        parents = {"propensity": chain.propensity(), "states": chain.states(), "generator": chain.corrected()}
+        config, write = merit, lambda draft: write_merit(chain, draft, merit, **parents)
+    elif cell.method in METHODS:
+        baseline = BaselineCellConfig(method=cell.method, seconds=data.seconds, backbone=data.backbone, text=data.text)
+        config, write = baseline, lambda draft: write_baseline(chain, draft, baseline)
+    else:
+        ours, generator = GeneratorCellConfig(method=cell.method, budget=budget), chain.generator(cell.method)
+        parents = {"generator": generator, "predictions": chain.predictions(generator)}
+        config, write = ours, lambda draft: write_generator(chain, draft, ours, **parents)
+    every = parents | data.parents
 
     def make(out: Path) -> Artifact:
         with artifacts.writing(out, KIND, config=config, seed=cell.seed, parents=every) as draft:
-            costs = write(draft)
-            draft.summary |= vars(costs)
+            draft.summary |= vars(write(draft))
         return artifacts.load(out, KIND)
 
     folder = chain.folder / f"cell-{slug(cell.method)}"
@@ -128,7 +114,8 @@ def _cell(
 
 def write_baseline(chain: Chain, draft: Draft, config: BaselineCellConfig) -> Costs:
     """Train a method for the time it has and write its lists for the test users."""
-    world, peak = chain.dataset.world, PeakMemory()
+    world = chain.dataset.world
+    timings.reset_peak()
     with console.spinner(f"{config.method}: training for at most {config.seconds:g} s"):
         answer = method(config.method)(world, chain.seed)
     lists = [answer.predictions(config.method, chain.seed)]
@@ -139,8 +126,8 @@ def write_baseline(chain: Chain, draft: Draft, config: BaselineCellConfig) -> Co
     if answer.scores:
         write_hits(draft.path / HITS, score_metrics(chain.dataset, answer.scores))
     summary = answer.summary
-    draft.summary["told"] = summary
-    return Costs(summary["train_seconds"], summary["predict_seconds"], summary["parameters"], peak.gib())
+    draft.summary["training"] = summary
+    return Costs(summary["train_seconds"], summary["predict_seconds"], summary["parameters"], timings.peak() / 2**30)
 
 
 def write_generator(
@@ -154,7 +141,7 @@ def write_generator(
         shutil.copyfile(predictions.file(name), draft.path / name)
     summary = generator.manifest.summary
     draft.summary["steps"] = summary["steps"]
-    return Costs(chain.spent(*built_on), seconds, float(summary["parameters"]), chain.peak(*built_on))
+    return Costs(chain.spent(*built_on), seconds, float(summary["parameters"]), peak_gib(*built_on))
 
 
 def write_merit(
@@ -174,7 +161,7 @@ def write_merit(
     shutil.copyfile(propensity.file(RELIABILITY), draft.path / RELIABILITY)
     parameters = float(generator.manifest.summary["parameters"] + propensity.manifest.summary["parameters"])
     built_on = [*chain.before(generator), chain.mined(generator), states, propensity]
-    return Costs(chain.spent(*built_on), seconds, parameters, chain.peak(*built_on))
+    return Costs(chain.spent(*built_on), seconds, parameters, peak_gib(*built_on))
 
 
 def _decoding_time(chain: Chain, generator: Artifact, config: DecodeConfig) -> float:

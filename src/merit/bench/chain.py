@@ -3,31 +3,29 @@
     teacher forcing → mined → self-correction → mined again, states → propensity
 
 A generator trains for as many steps as fit into its time: a short probe, which is an artifact too, tells how long a
-step takes here. What everything took is kept in a ledger, so that a cell can say what all it builds on has cost.
+step takes here. Timings beside the artifacts tell what all that a cell builds on has cost.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from pydantic import BaseModel
 
-from merit.baselines.fitting import TimeBudget
 from merit.baselines.world import World, make_world
 from merit.bench.config import BenchConfig, objective_of, slug
-from merit.core import artifacts
+from merit.core import artifacts, timings
 from merit.core.artifacts import Artifact
 from merit.core.config import digest
 from merit.core.errors import ConfigError, TrainingError
-from merit.core.stage import checkpoints_of, make_unless_current
+from merit.core.stage import make_unless_current
+from merit.core.timings import Timing
 from merit.core.types import Floats
 from merit.data.texts import TextConfig
 from merit.evaluation.evaluate import truth_of_test_users
@@ -45,7 +43,6 @@ from merit.retrieval.verticals import vertical_shares
 
 StageFunction = Callable[..., Artifact]  # of its parents by name, out, config and seed
 WARM = 5  # steps of a probe that pay for caches and are not counted
-LEDGER = "costs.jsonl"
 STEP = "train/loss"  # what a training logs at every step
 
 
@@ -143,22 +140,16 @@ class Chain:
 
         The log of a generator gives the time of one that was trained elsewhere, or in several sessions.
         """
-        ledger, total = self._ledger(), 0.0
+        total = 0.0
         for artifact in made:
-            entry = ledger.get(artifact.manifest.hash)
-            if entry and not entry.get("went_on"):
-                total += float(entry["seconds"])
+            timing = timing_of(artifact)
+            if timing and not timing.resumed:
+                total += timing.seconds
             elif artifact.manifest.kind == "generator":
                 total += step_seconds(artifact) * int(artifact.manifest.summary["steps"])
             else:
                 return None
         return total
-
-    def peak(self, *made: Artifact) -> float | None:
-        """The highest memory that making one of these took, where it is known."""
-        ledger = self._ledger()
-        peaks = [ledger.get(artifact.manifest.hash, {}).get("peak_gib") for artifact in made]
-        return max((peak for peak in peaks if peak is not None), default=None)
 
     def before(self, generator: Artifact) -> list[Artifact]:
         """A generator and what it was made from, without data and labels."""
@@ -195,17 +186,14 @@ class Chain:
     ) -> Artifact:
         """What a stage makes of its parents, kept or made; a failure is remembered and raised again."""
 
-        def timed(out: Path) -> Artifact:
-            clock, peak, went_on = TimeBudget(self.config.seconds), PeakMemory(), checkpoints_of(out).exists()
-            made = stage(**parents, out=out, config=settings, seed=self.seed)
-            self._enter(made, clock.used(), peak.gib(), went_on)
-            return made
+        def make(out: Path) -> Artifact:
+            return stage(**parents, out=out, config=settings, seed=self.seed)
 
         if name not in self._results:
             title = f"{self.folder.parent.name}, seed {self.seed}, {name}"
             try:
                 folder = self._folder(slug(name), kind, settings, parents)
-                self._results[name] = make_unless_current(folder, title, kind, settings, self.seed, parents, timed)
+                self._results[name] = make_unless_current(folder, title, kind, settings, self.seed, parents, make)
             except Exception as error:
                 self._results[name] = error
         result = self._results[name]
@@ -221,35 +209,16 @@ class Chain:
         parts = [digest(settings), *(parents[key].manifest.hash for key in sorted(parents))]
         return self.folder / "variants" / f"{name}-{sha256(' '.join(parts).encode()).hexdigest()[:12]}"
 
-    def _enter(self, made: Artifact, seconds: float, peak_gib: float | None, went_on: bool) -> None:
-        """One line for each artifact; for one that was resumed, the time since then."""
-        entry = {"hash": made.manifest.hash, "name": made.path.name, "seconds": round(seconds, 2), "peak_gib": peak_gib}
-        entry |= {"went_on": True} if went_on else {}
-        with (self.folder / LEDGER).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
 
-    def _ledger(self) -> dict[str, dict[str, Any]]:
-        file = self.folder / LEDGER
-        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-        return {entry["hash"]: entry for entry in map(json.loads, lines)}
+def timing_of(artifact: Artifact) -> Timing | None:
+    """What it took to make an artifact, if that was noted beside it."""
+    timing = timings.read(artifact.path.parent).get(artifact.path.name)
+    return timing if timing and timing.hash == artifact.manifest.hash else None
 
 
-class PeakMemory:
-    """The peak memory of this process since the object was made, where the system reports it (Linux)."""
-
-    def __init__(self) -> None:
-        try:
-            Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-            self._reported = True
-        except OSError:
-            self._reported = False
-
-    def gib(self) -> float | None:
-        """In units of 2³⁰ bytes; None where the system does not report it."""
-        if not self._reported:
-            return None
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return float(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) / 2**20
+def peak_gib(*made: Artifact) -> float | None:
+    """The highest memory that making one of these took, where it is known."""
+    return max((timing.peak / 2**30 for artifact in made if (timing := timing_of(artifact))), default=None)
 
 
 def step_seconds(generator: Artifact) -> float:

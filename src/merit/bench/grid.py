@@ -169,6 +169,8 @@ def write_results(
         with console.spinner(f"comparing {len(lists)} lists and {len(ranked)} rankings of {truth.users:,} users"):
             figures = _compared(lists, ranked, truth.users, config, seed)
         figures.write_parquet(draft.path / "figures.parquet")
+        runs, known = [run for run, _ in lists], space.load(data.labels.path)
+        drawn = evaluate.pictures(runs, truth, known, seed) if truth.users >= SMALLEST_CELL else []
         results = BenchResults(
             dataset=config.dataset,
             version=__version__,
@@ -182,12 +184,15 @@ def write_results(
             ours=config.ours,
             generator=config.generator,
             seeds=_by_method(cells.values(), lambda cell: cell.manifest.seed or 0),
-            steps=_by_method(_generators(cells.values()), lambda cell: cell.manifest.summary["steps"]),
+            steps=_by_method(
+                (cell for cell in cells.values() if "steps" in cell.manifest.summary),
+                lambda cell: cell.manifest.summary["steps"],
+            ),
             missing=config.missing,
             figures=results_file.figure_rows(figures.filter(pl.col("average") == "pooled").filter(_kept())),
             costs=costs(cells.values(), len(truth)),
             reliability=_bins(cells.values(), config.ours),
-            pictures=_pictures(lists, data, seed) if truth.users >= SMALLEST_CELL else [],
+            pictures=[rows.to_dicts() for rows in drawn],
         )
         results_file.write(results, draft.path / FILE)
         draft.summary |= {"users": truth.users, "methods": figures["method"].n_unique(), "missing": len(config.missing)}
@@ -275,10 +280,6 @@ def _mean(values: Iterable[float | None], digits: int) -> float | None:
     return round(float(np.mean(known)), digits) if known else None
 
 
-def _generators(cells: Iterable[Artifact]) -> list[Artifact]:
-    return [cell for cell in cells if "steps" in cell.manifest.summary]
-
-
 def _by_method(cells: Iterable[Artifact], value: Callable[[Artifact], int]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for cell in cells:
@@ -290,9 +291,3 @@ def _bins(cells: Iterable[Artifact], ours: str) -> list[list[float]]:
     """What was promised and what came true, over all seeds of ours."""
     found = [pl.read_parquet(cell.file(RELIABILITY)) for cell in cells if cell.manifest.config["method"] == ours]
     return [list(row) for row in calibration.by_bin(pl.concat(found)).select(BINS).rows()] if found else []
-
-
-def _pictures(lists: Judged, data: PreparedDataset, seed: int) -> list[list[dict[str, Any]]]:
-    """Lists of teacher forcing and of self-correction for the same examples."""
-    runs, known = [run for run, _ in lists], space.load(data.labels.path)
-    return [picture.rows.to_dicts() for picture in evaluate.pictures(runs, data.truth, known, seed)]

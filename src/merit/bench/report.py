@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 import altair as alt
 import polars as pl
@@ -15,17 +16,16 @@ from merit.bench.config import BenchConfig, chosen, chosen_datasets
 from merit.bench.grid import BenchOutcome, bench
 from merit.bench.results import BenchResults, Verdict, claims, duels, read_all, sentences, verdicts
 from merit.bench.tables import NEEDED, TABLES, Part, parts, table_named
-from merit.core import console
-from merit.core.files import storage_errors
+from merit.core import console, files
 from merit.evaluation import report, tables
 from merit.evaluation.classification import MetricKey
-from merit.evaluation.exposure_bias import Picture
 from merit.evaluation.report import DRAWN, reliability_section
 from merit.report import charts, page
 from merit.report.charts import Svg
 from merit.report.page import Chart, Format, Page, Provenance, Section, Table, Tile, count
 
 PAGE = "index.html"
+MODE = 0o644
 TITLE = "Benchmark"
 SUBTITLE = "Every method on the same users, labels, time and evaluator; in points of a hundred, with 95 % intervals."
 TITLES = {
@@ -77,12 +77,12 @@ def compare(
     names, methods = chosen_datasets(config, datasets), _needed(config, only, shown)
     outcome = BenchOutcome(read_all(config.results, names)) if from_results else bench(config, names, methods)
     if outcome.results:
-        _write(config.out / PAGE, page.render(bench_page(outcome.results)))
+        files.write(config.out / PAGE, page.render(bench_page(outcome.results)), MODE)
         if markdown:
             old = markdown.read_text(encoding="utf-8") if markdown.exists() else ""
-            _write(markdown, inserted(document(outcome.results), old))
+            files.write(markdown, inserted(document(outcome.results), old), MODE)
         if figure:
-            _write(figure, charts.on_white(overview(outcome.results)))
+            files.write(figure, charts.on_white(overview(outcome.results)), MODE)
         console.tell(f"Open {(config.out / PAGE).resolve().as_uri()} in a browser.")
     return outcome
 
@@ -93,15 +93,11 @@ def show(outcome: BenchOutcome, shown: Sequence[str]) -> None:
         console.stdout.print(sentence, markup=False)
     for results in outcome.results:
         for name in shown or TABLES:
-            _show(name, results)
-    for cell, told in outcome.failures.items():
-        console.stdout.print(f"Failed: {cell}. {told}", markup=False)
-
-
-def _show(name: str, results: BenchResults) -> None:
-    for part in parts(name, results):
-        tables.show(f"{results.dataset}: {part.title}", part.frame, part.bold)
-        console.stdout.print(part.note, markup=False)
+            for part in parts(name, results):
+                tables.show(f"{results.dataset}: {part.title}", part.frame, part.bold)
+                console.stdout.print(part.note, markup=False)
+    for cell, message in outcome.failures.items():
+        console.stdout.print(f"Failed: {cell}. {message}", markup=False)
 
 
 def _needed(config: BenchConfig, only: Sequence[str], shown: Sequence[str]) -> list[str]:
@@ -113,12 +109,6 @@ def _needed(config: BenchConfig, only: Sequence[str], shown: Sequence[str]) -> l
         return []
     begins = {word for prefixes in wanted for word in prefixes}
     return [name for name in config.seeds_of() if any(name.startswith(word) for word in begins)]
-
-
-def _write(file: Path, text: str) -> None:
-    with storage_errors(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
 
 
 def bench_page(found: Sequence[BenchResults]) -> Page:
@@ -138,33 +128,20 @@ def _tiles(found: Sequence[BenchResults]) -> tuple[Tile, ...]:
         Tile("Data sets", count(len(found))),
         Tile("Methods", count(len(methods)), "with every way of reading them"),
         Tile("Training budget", f"{found[0].seconds:g} s", "of every network"),
-        *(Tile(f"MERIT {name}", f"{outcomes.count(name)} of {len(outcomes)}", "figures") for name in VERDICTS),
+        *(Tile(f"MERIT {name}", f"{outcomes.count(name)} of {len(outcomes)}", "figures") for name in get_args(Verdict)),
     )
 
 
-VERDICTS: tuple[Verdict, ...] = ("ahead", "level", "behind")
-
-
 def _first_screen(found: Sequence[BenchResults]) -> Section:
-    rows = [
-        {
-            "data set": duel.dataset,
-            "figure": duel.what,
-            "MERIT": f"{100 * duel.ours:.1f}",
-            "best other": f"{duel.other} {100 * duel.theirs:.1f}",
-            "difference": duel.points(),
-            "verdict": duel.verdict,
-        }
-        for each in found
-        for duel in duels(each)
-    ]
     claimed = [claims(each).insert_column(0, pl.lit(each.dataset).alias("data set")) for each in found]
-    shown = [Table("MERIT and the best other method, figure by figure", pl.DataFrame(rows), wide=True)] if rows else []
     return Section(
         "Is MERIT first?",
         sentences(found),
         charts=(Chart(OVERVIEW, overview(found)),),
-        tables=(*shown, Table("What the paper claims, and what was found here", pl.concat(claimed), wide=True)),
+        tables=(
+            Table(VERDICTS_TITLE.removesuffix(":"), verdicts(found), wide=True),
+            Table("What the paper claims, and what was found here", pl.concat(claimed), wide=True),
+        ),
     )
 
 
@@ -178,7 +155,7 @@ def _sections(each: BenchResults) -> list[Section]:
         section = reliability_section(each.bins())
         made.append(Section(f"{each.dataset}: {section.title}", section.text, section.tiles, section.charts))
     if each.pictures:
-        section = report.picture_section([Picture(pl.DataFrame(rows)) for rows in each.pictures])
+        section = report.picture_section([pl.DataFrame(rows) for rows in each.pictures])
         made.append(Section(f"{each.dataset}: {section.title}", section.text, charts=section.charts))
     return made
 
@@ -238,33 +215,33 @@ def scatter(each: BenchResults) -> Svg:
 
 def overview(found: Sequence[BenchResults]) -> Svg:
     """A row for each method, the best on the mean over data sets first; a panel for each data set."""
-    rows = [_overview_rows(each) for each in found]
-    order = _order(rows)
+    rows = [  # methods of the grid, one way of reading each
+        tables.pick(each.frame(), SHOWN)
+        .filter(pl.col("method").is_in(list(each.seeds)), ~each.varied())
+        .drop_nulls("value")
+        .sort("value", "method", descending=[True, False])
+        for each in found
+    ]
+    means = pl.concat(rows).group_by("method").agg(pl.col("value").mean())
+    order = means.sort("value", "method", descending=[True, False])["method"].to_list()
     panels = [
         _panel(frame, each, order, names=number == 0)
         for number, (frame, each) in enumerate(zip(rows, found, strict=True))
     ]
-    told = "; ".join(f"{each.dataset}: {_ranked_text(frame)}" for frame, each in zip(rows, found, strict=True))
+    told = "; ".join(
+        f"{each.dataset}: "
+        + ", ".join(f"{method} {100 * value:.1f}" for method, value in frame["method", "value"].rows())
+        for frame, each in zip(rows, found, strict=True)
+    )
     room = {"left": 40, "top": 5, "right": 5, "bottom": 5}  # names are wider in a browser than where they are measured
     return charts.svg(alt.hconcat(*panels, spacing=14, padding=room), f"{OVERVIEW}. {told}.")
-
-
-def _overview_rows(each: BenchResults) -> pl.DataFrame:
-    """Methods of the grid, one way of reading each."""
-    rows = tables.pick(each.frame(), SHOWN).filter(pl.col("method").is_in(list(each.seeds)), ~each.varied())
-    return rows.select("method", "value", "low", "high").drop_nulls("value")
-
-
-def _order(rows: Sequence[pl.DataFrame]) -> list[str]:
-    means = pl.concat(rows).group_by("method").agg(pl.col("value").mean())
-    return means.sort("value", "method", descending=[True, False])["method"].to_list()
 
 
 def _panel(frame: pl.DataFrame, each: BenchResults, order: Sequence[str], names: bool) -> alt.LayerChart:
     axis = alt.Axis(labels=names, ticks=False, domain=False, labelLimit=220)
     y = alt.Y("method:N", sort=list(order), title=None, axis=axis, scale=alt.Scale(domain=list(order)))
     scale, form = alt.Scale(zero=False, nice=True), alt.Axis(format=".0%", tickCount=5)
-    base = alt.Chart(frame)
+    base = alt.Chart(frame["method", "value", "low", "high"])
     ours = alt.condition(f"datum.method == {each.ours!r}", alt.value(charts.PALETTE[1]), alt.value(charts.PALETTE[0]))
     spans = base.mark_rule(strokeWidth=1.6).encode(
         x=alt.X("low:Q", title=f"{each.dataset}, {each.users:,} users", scale=scale, axis=form),
@@ -275,11 +252,6 @@ def _panel(frame: pl.DataFrame, each: BenchResults, order: Sequence[str], names:
     dots = base.mark_point(size=36, opacity=1).encode(x=alt.X("value:Q", scale=scale, axis=form), y=y, color=ours)
     panel: alt.LayerChart = (spans + dots).properties(width=WIDTH, height=ROW * len(order))
     return panel
-
-
-def _ranked_text(frame: pl.DataFrame) -> str:
-    best = frame.sort("value", "method", descending=[True, False])
-    return ", ".join(f"{method} {100 * value:.1f}" for method, value in best.select("method", "value").rows())
 
 
 def document(found: Sequence[BenchResults]) -> str:

@@ -12,13 +12,14 @@ import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
-from importlib.resources import files
+from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import polars as pl
 from pydantic import ValidationError
 
+from merit.core import files
 from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, MissingArtifact
 from merit.evaluation import tables
@@ -36,6 +37,7 @@ BINS = ("low", "high", "pairs", "promised", "true", "squares")
 OWN = ("MERIT", "self-correction")  # what begins so is ours, and no rival
 LONG = ", top "  # lists of a hundred labels, shown but no rival at free length
 CONTROL = "teacher-forcing"
+AGAINST = "of self-correction against teacher forcing"
 UNION = "teacher-forcing, union of 4 samples"
 Verdict = Literal["ahead", "level", "behind"]
 
@@ -101,7 +103,7 @@ class BenchResults(Frozen):
         return (pl.col("method") != self.ours) & pl.col("method").str.starts_with(self.ours)
 
     def bins(self) -> pl.DataFrame:
-        """The reliability of our probabilities, as `evaluation.reliability` has it."""
+        """The reliability of our probabilities, as `evaluation.calibration` has it."""
         found = pl.DataFrame(self.reliability, schema=dict.fromkeys(BINS, pl.Float64), orient="row")
         return found.with_columns(vertical=pl.lit("all"))
 
@@ -115,8 +117,7 @@ def figure_rows(figures: pl.DataFrame) -> list[list[Any]]:
 
 def write(results: BenchResults, file: Path) -> None:
     """The folder is made where it is missing; older results are overwritten."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(dumped(results), encoding="utf-8")
+    files.write(file, dumped(results), 0o644)
 
 
 def dumped(results: BenchResults) -> str:
@@ -152,7 +153,7 @@ def read_all(folder: Path, datasets: Sequence[str]) -> list[BenchResults]:
 @cache
 def paper() -> dict[str, Any]:
     """The paper's own figures."""
-    return tomllib.loads(files("merit.bench").joinpath("paper.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(resources.files("merit.bench").joinpath("paper.toml").read_text(encoding="utf-8"))
 
 
 # --- the verdict -----------------------------------------------------------------------------------------------------
@@ -263,27 +264,27 @@ def _told(duel: Duel | None) -> str | None:
 
 def claims(results: BenchResults) -> pl.DataFrame:
     """What the paper claims, beside what was found here; differences in points."""
-    frame, told = results.frame(), paper()["claims"]
+    frame, paper_claims = results.frame(), paper()["claims"]
     free = [duel for duel in duels(results) if duel.key == MetricKey("recall", "0.7")]
-    rows = [(f"recall at free length over the best other ({duel.other})", told["free"], duel.points()) for duel in free]
-    for what, key, own in (
-        ("recall over the union of four samples", MetricKey("recall", "0.7"), told["union_recall"]),
-        ("precision over the union of four samples", MetricKey("precision", "0.7"), told["union_precision"]),
-    ):
-        rows += [(what, own, points) for points in _leads(frame, key, UNION)]
-    for share in SHARES:
-        rows += [
-            (f"Hit@{share:.0%} of users over DEXML-DS (paper: mean over all k)", told["hits"], points)
-            for points in _leads(frame, hit_key(share, MEAN), "DEXML-DS")
-        ]
-    for what, key in (
-        (
-            "near-correlates at 10 labels of self-correction against teacher forcing",
-            MetricKey("near_correlates", "0.7", 10),
-        ),
-        ("recall lost to mistakes of self-correction against teacher forcing", LOST),
-    ):
-        rows += [(what, None, points) for points in _leads(frame, key, CONTROL)]
+    rows = [
+        (f"recall at free length over the best other ({duel.other})", paper_claims["free"], duel.points())
+        for duel in free
+    ]
+    rows += [
+        (what, claim and paper_claims[claim], points)
+        for what, key, method, claim in (
+            ("recall over the union of four samples", MetricKey("recall", "0.7"), UNION, "union_recall"),
+            ("precision over the union of four samples", MetricKey("precision", "0.7"), UNION, "union_precision"),
+            *(
+                (f"Hit@{share:.0%} of users over DEXML-DS (paper: mean over all k)", key, "DEXML-DS", "hits")
+                for share in SHARES
+                for key in [hit_key(share, MEAN)]
+            ),
+            (f"near-correlates at 10 labels {AGAINST}", MetricKey("near_correlates", "0.7", 10), CONTROL, None),
+            (f"recall lost to mistakes {AGAINST}", LOST, CONTROL, None),
+        )
+        for points in _leads(frame, key, method)
+    ]
     shown = [(what, None if own is None else f"{own:+.1f}", points) for what, own, points in rows]
     return pl.DataFrame(shown, schema=dict.fromkeys(("claim", "paper", "found here"), pl.String), orient="row")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from merit import __version__
 from merit.core import weights
 from merit.core.config import Frozen
+from merit.core.processes import cores
 
 PACKAGES = (
     *("polars", "pyarrow", "numpy", "pydantic", "typer", "scipy", "scikit-learn", "altair"),
@@ -32,12 +33,9 @@ class DoctorFinding(Frozen):
 
 def examine() -> list[DoctorFinding]:
     """Everything worth knowing, worst news included. Never raises."""
-    return [*_machine(), *_packages(), *_extras(), *_weights(), _arithmetic()]
-
-
-def cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    packages = [_package(name) for name in PACKAGES]
+    known = [DoctorFinding(what=f"weights {name}", **weights.status(name)) for name in weights.CATALOG]
+    return [*_machine(), *packages, *_extras(), *known, _arithmetic()]
 
 
 def _machine() -> list[DoctorFinding]:
@@ -51,10 +49,6 @@ def _machine() -> list[DoctorFinding]:
         DoctorFinding(what="memory", value=f"{memory:.1f} GiB", ok=memory >= 4, remedy="the demo needs about 4 GiB"),
         DoctorFinding(what="free disk", value=f"{free:.1f} GiB", ok=free >= 2, remedy="free 2 GiB, or work elsewhere"),
     ]
-
-
-def _packages() -> list[DoctorFinding]:
-    return [_package(name) for name in PACKAGES]
 
 
 def _package(name: str) -> DoctorFinding:
@@ -72,10 +66,6 @@ def _extras() -> list[DoctorFinding]:
         )
         for extra, module in EXTRAS.items()
     ]
-
-
-def _weights() -> list[DoctorFinding]:
-    return [DoctorFinding(what=f"weights {name}", **weights.status(name)) for name in weights.CATALOG]
 
 
 def _arithmetic() -> DoctorFinding:

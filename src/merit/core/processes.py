@@ -44,6 +44,11 @@ class DevicesConfig(Frozen):
     device; otherwise each has all of them (DDP)."""
 
 
+def cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def number() -> int:
     """Which of the processes this is. The main one, which alone writes, is 0."""
     return int(os.environ.get("RANK", "0"))
@@ -62,12 +67,11 @@ def check(devices: DevicesConfig) -> None:
     if count() > 1:
         _check_launcher(gpus)
         return
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    there, what = (gpus, "GPUs") if gpus else (cores, "cores and no GPU")
-    if devices.processes > there:
+    room, what = (gpus, "GPUs") if gpus else (cores(), "cores and no GPU")
+    if devices.processes > room:
         raise ConfigError(
-            f"devices.processes asks for {devices.processes} processes, but here are {there} {what}. "
-            f"Set devices.processes={there} or less; over several machines, use `accelerate launch` (docs/scaling.md)."
+            f"devices.processes asks for {devices.processes} processes, but here are {room} {what}. "
+            f"Set devices.processes={room} or less; over several machines, use `accelerate launch` (docs/scaling.md)."
         )
     if devices.sharded and devices.processes == 1:
         raise ConfigError("devices.sharded has nobody to share with. Set devices.processes to 2 or more.")
@@ -101,26 +105,26 @@ def launch(devices: DevicesConfig, function: Callable[..., T], *arguments: Any) 
 
     answers = multiprocessing.get_context("spawn").SimpleQueue()
     threads, size = max(1, torch.get_num_threads() // devices.processes), devices.processes
-    here: dict[str, Any] = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "OMP_NUM_THREADS": threads}
-    here |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port(), **(SHARDED if devices.sharded else {})}
+    variables: dict[str, Any] = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "OMP_NUM_THREADS": threads}
+    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port(), **(SHARDED if devices.sharded else {})}
     quiet = not any(handler.level <= logging.INFO for handler in console.log.handlers)
     begun = start_processes(  # type: ignore[no-untyped-call]
-        _work, (here, quiet, answers, function, arguments), size, join=False, daemon=True, start_method="spawn"
+        _work, (variables, quiet, answers, function, arguments), size, join=False, daemon=True, start_method="spawn"
     )
     try:
         while not begun.join():
             pass
     except (ProcessRaisedException, ProcessExitedException) as error:
-        told = None if answers.empty() else answers.get()
-        if isinstance(told, MeritError):
-            raise told from None
+        cause = None if answers.empty() else answers.get()
+        if isinstance(cause, MeritError):
+            raise cause from None
         raise TrainingError(
             "A training process ended before its time. Run the same command again to go on from the last checkpoint; "
             f"if memory ran out, halve batch_size and double accumulate first. {error}"
         ) from None
     finally:
-        for each in begun.processes:
-            each.kill()
+        for process in begun.processes:
+            process.kill()
     answer: T = answers.get()
     return answer
 
@@ -132,8 +136,8 @@ def _work(
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the one that began it tells what happened
-    own = variables | {"RANK": place, "LOCAL_RANK": place}
-    os.environ |= {name: str(value) for name, value in own.items()}
+    ranks = {"RANK": place, "LOCAL_RANK": place}
+    os.environ |= {name: str(value) for name, value in (variables | ranks).items()}
     console.set_up_logging(quiet=quiet or place > 0)
     torch.set_num_threads(variables["OMP_NUM_THREADS"])
     try:
@@ -168,19 +172,19 @@ def wait() -> None:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
         return port
 
 
 def _check_launcher(gpus: int) -> None:
     """`accelerate launch` starts several processes for GPUs only, and does not look whether there are any."""
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     for_gpus = gpus or "ACCELERATE_DYNAMO_BACKEND" in os.environ  # set by no one else
-    if here > 1 and for_gpus and here > gpus:
+    if local > 1 and for_gpus and local > gpus:
         raise ConfigError(
-            f"The launcher asks for {here} GPUs, but here are {gpus}. Give it --num_processes {max(gpus, 1)}; "
+            f"The launcher asks for {local} GPUs, but here are {gpus}. Give it --num_processes {max(gpus, 1)}; "
             "on CPUs, set devices.processes instead, or use torchrun (docs/scaling.md)."
         )
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from merit.core import artifacts, console, processes
+from merit.core import artifacts, console, processes, timings
 from merit.core.artifacts import Artifact
-from merit.core.timings import timed
+from merit.core.timings import Timing
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ def run_stage(name: str, stage: Stage, run: Any, made: Mapping[str, Artifact]) -
     def make(out: Path) -> Artifact:
         return stage.make(**parents, out=out, config=settings, seed=run.seed, **options)
 
-    inputs, make_timed = stage.inputs(settings), timed(make, run.out, name)
-    return make_unless_current(run.out / name, name, stage.kind, settings, run.seed, parents, make_timed, inputs)
+    inputs = stage.inputs(settings)
+    return make_unless_current(run.out / name, name, stage.kind, settings, run.seed, parents, make, inputs)
 
 
 def make_unless_current(
@@ -65,9 +65,14 @@ def make_unless_current(
             shutil.rmtree(checkpoints_of(folder), ignore_errors=True)  # or after its last checkpoint
             console.tell(f"{name}: unchanged, kept", stage=name, folder=str(folder), kept=True)
             return current
-        begin = time.perf_counter()
+        resumed, begin = checkpoints_of(folder).exists(), time.perf_counter()
+        timings.reset_peak()
         artifact = make(folder)
-    seconds = round(time.perf_counter() - begin, 1)
+        seconds, digest = time.perf_counter() - begin, artifact.manifest.hash
+        timing = Timing(stage=folder.name, hash=digest, seconds=round(seconds, 2), peak=timings.peak(), resumed=resumed)
+        if not processes.number():  # of several processes that train together, the main one
+            timings.note(folder.parent, timing)
+    seconds = round(seconds, 1)
     console.tell(f"{name}: made in {seconds} s", stage=name, folder=str(folder), kept=False, seconds=seconds)
     return artifact
 

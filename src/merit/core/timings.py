@@ -7,15 +7,11 @@ made, the last one counts: a line is only ever added, so no kill leaves more beh
 from __future__ import annotations
 
 import resource
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from merit.core import processes
-from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact
 from merit.core.files import storage_errors
@@ -24,35 +20,16 @@ FILE = "timings.jsonl"
 
 
 class Timing(Frozen):
-    """What it took to make one artifact."""
+    """What it took to make one artifact: a line of the file."""
 
+    stage: str
     hash: str
     """Of the artifact that was made: a timing of an older one does not count for it."""
     seconds: float
     peak: int
     """Bytes of memory at the peak."""
-
-
-class StageTiming(Frozen):
-    """One line of the file."""
-
-    stage: str
-    timing: Timing
-
-
-def timed(make: Callable[[Path], Artifact], folder: Path, stage: str) -> Callable[[Path], Artifact]:
-    """The same function, which also notes in the run's folder what it took."""
-
-    def noted(out: Path) -> Artifact:
-        reset_peak()
-        begin = time.perf_counter()
-        made = make(out)
-        seconds = round(time.perf_counter() - begin, 2)
-        if not processes.number():  # of several processes that train together, the main one
-            _note(folder, stage, Timing(hash=made.manifest.hash, seconds=seconds, peak=peak()))
-        return made
-
-    return noted
+    resumed: bool = False
+    """The time is that since the last checkpoint only."""
 
 
 def read(folder: Path) -> dict[str, Timing]:
@@ -66,8 +43,8 @@ def read(folder: Path) -> dict[str, Timing]:
         raise DamagedArtifact(f"{file} cannot be read ({type(error).__name__}). Remove it: nothing needs it.") from None
     for line in lines:
         with suppress(ValidationError):
-            entry = StageTiming.model_validate_json(line)
-            timings[entry.stage] = entry.timing
+            timing = Timing.model_validate_json(line)
+            timings[timing.stage] = timing
     return timings
 
 
@@ -85,7 +62,7 @@ def peak() -> int:
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def _note(folder: Path, stage: str, timing: Timing) -> None:
-    line = StageTiming(stage=stage, timing=timing).model_dump_json()
+def note(folder: Path, timing: Timing) -> None:
+    """Add a line to the timings of a run."""
     with storage_errors(folder), (folder / FILE).open("a", encoding="utf-8") as file:
-        file.write(f"\n{line}\n")  # the line before may have been cut short
+        file.write(f"\n{timing.model_dump_json()}\n")  # the line before may have been cut short

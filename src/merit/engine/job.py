@@ -19,8 +19,8 @@ import polars as pl
 from pydantic import Field, model_validator
 
 from merit.core.config import Frozen
-from merit.core.doctor import cores
 from merit.core.errors import ConfigError, DataError, EngineError, MeritError
+from merit.core.processes import cores
 from merit.core.seeds import USER_SALT, derive, stable_hash
 from merit.core.types import Ints
 from merit.engine import storage

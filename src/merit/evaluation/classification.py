@@ -78,11 +78,6 @@ def named(threshold: Threshold) -> str:
     return threshold if threshold == "exact" else f"{threshold:g}"
 
 
-def tau_auc(thresholds: Sequence[float], values: Reals) -> float:
-    """Normalised trapezoidal area under values over thresholds."""
-    return float(_trapezoid(thresholds) @ values)
-
-
 def _free(said: Ragged, edges: Edges, truth: Truth, config: EvaluationConfig) -> Iterator[tuple[MetricKey, Metric]]:
     """Recall, precision and F1 at free length for all thresholds, by both rules and averages."""
     thresholds: list[Threshold] = [*sorted({*CURVE, *config.thresholds}), "exact"]
@@ -134,13 +129,13 @@ def _auc(edges: Edges, truth: Truth, config: EvaluationConfig) -> Iterator[tuple
     for thresholds in (CURVE, config.thresholds):
         found = sum(
             share * match(edges, threshold).golds
-            for share, threshold in zip(_trapezoid(thresholds), thresholds, strict=True)
+            for share, threshold in zip(trapezoid(thresholds), thresholds, strict=True)
         )
         key = MetricKey("tau_auc", f"{thresholds[0]:g}–{thresholds[-1]:g}")
         yield key, _metric(per_user(user, np.asarray(found), truth.users), true)
 
 
-def _trapezoid(thresholds: Sequence[float]) -> Reals:
+def trapezoid(thresholds: Sequence[float]) -> Reals:
     """The weight of each value in the normalised area; a single threshold is its own mean."""
     if len(thresholds) == 1:
         return np.ones(1)

@@ -19,7 +19,6 @@ from merit.core.provenance import command, commit
 from merit.core.ragged import head
 from merit.core.types import Floats, Ints
 from merit.data.corpus import read_examples
-from merit.data.labelled import LabelledExamples
 from merit.evaluation import exposure_bias, predictions, report, tables
 from merit.evaluation.classification import EvaluationConfig, MetricKey, Metrics, measure
 from merit.evaluation.predictions import UNKNOWN, Predictions, Truth
@@ -118,7 +117,22 @@ def read_predictions(artifact: Artifact) -> list[Predictions]:
 
 def truth_of_test_users(corpus: Artifact, known: LabelSpace, vectors: Floats) -> Truth:
     """The test examples over a label space."""
-    return _truth(read_examples(corpus, "test"), known, vectors)
+    examples, names = read_examples(corpus, "test"), known.table["vertical"].fill_null(UNKNOWN)
+    verticals = names.unique().sort()
+    ids = pl.Series(examples.user_ids)
+    users = ids.unique().sort()
+    return Truth(
+        gold=examples.gold,
+        history=examples.history,
+        counts=examples.counts,
+        purchases=examples.purchases,
+        user=users.search_sorted(ids).to_numpy().astype(np.int64),
+        vertical=verticals.search_sorted(names).to_numpy().astype(np.int64),
+        verticals=verticals.to_list(),
+        vectors=vectors,
+        cluster=known.table["cluster"].to_numpy().astype(np.int64),
+        user_ids=users.to_list(),
+    )
 
 
 def training_popularity(known: LabelSpace) -> Ints:
@@ -145,26 +159,7 @@ def _trained_by(run: Predictions, objective: str) -> bool:
     return run.method.split(" (")[0] == objective and "," not in run.method
 
 
-def _truth(examples: LabelledExamples, known: LabelSpace, vectors: Floats) -> Truth:
-    names = known.table["vertical"].fill_null(UNKNOWN)
-    verticals = names.unique().sort()
-    ids = pl.Series(examples.user_ids)
-    users = ids.unique().sort()
-    return Truth(
-        gold=examples.gold,
-        history=examples.history,
-        counts=examples.counts,
-        purchases=examples.purchases,
-        user=users.search_sorted(ids).to_numpy().astype(np.int64),
-        vertical=verticals.search_sorted(names).to_numpy().astype(np.int64),
-        verticals=verticals.to_list(),
-        vectors=vectors,
-        cluster=known.table["cluster"].to_numpy().astype(np.int64),
-        user_ids=users.to_list(),
-    )
-
-
-def pictures(runs: Sequence[Predictions], truth: Truth, known: LabelSpace, seed: int) -> list[exposure_bias.Picture]:
+def pictures(runs: Sequence[Predictions], truth: Truth, known: LabelSpace, seed: int) -> list[pl.DataFrame]:
     """Lists of both kinds of training side by side, where both are there."""
     both = [next((run for run in runs if _trained_by(run, objective)), None) for objective in (CONTROLLED, CORRECTED)]
     if both[0] is None or both[1] is None:

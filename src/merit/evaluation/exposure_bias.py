@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from string import ascii_uppercase
 
@@ -121,13 +121,6 @@ def _clusters(lists: Ragged, truth: Truth) -> Metric:
 # --- lists side by side ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Picture:
-    """What two methods generated for one example: method, rank, text, mark (of its cluster), right."""
-
-    rows: pl.DataFrame
-
-
 def pictures(
     first: Predictions,
     second: Predictions,
@@ -136,8 +129,8 @@ def pictures(
     label_users: Ints,
     seed: int,
     number: int = 3,
-) -> list[Picture]:
-    """The lists of both methods for examples chosen by lot, so that nobody picked the telling ones.
+) -> list[pl.DataFrame]:
+    """What both methods generated for examples drawn at random: method, rank, text, mark (of its cluster), right.
 
     Labels that fewer than 50 users have are not named.
     """
@@ -148,7 +141,9 @@ def pictures(
     return [_pictured(runs, truth, shown, example) for example in chosen.tolist()]
 
 
-def _pictured(runs: Sequence[tuple[Predictions, Flags]], truth: Truth, shown: Sequence[str], example: int) -> Picture:
+def _pictured(
+    runs: Sequence[tuple[Predictions, Flags]], truth: Truth, shown: Sequence[str], example: int
+) -> pl.DataFrame:
     lists = [run.free[example][:PICTURED].tolist() for run, _ in runs]
     letters = _letters([truth.cluster[labels].tolist() for labels in lists])
     frames = [
@@ -163,7 +158,7 @@ def _pictured(runs: Sequence[tuple[Predictions, Flags]], truth: Truth, shown: Se
         )
         for (run, right), labels in zip(runs, lists, strict=True)
     ]
-    return Picture(pl.concat(frames))
+    return pl.concat(frames)
 
 
 def _letters(lists: Sequence[Sequence[int]]) -> dict[int, str]:

@@ -14,7 +14,7 @@ import polars as pl
 
 from merit.evaluation import calibration, tables
 from merit.evaluation.classification import CURVE, MetricKey, named
-from merit.evaluation.exposure_bias import SINGLE, Picture
+from merit.evaluation.exposure_bias import SINGLE
 from merit.evaluation.ranking import MEAN, SHARES, hit_key
 from merit.report import charts
 from merit.report.charts import Svg
@@ -30,7 +30,7 @@ FIGURES = ("value", "low", "high", "spread", "gain", "gain_low", "gain_high")
 
 def results_page(
     figures: pl.DataFrame,
-    drawn: Sequence[Picture] = (),
+    drawn: Sequence[pl.DataFrame] = (),
     provenance: Provenance | None = None,
     against: str = "trivial",
     more: Sequence[Section] = (),
@@ -249,7 +249,7 @@ def audience_section(figures: pl.DataFrame, against: str) -> Section:
 
 
 def reliability_section(table: pl.DataFrame) -> Section:
-    """`table` of `evaluation.reliability.Bins`: test users, a curve fitted on others."""
+    """`table` of `evaluation.calibration.Bins`: test users, a curve fitted on others."""
     found, bins = calibration.summary(table), calibration.by_bin(table)
     shown = bins.filter(pl.col("pairs") >= SMALLEST_CELL).select(
         promised=pl.col("promised") / pl.col("pairs"), true=pl.col("true") / pl.col("pairs")
@@ -317,7 +317,7 @@ def _diagram(points: pl.DataFrame) -> Svg:
 # --- cascade pictures ------------------------------------------------------------------------------------------------
 
 
-def picture_section(drawn: Sequence[Picture]) -> Section:
+def picture_section(drawn: Sequence[pl.DataFrame]) -> Section:
     """One chart for each example, with the lists of both methods side by side."""
     return Section(
         "Cascades in pictures",
@@ -329,10 +329,10 @@ def picture_section(drawn: Sequence[Picture]) -> Section:
     )
 
 
-def _picture(picture: Picture) -> Svg:
+def _picture(rows: pl.DataFrame) -> Svg:
     cut = pl.when(pl.col("text").str.len_chars() > 26).then(pl.col("text").str.head(25) + "…").otherwise("text")
     tick = pl.when("right").then(pl.lit(" ✓")).otherwise(pl.lit(""))
-    rows = picture.rows.with_columns(line=pl.col("mark") + "  " + cut + tick)
+    rows = rows.with_columns(line=pl.col("mark") + "  " + cut + tick)
     marks = sorted(set(rows["mark"]) - {SINGLE})
     colours = [charts.PALETTE[place % (len(charts.PALETTE) - 1)] for place in range(len(marks))]
     base = alt.Chart(rows).encode(

@@ -114,7 +114,11 @@ def check_room(config: RunConfig, shape: BackboneShape, sizes: DataSizes) -> Non
 
 def recorded(folder: Path) -> Record:
     """Timing and manifest of the stages of a run, as far as their artifacts are those that were timed."""
-    timed = {stage: timing for stage, timing in timings.read(folder).items() if (folder / stage).exists()}
+    timed = {
+        stage: timing
+        for stage, timing in timings.read(folder).items()
+        if (folder / stage).exists() and not timing.resumed
+    }
     manifests = {stage: artifacts.load(folder / stage, verify=False).manifest for stage in timed}
     return {
         stage: (timing, manifests[stage]) for stage, timing in timed.items() if manifests[stage].hash == timing.hash

@@ -1,0 +1,220 @@
+"""How far is it from a raw event to a row of an exported audience? Functions and files that a reader passes.
+
+    python -m benchmarks.walk           # a small planted shop: merit run, audience build, audience export
+
+`WALK` names the functions that change what the event has become, in order. A hop is one of them, or a function that
+only leads to one: whatever stands between them on the call stack at the first call is counted, and printed indented.
+Not counted: code outside of merit, nested functions and comprehensions, the command line, and context managers. Last
+line: one JSON object.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+
+import merit
+from benchmarks.harness import run as run_benchmark
+from merit.campaigns.audiences import export
+from merit.campaigns.audiences.build import build
+from merit.campaigns.audiences.request import AudienceRequest
+from merit.core import config, pipeline
+from merit.core.settings import RunConfig
+from merit.data import planted
+
+SOURCE = Path(merit.__file__).parent
+# stage: function → what it passes on
+WALK: dict[str, dict[str, str]] = {
+    "examples": {
+        "data/normalise:interactions": "the raw row as a typed event",
+        "data/validate:validate": "events whose item, time and user are known; others are set aside",
+        "data/split:assign_users": "the split of the event's user",
+        "data/examples:build_examples": "a purchase with the rows of the user's history before it",
+    },
+    "labels": {
+        "labels/space:build": "tags of items as labels",
+        "labels/clusters:cluster": "a cluster for each label",
+    },
+    "corpus": {
+        "data/texts:encode_shop": "labels and items in tokens",
+        "data/labelled:label_examples": "labels of the history with their counts, gold labels of the purchase",
+        "data/texts:write_prompts": "the history as a prompt of tokens",
+    },
+    "stage-1": {
+        "objective/targets:target_sequence": "gold labels as target tokens with their valid sets",
+        "objective/losses:linear_set_loss": "the loss that trains the generator",
+    },
+    "mined-1": {
+        "generator/decoding:decode": "labels that the generator writes after the prompt",
+        "generator/mining:keep_mistakes": "those of them that are wrong, which stage 2 learns to recover from",
+    },
+    "states": {
+        "propensity/states:compute_states": "the generator's states after each user's prompt",
+    },
+    "propensity": {
+        "propensity/linear:factors_loss": "the loss of the factor model: label counts, title words, trends",
+        "propensity/training:batch_loss": "the loss of the states model, with mined mistakes among the negatives",
+        "propensity/calibration:calibrate": "the curve from score to probability",
+    },
+    "model": {
+        "retrieval/store:write": "a file of all users' vectors, memory-mapped",
+        "propensity/training:user_vectors": "states and counts of the user as one of them",
+    },
+    "audience build": {
+        "propensity/score:repeat_score": "what earlier purchases of a label add",
+        "propensity/score:pair_score": "a score for user and label",
+        "propensity/calibration:CalibrationCurve.probability": "its probability",
+        "campaigns/audiences/eligibility:waterfall": "users who may be contacted",
+        "campaigns/audiences/audience:cut": "users above the cut, with their arm",
+        "campaigns/audiences/audience:members": "a row of the audience",
+    },
+    "audience export": {
+        "campaigns/audiences/export:export": "the row in the exported file",
+    },
+}
+SMALL = {
+    "labels": {"encoder": "hashed"},
+    "backbone": {"width": 16, "layers": 1, "heads": 2, "vocabulary": 1400},
+    "stage_1": {"steps": 2},
+    "stage_2": {"steps": 2},
+    "states": {"labels": 3},
+    "propensity": {"model": {"labels": 2, "width": 16, "layers": 1, "heads": 2, "hidden": 24, "second": 8}},
+    "evaluation": {"resamples": 100},
+    "rankings": {"resamples": 100},
+}
+
+
+class Trace:
+    """The functions of merit on the stack at the first call of each function, by stage."""
+
+    def __init__(self) -> None:
+        self.stage = ""
+        self.stacks: dict[str, dict[str, list[str]]] = {}
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        """As sys.setprofile wants it."""
+        if event != "call" or (name := name_of(frame)) is None:
+            return
+        if name == "core/stage:run_stage":
+            self.stage = frame.f_locals["name"]
+        calls = self.stacks.setdefault(self.stage, {})
+        if name not in calls:
+            calls[name] = list(callers(frame))
+
+    @contextlib.contextmanager
+    def following(self) -> Iterator[None]:
+        """Note calls while the block runs, in all threads."""
+        threading.setprofile(self)
+        sys.setprofile(self)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)
+
+
+def name_of(frame: FrameType) -> str | None:
+    """folder/module:function, for functions of merit that have a name of their own."""
+    file, name = frame.f_code.co_filename, frame.f_code.co_qualname
+    if not file.startswith(f"{SOURCE}{os.sep}") or "<" in name:
+        return None
+    return f"{Path(file).relative_to(SOURCE).with_suffix('').as_posix()}:{name}"
+
+
+def callers(frame: FrameType) -> Iterator[str]:
+    """The named functions of merit that led to this frame, nearest first."""
+    above = frame.f_back
+    while above is not None:
+        if name := name_of(above):
+            yield name
+        above = above.f_back
+
+
+def follow(place: Path) -> Trace:
+    """A run on a planted shop, an audience of it, and its export."""
+    planted.write(planted.shop(planted.PlantedConfig(users=300), seed=1), place / "shop")
+    tables = {name: str(place / f"shop/{name}.parquet") for name in ("interactions", "items")}
+    values = SMALL | {"source": {"kind": "tables", **tables}, "out": str(place / "run"), "cache": str(place / "cache")}
+    settings, trace = config.build(RunConfig, values), Trace()
+    with trace.following():
+        pipeline.run(settings)
+    model = merit.load(place / "run")
+    label = model.labels.table.filter(status="live")["text"][0]
+    request = AudienceRequest.model_validate(
+        {"name": "walk", "interests": [label], "size": {"by": "count", "users": 120}}
+    )
+    trace.stage = "audience build"
+    with trace.following():
+        made = build(model, request, place / "audience")
+    trace.stage = "audience export"
+    with trace.following():
+        export.export(export.load(made.path), model, "csv", place / "users.csv", "treatment")
+    return trace
+
+
+def hops(trace: Trace) -> tuple[list[tuple[str, str, str]], list[str]]:
+    """(stage, function, what it passes on) for every hop, in order, and the functions of `WALK` that were not called.
+
+    A function that only leads to others passes nothing on. None is counted twice.
+    """
+    path: list[tuple[str, str, str]] = []
+    missing = []
+    for stage, functions in WALK.items():
+        calls = trace.stacks.get(stage, {})
+        for name, gives in functions.items():
+            if name not in calls:
+                missing.append(f"{stage}: {name}")
+                continue
+            known = {hop for _, hop, _ in path}
+            between = [caller for caller in calls[name] if caller not in known and not _landmark(caller)]
+            path += [(stage, caller, "") for caller in reversed(list(dict.fromkeys(between)))]
+            path.append((stage, name, gives))
+    return path, missing
+
+
+def _landmark(name: str) -> bool:
+    return any(name in functions for functions in WALK.values())
+
+
+def disordered(trace: Trace) -> Sequence[str]:
+    """Functions of `WALK` that are called before the one that stands above them in their stage."""
+    late = []
+    for stage, functions in WALK.items():
+        order = list(trace.stacks.get(stage, {}))
+        places = [order.index(name) for name in functions if name in order]
+        late += [f"{stage}: {order[two]}" for one, two in pairwise(places) if two < one]
+    return late
+
+
+def table() -> str:
+    """`WALK` as it stands in docs/architecture.md."""
+    rows = [
+        f"| {stage} | `{name.partition(':')[0]}.py` | `{name.partition(':')[2]}` | {gives} |"
+        for stage, functions in WALK.items()
+        for name, gives in functions.items()
+    ]
+    return "\n".join(["| stage | file | function | what it passes on |", "|---|---|---|---|", *rows]) + "\n"
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()):
+        trace = follow(Path(place))
+    path, missing = hops(trace)
+    for number, (stage, name, gives) in enumerate(path, 1):
+        print(f"{number:3} {stage:16} {name}: {gives}" if gives else f"{number:3} {stage:16}     {name}")
+    files = {name.partition(":")[0] for _, name, _ in path}
+    called = {"called": not missing, "missing": missing, "disordered": disordered(trace)}
+    print(json.dumps({"hops": len(path), "files": len(files), **called}))
+
+
+if __name__ == "__main__":
+    run_benchmark(main)

@@ -1,0 +1,36 @@
+"""The walk from a raw event to an exported audience, as docs/architecture.md tells it, is the one that is taken."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from benchmarks import walk
+
+PAGE = Path(__file__).parents[2] / "docs/architecture.md"
+NAMES = [name for functions in walk.WALK.values() for name in functions]
+
+
+def test_the_page_has_the_walk() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    begin, end = "<!-- walk: begin -->\n", "\n<!-- walk: end -->"
+    assert text[text.index(begin) + len(begin) : text.index(end)] == walk.table().rstrip("\n")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_function_exists(name: str) -> None:
+    module, _, function = name.partition(":")
+    place: object = import_module(f"merit.{module.replace('/', '.')}")
+    for part in function.split("."):
+        place = getattr(place, part)
+    assert callable(place)
+
+
+@pytest.mark.slow
+def test_a_run_and_an_export_take_it(tmp_path: Path) -> None:
+    path, missing = walk.hops(trace := walk.follow(tmp_path))
+    assert not missing
+    assert not walk.disordered(trace)
+    assert [name for _, name, gives in path if gives] == NAMES
