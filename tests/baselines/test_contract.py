@@ -9,7 +9,7 @@ from merit.baselines import fitting
 from merit.baselines.methods import METHODS, method
 from merit.baselines.world import Answer, World
 from merit.core.ragged import Ragged, head
-from merit.evaluation.predictions import BUDGET
+from merit.evaluation.predictions import BUDGET, recall
 from tests.baselines.small import ticking
 
 Small = tuple[World, Ragged]
@@ -55,7 +55,7 @@ def better_than_chance(answer: Answer, world: World, gold: Ragged) -> None:
     """By three standard errors: a random ranking finds a gold as often as any label is in the list."""
     chance = BUDGET / int(world.labels.live_mask().sum())
     error = np.sqrt(chance * (1 - chance) / len(gold.values))
-    assert fitting.recall(head(answer.ranked, BUDGET), gold) > chance + 3 * error
+    assert recall(head(answer.ranked, BUDGET), gold) > chance + 3 * error
 
 
 def same(one: Answer, other: Answer, n_labels: int) -> None:

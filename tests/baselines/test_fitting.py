@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from merit.baselines import fitting
-from merit.baselines.fitting import TimeBudget, TimedFitConfig, fit, learning_rate, recall
+from merit.baselines.fitting import TimeBudget, TimedFitConfig, fit, learning_rate
 from merit.core.errors import TrainingError
 from merit.core.ragged import Ragged
 from merit.core.types import Ints
+from merit.evaluation.predictions import recall
 from tests.baselines.small import ticking
 
 LENGTHS = np.arange(10)

@@ -18,10 +18,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from merit.baselines.world import World
-from merit.core.ragged import Ragged, head, owners
+from merit.core.ragged import head
 from merit.core.seeds import torch_stream
 from merit.core.types import Floats, Ints
-from merit.evaluation.predictions import top
+from merit.evaluation.predictions import recall, top
 from merit.generator.batches import epoch_batches
 from merit.objective.descent import DescentConfig, backward, descend
 
@@ -120,13 +120,6 @@ def learning_rate(progress: float, config: TimedFitConfig) -> float:
     if progress < config.warmup:
         return config.learning_rate * max(progress / config.warmup, 0.1)
     return config.rate_after_warmup(min(1.0, (progress - config.warmup) / (1 - config.warmup)))
-
-
-def recall(lists: Ragged, gold: Ragged) -> float:
-    """The share of all gold labels that are in the lists, row by row."""
-    width = int(max(lists.values.max(initial=0), gold.values.max(initial=0))) + 1
-    hits = np.isin(owners(gold) * width + gold.values, owners(lists) * width + lists.values)
-    return float(hits.sum() / max(1, len(hits)))
 
 
 def recall_of_scores(scores: Floats, world: World, budgets: tuple[int, ...] = (CHOICE_BUDGET,)) -> float:

@@ -11,6 +11,7 @@ from merit.baselines.fitting import TimeBudget
 from merit.baselines.world import Answer, Text, World
 from merit.core.ragged import Ragged
 from merit.data.tokenizer import Vocabulary
+from merit.evaluation import predictions
 from merit.evaluation.predictions import BUDGET
 from merit.generator import backbone
 from merit.generator.decoding import DecodeConfig
@@ -60,7 +61,9 @@ def first_few(prompts: Ragged) -> Ragged:
 def recall(generator: Generator, prompts: Ragged, world: World) -> float:
     """Recall of greedy lists at a fixed budget. `prompts` are those of the first validation users."""
     how = DecodeConfig(max_labels=fitting.CHOICE_BUDGET, fixed_budget=True)
-    return fitting.recall(generator.decode(prompts, how, seed=0), world.validation.gold.gather(np.arange(len(prompts))))
+    return predictions.recall(
+        generator.decode(prompts, how, seed=0), world.validation.gold.gather(np.arange(len(prompts)))
+    )
 
 
 def greedy_answer(generator: Generator, prompts: Ragged, summary: dict[str, float], budget: TimeBudget) -> Answer:

@@ -69,6 +69,19 @@ def ranks(lists: Ragged) -> Ints:
     return np.arange(len(lists.values)) - np.repeat(lists.offsets[:-1], lists.lengths())
 
 
+def pair_keys(lists: Ragged, width: int) -> Ints:
+    """A number for every pair of row and value, as long as values are below `width`."""
+    return owners(lists) * width + lists.values
+
+
+def counts_of(wanted: Ints, keys: Ints, counts: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The count beside each wanted key, 0 where it is not among the keys, which ascend."""
+    if not len(keys):
+        return np.zeros(wanted.shape, np.int32)
+    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[place] == wanted, counts[place], 0).astype(np.int32)
+
+
 def select(lists: Ragged, keep: NDArray[np.bool_]) -> Ragged:
     """The values that are kept, in the same rows and order."""
     sizes = np.bincount(owners(lists)[keep], minlength=len(lists))

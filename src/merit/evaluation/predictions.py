@@ -19,7 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from merit.core.errors import DamagedArtifact, DataError
-from merit.core.ragged import Ragged, column_lists, head, list_column, owners
+from merit.core.ragged import Ragged, column_lists, head, list_column, pair_keys
 from merit.core.types import Floats, Ints
 
 UNKNOWN = "unknown"  # the vertical of a label that has none
@@ -87,7 +87,7 @@ class Truth:
     @cached_property
     def novel(self) -> NDArray[np.bool_]:
         """Beside `gold.values`: whether the user never had that label in the history."""
-        return ~np.isin(_keys(self.gold, self.labels), _keys(self.history, self.labels))
+        return ~np.isin(pair_keys(self.gold, self.labels), pair_keys(self.history, self.labels))
 
 
 def top(scores: Floats, live: Ints, k: int = BUDGET) -> Ragged:
@@ -97,8 +97,11 @@ def top(scores: Floats, live: Ints, k: int = BUDGET) -> Ragged:
     return Ragged(np.arange(0, order.size + 1, size, dtype=np.int64), live[order].ravel().astype(np.int32))
 
 
-def _keys(lists: Ragged, labels: int) -> Ints:
-    return owners(lists) * labels + lists.values
+def recall(lists: Ragged, gold: Ragged) -> float:
+    """The share of all gold labels that are in the lists, row by row."""
+    width = int(max(lists.values.max(initial=0), gold.values.max(initial=0))) + 1
+    hits = np.isin(pair_keys(gold, width), pair_keys(lists, width))
+    return float(hits.sum() / max(1, len(hits)))
 
 
 def check(predictions: Predictions, truth: Truth) -> None:
@@ -113,7 +116,7 @@ def check(predictions: Predictions, truth: Truth) -> None:
             raise DataError(
                 f"{name} predicts labels outside the {truth.labels:,} of this space: another version of it?"
             )
-        if (np.diff(np.sort(_keys(lists, truth.labels))) == 0).any():
+        if (np.diff(np.sort(pair_keys(lists, truth.labels))) == 0).any():
             raise DataError(f"{name} predicts a label twice for one example. Keep the first of each.")
 
 

@@ -3,7 +3,7 @@
 A row of the batch is a prompt; its beams are its continuations, whether searched or drawn as samples. The beams of a
 row enter the model as query positions of that row, each with a mask of its own: the prompt, and the slots this beam has
 written. So the prompt's keys and values are computed once, held once and read once a step for all beams, and moving a
-beam from one parent to another is a copy of its mask. Prompts are padded on the right: under a causal mask no token sees
+beam to another parent is a copy of its mask. Prompts are padded on the right: under a causal mask no token sees
 what stands behind it, so the prefill needs no padding mask, and the beams' masks leave the padding out.
 """
 

@@ -20,13 +20,15 @@ from pydantic import Field
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged, column_lists, list_column, offsets_of
+from merit.core.errors import DataError
+from merit.core.ragged import Ragged, column_lists, counts_of, list_column, offsets_of, pair_keys
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
+from merit.data.corpus import inputs_of
 from merit.engine.job import EngineConfig
 from merit.engine.run import INLINE
 from merit.generator.decoding import DecodeConfig
-from merit.generator.worker import DecodeJob, GeneratorWorker, decoding, in_order, lists, prompts_of, read_rows
+from merit.generator.worker import DecodeJob, GeneratorWorker, decoding, in_order, lists, read_rows
 from merit.labels.build import load_vectors
 
 
@@ -76,7 +78,7 @@ def mine(job: DecodeJob[MiningConfig], out: Path, engine: EngineConfig = INLINE)
 
 def sample(worker: GeneratorWorker[MiningConfig], rows: pl.DataFrame) -> pl.DataFrame:
     """All labels of all samples, repeats included."""
-    return lists(rows, labels=worker.decode(rows, prompts_of(rows), sampling(worker.job.config)))
+    return lists(rows, labels=worker.decode(rows, inputs_of(rows), sampling(worker.job.config)))
 
 
 def sampling(config: MiningConfig) -> DecodeConfig:
@@ -96,14 +98,14 @@ def draw_examples(examples: int, config: MiningConfig, seed: int) -> Ints:
 def keep_mistakes(sampled: Ragged, gold: Ragged, later: Ragged, vectors: Floats, config: MiningConfig) -> Mined:
     """`sampled`: by example, all labels of all samples, repeats included."""
     n_labels = len(vectors)
-    example = np.repeat(np.arange(len(sampled)), sampled.lengths())
-    keys, counts = np.unique(example * n_labels + sampled.values, return_counts=True)
-    is_gold = np.isin(keys, _keys(gold, n_labels))
+    golds = pair_keys(gold, n_labels)
+    keys, counts = np.unique(pair_keys(sampled, n_labels), return_counts=True)
+    is_gold = np.isin(keys, golds)
     alike = _alike(keys // n_labels, keys % n_labels, gold, vectors, config.max_similarity) & ~is_gold
     kept = ~is_gold & ~alike
     mined, times = keys[kept], counts[kept]
     sizes = np.bincount(mined // n_labels, minlength=len(sampled))
-    early = np.isin(mined, _keys(later, n_labels))
+    early = np.isin(mined, pair_keys(later, n_labels))
     report = {
         "examples": len(sampled),
         "sampled": int(counts.sum()),
@@ -117,32 +119,28 @@ def keep_mistakes(sampled: Ragged, gold: Ragged, later: Ragged, vectors: Floats,
         "later_bought_share": round(float(early.mean()) if len(early) else 0.0, 4),
     }
     labels = Ragged(offsets_of(sizes), (mined % n_labels).astype(np.int32))
-    return Mined(labels, times.astype(np.int32), _times(keys, counts, _keys(gold, n_labels)), report)
+    return Mined(labels, times.astype(np.int32), counts_of(golds, keys, counts.astype(np.int32)), report)
 
 
-def _times(keys: Ints, counts: Ints, wanted: Ints) -> NDArray[np.int32]:
-    """The count of every wanted key, 0 where it is not among the sorted keys."""
-    place = np.minimum(np.searchsorted(keys, wanted), max(0, len(keys) - 1))
-    if not len(keys):
-        return np.zeros(len(wanted), np.int32)
-    return np.where(keys[place] == wanted, counts[place], 0).astype(np.int32)
-
-
-def _keys(lists: Ragged, n_labels: int) -> Ints:
-    return np.repeat(np.arange(len(lists)), lists.lengths()) * n_labels + lists.values
+def read_mined(mined: Artifact, examples: int) -> pl.DataFrame:
+    """The table of mined labels: a row for each of so many training examples."""
+    table = pl.read_parquet(mined.file("mined.parquet"))
+    if len(table) != examples:
+        raise DataError(f"{mined.path} was mined from {len(table)} examples, but there are {examples}. Mine again.")
+    return table
 
 
 def _alike(example: Ints, label: Ints, gold: Ragged, vectors: Floats, limit: float) -> NDArray[np.bool_]:
     """Whether a label is closer than `limit` to any gold label of its example. Pairs are compared in blocks."""
-    found = np.zeros(len(label), dtype=bool)
+    alike = np.zeros(len(label), dtype=bool)
     block = 200_000
     for at in range(0, len(label), block):
         part = slice(at, at + block)
         golds, sizes = gold.take(example[part])
-        own = np.repeat(np.arange(len(sizes)), sizes)
-        close = np.einsum("nd,nd->n", vectors[label[part]][own], vectors[golds]) > limit
-        found[part] = np.bincount(own, weights=close, minlength=len(sizes)) > 0
-    return found
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        close = np.einsum("nd,nd->n", vectors[label[part]][owner], vectors[golds]) > limit
+        alike[part] = np.bincount(owner, weights=close, minlength=len(sizes)) > 0
+    return alike
 
 
 def _table(mined: Mined, drawn: Ints, gold: Ragged) -> pl.DataFrame:

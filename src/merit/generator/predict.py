@@ -15,6 +15,7 @@ from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged, column_lists, head
+from merit.data.corpus import inputs_of
 from merit.engine.job import EngineConfig
 from merit.engine.run import INLINE
 from merit.evaluation import exposure_bias, predictions
@@ -23,7 +24,7 @@ from merit.generator.decoding import DecodeConfig
 from merit.generator.exposure import after_prefixes
 from merit.generator.mining import MiningConfig, keep_mistakes, sampling
 from merit.generator.model import settings_of
-from merit.generator.worker import DecodeJob, GeneratorWorker, decoding, in_order, lists, prompts_of, read_rows
+from merit.generator.worker import DecodeJob, GeneratorWorker, decoding, in_order, lists, read_rows
 
 
 class PredictConfig(Frozen):
@@ -63,7 +64,7 @@ def predict(job: DecodeJob[PredictConfig], out: Path, engine: EngineConfig = INL
 
 def decode_rows(worker: GeneratorWorker[PredictConfig], rows: pl.DataFrame) -> pl.DataFrame:
     """All lists of some examples."""
-    config, prompts = worker.job.config, prompts_of(rows)
+    config, prompts = worker.job.config, inputs_of(rows)
     decoded = {
         "free": worker.decode(rows, prompts, DecodeConfig(max_labels=config.budget)),
         "ranked": worker.decode(rows, prompts, DecodeConfig(max_labels=config.budget, fixed_budget=True)),

@@ -17,7 +17,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from merit.core import artifacts, console, processes
 from merit.core.artifacts import Artifact
-from merit.core.errors import ConfigError, DataError
+from merit.core.errors import ConfigError
 from merit.core.processes import DevicesConfig
 from merit.core.ragged import Ragged, column_lists
 from merit.core.stage import checkpoints_of
@@ -25,10 +25,11 @@ from merit.core.types import Floats, Ints
 from merit.data.corpus import inputs_of, read_inputs, read_shop, read_table
 from merit.data.patches import Patched
 from merit.data.texts import TOKENIZER, EncodedShop
+from merit.evaluation.predictions import recall
 from merit.generator import backbone
 from merit.generator.decoding import DecodeConfig
 from merit.generator.exposure import after_prefixes
-from merit.generator.mining import MiningConfig, keep_mistakes, sampling
+from merit.generator.mining import MiningConfig, keep_mistakes, read_mined, sampling
 from merit.generator.model import Generator, GeneratorConfig
 from merit.generator.training import train
 from merit.labels import space
@@ -159,9 +160,7 @@ def _mined(mined: Artifact | None, examples: int) -> tuple[Ints, Ragged, NDArray
     if mined is None:
         nothing = Ragged(np.zeros(examples + 1, np.int64), np.zeros(0, np.int32))
         return np.arange(examples), nothing, np.zeros(0, np.int32)
-    table = pl.read_parquet(mined.file("mined.parquet"))
-    if len(table) != examples:
-        raise DataError(f"{mined.path} was mined from {len(table)} examples, but there are {examples}. Mine again.")
+    table = read_mined(mined, examples)
     sampled = table.filter("sampled")
     labels, counts = (column_lists(sampled[name]) for name in ("labels", "counts"))
     return np.flatnonzero(table["sampled"].to_numpy()), labels, counts.values
@@ -184,11 +183,5 @@ def _validate(
     mining = MiningConfig()
     mined = keep_mistakes(generator.decode(prompts, sampling(mining), seed), gold, later, vectors, mining)
     after_gold, after_mistakes, left = after_prefixes(generator, gold, prompts, mined, seed)
-    bias = _recall(after_gold, left) - _recall(after_mistakes, left)
-    return {"recall": _recall(labels, gold), "exposure_bias": bias}
-
-
-def _recall(labels: Ragged, gold: Ragged) -> float:
-    """The share of all gold labels that were decoded, word for word."""
-    hits = [len(np.intersect1d(labels[row], gold[row])) for row in range(len(gold))]
-    return sum(hits) / max(1, len(gold.values))
+    bias = recall(after_gold, left) - recall(after_mistakes, left)
+    return {"recall": recall(labels, gold), "exposure_bias": bias}

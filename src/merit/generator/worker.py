@@ -26,7 +26,7 @@ from merit.core.artifacts import Artifact, Draft
 from merit.core.errors import ConfigError, DamagedArtifact
 from merit.core.ragged import Ragged, list_column
 from merit.core.types import Floats, Ints
-from merit.data.corpus import input_columns, inputs_of, read_table
+from merit.data.corpus import input_columns, read_table
 from merit.engine.job import Device, EngineConfig, ShardJob
 from merit.engine.run import Parts, make_parts, workplace
 from merit.generator.decoding import DecodeConfig
@@ -97,11 +97,6 @@ def read_rows(corpus: Artifact, split: str, *columns: str) -> pl.DataFrame:
     """Rows for workers: row number, user, the columns of the prompt, and further ones."""
     table = read_table(corpus, split, "user_id", *input_columns(corpus), *columns)
     return table.with_row_index("row")
-
-
-def prompts_of(rows: pl.DataFrame) -> Ragged:
-    """The prompts of rows, as a trained generator reads them."""
-    return inputs_of(rows)
 
 
 @contextmanager

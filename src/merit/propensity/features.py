@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merit.core.errors import DamagedArtifact, DataError
-from merit.core.ragged import Ragged, matrix, offsets_of
+from merit.core.ragged import Ragged, counts_of, matrix, offsets_of
 from merit.core.types import Floats, Ints
 from merit.data.title_words import WordCounts
 from merit.data.trends import Trends
@@ -102,13 +102,10 @@ class UserFeatures:
         times = self._times(rows)
         owner = np.repeat(np.arange(len(rows)), sizes)
         total = np.maximum(np.bincount(owner, weights=times, minlength=len(rows)), 1)
-        counts = np.zeros(labels.shape, np.float32)
-        if len(history):
-            keys, wanted = owner * n_labels + history, np.arange(len(rows))[:, None] * n_labels + labels
-            order = np.argsort(keys, kind="stable")
-            place = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
-            there = (keys[order][place] == wanted) & (labels >= 0)  # -1 is no label, though its key may be another's
-            counts = np.where(there, times[order][place], 0).astype(np.float32)
+        keys, wanted = owner * n_labels + history, np.arange(len(rows))[:, None] * n_labels + labels
+        order = np.argsort(keys, kind="stable")
+        counts = counts_of(wanted, keys[order], times[order]).astype(np.float32)
+        counts[labels < 0] = 0  # -1 is no label, though its key may be another's
         seen = np.where(counts > 0, np.maximum(counts, 1), 0)
         return HistoryCounts(counts, (seen / total[:, None]).astype(np.float32))
 

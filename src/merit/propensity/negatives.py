@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged
+from merit.core.ragged import Ragged, counts_of, pair_keys
 from merit.core.types import Floats, Ints
 
 MISSING = -1
@@ -45,21 +45,6 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class SampleCounts:
-    """How often a label was in the samples that the generator drew for an example, right or wrong."""
-
-    keys: Ints  # example · labels + label, sorted
-    counts: NDArray[np.int32]
-    n_labels: int
-
-    def times(self, rows: Ints, labels: Ints) -> Ints:
-        """(B, M): of the labels (B, M) of these examples."""
-        wanted = rows[:, None] * self.n_labels + labels
-        place = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-        return np.where((self.keys[place] == wanted) & (labels >= 0), self.counts[place], 0)
-
-
-@dataclass(frozen=True)
 class NegativeSampler:
     """Draws negatives, with the rate of every pair."""
 
@@ -67,7 +52,8 @@ class NegativeSampler:
     gold: Ragged
     mined: Ragged
     mistakes: Ints  # beside mined.values and one beyond: how many mistakes were sampled before
-    samples: SampleCounts
+    keys: Ints  # of examples and labels that the generator sampled for them, right or wrong; ascending
+    counts: NDArray[np.int32]  # beside keys: how often
     live: Ints
     popularity: NDArray[np.float64]  # by live label, cumulative
     base: Floats  # by label: expected draws as popular and as random
@@ -75,7 +61,7 @@ class NegativeSampler:
     def positives(self, rows: Ints) -> Pairs:
         """The gold labels of these examples, with the rate at which each would be drawn were it wrong."""
         labels = _padded(self.gold, rows)
-        times = self.samples.times(rows, labels)
+        times = self._times(rows, labels)
         return self._rated(labels, times / np.maximum(self._mistakes(rows)[:, None] + times, 1))
 
     def negatives(self, rows: Ints, rng: np.random.Generator) -> Pairs:
@@ -83,11 +69,15 @@ class NegativeSampler:
         labels = np.concatenate([self._mined(rows, rng), self._popular(rows, rng), self._random(rows, rng)], axis=1)
         gold = (labels[..., None] == _padded(self.gold, rows)[:, None]).any(-1)
         labels = np.where(gold, MISSING, labels)
-        return self._rated(labels, self.samples.times(rows, labels) / np.maximum(self._mistakes(rows)[:, None], 1))
+        return self._rated(labels, self._times(rows, labels) / np.maximum(self._mistakes(rows)[:, None], 1))
 
     def _rated(self, labels: Ints, share: NDArray[np.float64]) -> Pairs:
         rates = np.where(labels >= 0, self.base[labels] + self.config.mined * share, 1.0)
         return Pairs(labels, rates.astype(np.float32))
+
+    def _times(self, rows: Ints, labels: Ints) -> NDArray[np.int32]:
+        """(B, M): how often the labels (B, M) were sampled for these examples."""
+        return np.where(labels >= 0, counts_of(rows[:, None] * len(self.base) + labels, self.keys, self.counts), 0)
 
     def _mistakes(self, rows: Ints) -> Ints:
         """How many mistakes the samples of an example held, repeats included."""
@@ -127,15 +117,11 @@ def make_sampler(
     base = np.zeros(len(live), np.float32)
     base[chosen] = config.popular * popularity / popularity.sum() + config.random / len(chosen)
     mistakes = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-    samples = _sample_counts([(gold, hits), (mined, counts)], len(live))
-    return NegativeSampler(config, gold, mined, mistakes, samples, chosen, np.cumsum(popularity), base)
-
-
-def _sample_counts(parts: list[tuple[Ragged, NDArray[np.int32]]], n_labels: int) -> SampleCounts:
-    owners = [np.repeat(np.arange(len(lists)), lists.lengths()) * n_labels + lists.values for lists, _ in parts]
-    keys, counts = np.concatenate(owners), np.concatenate([counts for _, counts in parts])
+    keys, times = np.concatenate([pair_keys(lists, len(live)) for lists in (gold, mined)]), np.append(hits, counts)
     order = np.argsort(keys, kind="stable")
-    return SampleCounts(keys[order], counts[order], n_labels)
+    return NegativeSampler(
+        config, gold, mined, mistakes, keys[order], times[order], chosen, np.cumsum(popularity), base
+    )
 
 
 def _padded(lists: Ragged, rows: Ints) -> Ints:

@@ -16,13 +16,13 @@ from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, DataError
 from merit.core.ragged import Ragged, column_lists
-from merit.data.corpus import NOW, PURCHASES, TRENDS, read_table
+from merit.data.corpus import NOW, PURCHASES, TRENDS, inputs_of, read_table
 from merit.data.split import SPLITS
 from merit.data.title_words import WordCounts
 from merit.data.trends import Trends
 from merit.engine.job import EngineConfig
 from merit.engine.run import INLINE, Parts
-from merit.generator.worker import DecodeJob, GeneratorWorker, decoding, prompts_of, read_rows
+from merit.generator.worker import DecodeJob, GeneratorWorker, decoding, read_rows
 from merit.propensity import features
 from merit.propensity.features import States, UserFeatures
 
@@ -50,7 +50,7 @@ def write_states(job: DecodeJob[StatesConfig], out: Path, engine: EngineConfig =
 
 def compute_states(worker: GeneratorWorker[StatesConfig], rows: pl.DataFrame) -> pl.DataFrame:
     """The states of some users, each as the bytes of its numbers in half precision."""
-    states, counts = worker.generator.states(prompts_of(rows), worker.job.config.labels)
+    states, counts = worker.generator.states(inputs_of(rows), worker.job.config.labels)
     values = pl.Series([row.tobytes() for row in features.half_precision(states)])
     return rows.select("split", "row").with_columns(states=values, count=pl.Series(counts))
 

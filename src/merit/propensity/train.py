@@ -30,6 +30,7 @@ from merit.core.types import Floats, Ints
 from merit.data.corpus import WORDS
 from merit.evaluation import calibration
 from merit.evaluation.calibration import Bins
+from merit.generator.mining import read_mined
 from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.propensity.calibration import CalibrationCurve, ScoreTally, calibrate
@@ -183,9 +184,7 @@ def _scorer(
 
 
 def _sampler(users: pl.DataFrame, mined: Artifact, live: NDArray[np.bool_], config: PropensityRun) -> NegativeSampler:
-    table = pl.read_parquet(mined.file("mined.parquet"))
-    if len(table) != len(users):
-        raise DataError(f"{mined.path} has {len(table)} examples, the states have {len(users)}. Mine again.")
+    table = read_mined(mined, len(users))
     gold, wrong = column_lists(users["gold"]), column_lists(table["labels"])
     hits, counts = (column_lists(table[name]).values for name in ("hits", "counts"))
     return make_sampler(gold, hits, wrong, counts, live, config.negatives)
