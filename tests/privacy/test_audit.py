@@ -36,7 +36,7 @@ def put(folder: Path, changed: list[str]) -> None:
 def test_what_was_written_is_read_and_verified(folder: Path) -> None:
     entries = audit.read(folder)
     assert [entry.number for entry in entries] == list(range(1, SIX + 1))
-    assert [entry.told["rows"] for entry in entries] == [100, 101, 102, 103, 104, 105]
+    assert [entry.details["rows"] for entry in entries] == [100, 101, 102, 103, 104, 105]
     assert entries[0].before == audit.START and entries[3].before == entries[2].hash
     told = audit.verify(folder)
     assert (told.entries, told.head, told.fault, told.torn) == (SIX, entries[-1].hash, None, 0)
@@ -82,7 +82,7 @@ def test_where_lines_were_reordered_is_named(folder: Path) -> None:
 
 def test_a_line_that_was_forged_with_a_right_hash_breaks_the_next(folder: Path) -> None:
     changed, entry = lines(folder), audit.read(folder)[2]
-    forged = audit._entry(entry.number, "export", {"rows": 999}, entry.before)
+    forged = audit._entry(entry.number, entry.before, "export", {"rows": 999})
     changed[2] = forged.model_dump_json()
     put(folder, changed)
     assert audit.verify(folder).fault == "line 4 does not follow from entry 3: that one was replaced"
@@ -109,7 +109,7 @@ def test_a_torn_last_line_is_recognised_and_mended(folder: Path, cut: int) -> No
     assert (told.entries, told.fault, told.torn) == (SIX, None, cut)
     audit.append(folder, "export", rows=7)
     assert [entry.event for entry in audit.read(folder)][-2:] == ["mended", "export"]
-    assert audit.read(folder)[-2].told == {"bytes": cut}
+    assert audit.read(folder)[-2].details == {"bytes": cut}
     told = audit.verify(folder)
     assert (told.entries, told.fault, told.torn) == (SIX + 2, None, 0)
 
@@ -165,4 +165,4 @@ def test_overrides_of_the_policy_are_in_the_log(made: Path, tmp_path: Path) -> N
     without = LabelsConfig(encoder="hashed", policy="none", policy_reason=reason)
     build_labels(examples, tmp_path / "without", without, 7, tmp_path / "cache")
     [entry] = audit.read(tmp_path)
-    assert entry.event == "override" and entry.told == {"action": "no policy", "labels": [], "reason": reason}
+    assert entry.event == "override" and entry.details == {"action": "no policy", "labels": [], "reason": reason}

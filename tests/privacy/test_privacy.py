@@ -196,7 +196,7 @@ def test_erasing_by_real_id_needs_the_key_and_leaves_nothing(place: Place, serve
     refused = place.merit("erase", user, "--folder", "run", code=2)
     assert "merit --key FILE" in " ".join(refused.split())
     certificate = json.loads(place.merit("erase", user, "--folder", "run", "--folder", "state", "--json", key=True))
-    assert (certificate["asked"], certificate["found"]) == (1, 1)
+    assert (certificate["requested"], certificate["found"]) == (1, 1)
     with pytest.raises(MeritError, match="does not know this user"):
         served.interests(known)
     found = search.search([place.run], search.patterns([user, known]))

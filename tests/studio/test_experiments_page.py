@@ -185,14 +185,14 @@ def test_a_table_gives_the_lift_of_the_python_api(page: Any, studio: Studio, tmp
         signed(expected.plain.lift),
         f"{signed(expected.plain.low)} to {signed(expected.plain.high)}",
     ]
-    assert [row[3] for row in ways[2:]] == [share(view.reading.above_zero) for view in expected.sensitivity]
+    assert [row[3] for row in ways[2:]] == [share(view.above_zero) for view in expected.sensitivity.values()]
     assert {row[0] for row in rows(page, "Lift by segment")} == {"garden", "kitchen"}
     assert [row[0] for row in rows(page, "Before the campaign")] == ["orders_before"]
     says = page.locator(".chart[role=img]").get_attribute("aria-label")
     assert f"{share(found.above_zero)} of it lies above zero" in says
     page.locator(".chart svg").wait_for()
     told = page.locator(".findings li p").all_inner_texts()
-    assert told == [finding.told for finding in expected.findings]
+    assert told == [finding.message for finding in expected.findings]
     with page.expect_download() as kept:
         page.get_by_role("button", name="Download the analysis").click()
     assert Analysis.model_validate_json(kept.value.path().read_text(encoding="utf-8")) == expected

@@ -13,7 +13,7 @@ from merit.campaigns.audiences import export, report, request
 from merit.campaigns.audiences.build import build, preview
 from merit.campaigns.audiences.export import Form
 from merit.cli import common
-from merit.core import console
+from merit.core import artifacts, console
 from merit.core.files import storage_errors
 from merit.report import page
 
@@ -80,7 +80,7 @@ def export_audience(
     labels: common.NewerLabels = None,
 ) -> None:
     """Write the users to be contacted to a file, with a manifest of rows and hash."""
-    members = export.load(audience_folder)
+    members = artifacts.load(audience_folder, export.AUDIENCE)
     checked_by = merit.load(export.model_folder(members, model), labels)
     common.show(export.export(members, checked_by, form, out, arm))
 

@@ -12,7 +12,7 @@ from rich.markup import escape
 from merit.campaigns.experiments import steps
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.cli.common import AsJson, Design, Out, Overrides, described, point_to_page, show
-from merit.core import config, console
+from merit.core import artifacts, config, console
 
 experiment_app = typer.Typer(
     help="Test a campaign: agree on a design, assign users, analyse outcomes, pool campaigns.", no_args_is_help=True
@@ -43,7 +43,7 @@ def assign_arms(
     out: Out,
 ) -> None:
     """Give every user of a table an arm, by the design's salt. The same users always get the same arms."""
-    show(steps.assign_users(steps.load(design, steps.DESIGN), users, out))
+    show(steps.assign_users(artifacts.load(design, steps.DESIGN), users, out))
 
 
 @experiment_app.command()
@@ -57,8 +57,8 @@ def analyze(
     as_json: AsJson = False,
 ) -> None:
     """Analyse a campaign by its design: lift, decision, and a page. Exit code 3 if its comparison is broken."""
-    agreed = steps.load(design, steps.DESIGN)
-    assigned = steps.load(assignment, steps.ASSIGNMENT) if assignment else None
+    agreed = artifacts.load(design, steps.DESIGN)
+    assigned = artifacts.load(assignment, steps.ASSIGNMENT) if assignment else None
     made = steps.analyse_campaign(agreed, out, table, statistics, assigned, until.date() if until else None)
     analysis = steps.analysis_of(made)
     if as_json:
@@ -67,7 +67,7 @@ def analyze(
         console.stdout.print(escape(analysis.sentence))
         console.show_table(str(made.path), ["figure", "value"], steps.headline(analysis))
         for finding in analysis.findings:
-            console.stdout.print(f"{finding.level}: {escape(finding.told)}")
+            console.stdout.print(f"{finding.level}: {escape(finding.message)}")
         point_to_page(made)
     if analysis.verdict == "blocked":
         raise typer.Exit(3)

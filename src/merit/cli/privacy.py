@@ -38,7 +38,7 @@ def erase(
         raise ConfigError(f"There is no {RUNS} here, and no {DEFAULT_STATE}. Name the folders with --folder.")
     ids = id_forms([*(users or []), *(_lines(file) if file else [])], folders)
     if dry_run:
-        plan = erasure.plan(folders, ids)
+        plan = [(held.artifact, held) for held in erasure.plan(folders, ids)]
         rows = [(artifact.path, artifact.manifest.kind, held.rows, len(held.files)) for artifact, held in plan]
         console.show_table("Would be purged", ["folder", "kind", "rows", "files"], rows)
         return
@@ -103,8 +103,8 @@ def show(folder: Logged, as_json: AsJson = False) -> None:
         console.show_json({name: [entry.model_dump() for entry in entries] for name, entries in logs.items()})
         return
     for name, entries in logs.items():
-        rows = [(entry.number, entry.at, entry.event, escape(json.dumps(entry.told))) for entry in entries]
-        console.show_table(escape(name), ["number", "at", "event", "told"], rows)
+        rows = [(entry.number, entry.at, entry.event, escape(json.dumps(entry.details))) for entry in entries]
+        console.show_table(escape(name), ["number", "at", "event", "details"], rows)
 
 
 @audit_app.command()

@@ -30,7 +30,13 @@ from merit.core.errors import DamagedArtifact, MissingArtifact, StorageError
 from merit.core.files import storage_errors
 
 # By kind, else 1; raised when a stored name or its meaning changes.
-FORMATS = {"corpus": 2, "data-report": 2, "mined": 2, "model": 2, "propensity": 2}
+FORMATS = {"corpus": 2, "data-report": 2, "erasure": 2, "lift": 2, "mined": 2, "model": 2, "propensity": 2}
+MAKERS = {  # by kind, else a stage of `merit run`
+    "audience": "merit audience build MODEL --request FILE --out FOLDER",
+    "experiment-design": "merit experiment design DESIGN.toml --out FOLDER",
+    "assignment": "merit experiment assign DESIGN --users TABLE --out FOLDER",
+    "lift": "merit experiment analyze DESIGN --table TABLE --out FOLDER",
+}
 MANIFEST = "manifest.json"
 SEAL = "seal"
 
@@ -153,7 +159,8 @@ def load(folder: Path, kind: str | None = None, verify: bool = True) -> Artifact
     try:
         text = (folder / MANIFEST).read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
-        make = f"Make it with `merit run CONFIG`{f' (stage {kind})' if kind else ''}."
+        stage = f" (stage {kind})" if kind and kind not in MAKERS else ""
+        make = f"Make it with `{MAKERS.get(wanted, 'merit run CONFIG')}`{stage}."
         raise MissingArtifact(f"{folder} is not a finished {wanted} artifact (no {MANIFEST}). {make}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise DamagedArtifact(f"{folder / MANIFEST} cannot be read: {error}. Make the artifact again.") from None

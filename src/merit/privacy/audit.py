@@ -13,7 +13,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
@@ -36,7 +35,7 @@ class AuditEntry(Frozen):
     number: int
     at: str
     event: Event
-    told: dict[str, Any]
+    details: dict[str, Any]
     before: str
     """The hash of the line before."""
     hash: str
@@ -65,91 +64,84 @@ class AuditVerdict(Frozen):
 
 def append(folder: Path, event: Event, **details: Any) -> AuditEntry:
     """Write a line. It is on the disk when this returns."""
-    place = folder / FILE
-    with storage_errors(place):
+    path = folder / FILE
+    with storage_errors(path):
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            return _append(descriptor, place, event, details)
-        finally:
-            os.close(descriptor)
+        with open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600)) as log:
+            fcntl.flock(log, fcntl.LOCK_EX)
+            lines, torn = _lines(path.read_bytes())
+            entries = []
+            if torn:
+                log.truncate(path.stat().st_size - torn)
+                entries.append(_entry(*_next(lines), "mended", {"bytes": torn}))
+                lines.append(entries[0].model_dump_json().encode())
+            entries.append(_entry(*_next(lines), event, details))
+            log.write("".join(f"{entry.model_dump_json()}\n" for entry in entries).encode())
+            log.flush()
+            os.fsync(log.fileno())
+            head = AuditHead(number=entries[-1].number, hash=entries[-1].hash)
+            files.write(path.with_name(HEAD), head.model_dump_json() + "\n")
+            return entries[-1]
 
 
 def read(folder: Path) -> list[AuditEntry]:
-    """All entries, whether or not they are what was written: `verify` tells."""
-    lines, _ = _lines(_content(folder))
-    try:
-        return [AuditEntry.model_validate_json(line) for line in lines]
-    except ValidationError:
-        raise DamagedArtifact(f"{folder / FILE} holds a line that is no entry. See `merit audit verify`.") from None
+    """All entries, whether or not they are what was written: `verify` checks that."""
+    entries = [_parse(line) for line in _lines(_content(folder))[0]]
+    if None in entries:
+        raise DamagedArtifact(f"{folder / FILE} holds a line that is no entry. See `merit audit verify`.")
+    return [entry for entry in entries if entry]
 
 
 def logs(folder: Path) -> list[Path]:
     """The folders below this one that have a log, itself too."""
     if not folder.is_dir():
         raise MissingArtifact(f"There is no folder {folder}. Name the folder of a run, an audience or a service.")
-    folders = sorted(place.parent for place in folder.rglob(FILE))
+    folders = sorted(path.parent for path in folder.rglob(FILE))
     if not folders:
         raise MissingArtifact(f"There is no {FILE} in {folder}. One begins with the first export, override or erasure.")
     return folders
 
 
 def holds(folder: Path, noted: str) -> bool:
-    """Whether a line has this hash, be the others what they may."""
-    lines, _ = _lines(_content(folder))
-    for line in lines:
-        with suppress(ValidationError):
-            if AuditEntry.model_validate_json(line).hash == noted:
-                return True
-    return False
+    """Whether a line has this hash, whatever the others are."""
+    entries = map(_parse, _lines(_content(folder))[0])
+    return any(entry.hash == noted for entry in entries if entry)
 
 
 def verify(folder: Path) -> AuditVerdict:
     """Whether the log is what was written."""
     lines, torn = _lines(_content(folder))
-    before, number = START, 0
-    for place, line in enumerate(lines, 1):
-        fault = _fault(line, number, before)
-        if fault:
-            return AuditVerdict(entries=number, head=before, fault=f"line {place} {fault}", torn=torn)
-        entry = AuditEntry.model_validate_json(line)
-        before, number = entry.hash, entry.number
-    return AuditVerdict(entries=number, head=before, fault=_missing_at_the_end(folder, lines, number), torn=torn)
+    entries, before = [_parse(line) for line in lines], START
+    for number, entry in enumerate(entries):
+        if fault := _fault(entry, number, before):
+            return AuditVerdict(entries=number, head=before, fault=f"line {number + 1} {fault}", torn=torn)
+        before = entry.hash if entry else before
+    hashes = [entry.hash for entry in entries if entry]
+    return AuditVerdict(entries=len(hashes), head=before, fault=_missing_at_the_end(folder, hashes), torn=torn)
 
 
-def _append(descriptor: int, place: Path, event: Event, details: dict[str, Any]) -> AuditEntry:
-    lines, torn = _lines(place.read_bytes())
-    number, before = _last(lines)
-    made = []
-    if torn:
-        os.ftruncate(descriptor, place.stat().st_size - torn)
-        made.append(_entry(number + 1, "mended", {"bytes": torn}, before))
-        number, before = number + 1, made[-1].hash
-    made.append(_entry(number + 1, event, details, before))
-    os.write(descriptor, "".join(f"{entry.model_dump_json()}\n" for entry in made).encode())
-    os.fsync(descriptor)
-    files.write(place.with_name(HEAD), AuditHead(number=made[-1].number, hash=made[-1].hash).model_dump_json() + "\n")
-    return made[-1]
-
-
-def _last(lines: list[bytes]) -> tuple[int, str]:
-    """What the next line follows. Behind a line that is no entry, `verify` finds the fault: nothing is held up."""
-    if not lines:
-        return 0, START
+def _parse(line: bytes) -> AuditEntry | None:
+    """None for a line that is no entry."""
     try:
-        last = AuditEntry.model_validate_json(lines[-1])
-        return last.number, last.hash
+        return AuditEntry.model_validate_json(line)
     except ValidationError:
-        return len(lines), sha256(lines[-1]).hexdigest()
+        return None
 
 
-def _entry(number: int, event: Event, details: dict[str, Any], before: str) -> AuditEntry:
+def _next(lines: list[bytes]) -> tuple[int, str]:
+    """The number of the next line, and the hash before it. A line that is no entry stops nothing: `verify` names it."""
+    if not lines:
+        return 1, START
+    last = _parse(lines[-1])
+    return (last.number + 1, last.hash) if last else (len(lines) + 1, sha256(lines[-1]).hexdigest())
+
+
+def _entry(number: int, before: str, event: Event, details: dict[str, Any]) -> AuditEntry:
     rest: dict[str, Any] = {
         "number": number,
         "at": provenance.now(),
         "event": event,
-        "told": json.loads(json.dumps(details)),
+        "details": json.loads(json.dumps(details)),
         "before": before,
     }
     return AuditEntry(**rest, hash=_hash(rest))
@@ -159,11 +151,9 @@ def _hash(rest: dict[str, Any]) -> str:
     return sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def _fault(line: bytes, number: int, before: str) -> str | None:
+def _fault(entry: AuditEntry | None, number: int, before: str) -> str | None:
     """What is wrong with a line that comes after entry `number`."""
-    try:
-        entry = AuditEntry.model_validate_json(line)
-    except ValidationError:
+    if entry is None:
         return "was altered: it is no entry"
     if entry.hash != _hash(entry.model_dump(exclude={"hash"})):
         return "was altered: its own hash does not fit"
@@ -174,15 +164,16 @@ def _fault(line: bytes, number: int, before: str) -> str | None:
     return None if entry.before == before else f"does not follow from entry {number}: that one was replaced"
 
 
-def _missing_at_the_end(folder: Path, lines: list[bytes], number: int) -> str | None:
+def _missing_at_the_end(folder: Path, hashes: list[str]) -> str | None:
     """The head is written after the line: a crash between them leaves it one behind."""
+    number = len(hashes)
     try:
         head = AuditHead.model_validate_json((folder / HEAD).read_bytes())
     except (OSError, ValidationError):
         return f"{HEAD} is missing or altered" if number > 1 else None
     if head.number > number:
         return f"line {number + 1} was removed, and all after it: {HEAD} knows of {head.number} entries"
-    if head.number < number - 1 or AuditEntry.model_validate_json(lines[head.number - 1]).hash != head.hash:
+    if head.number < number - 1 or hashes[head.number - 1] != head.hash:
         return f"{HEAD} is of another log: it was altered, or the log was written anew"
     return None
 

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from merit.campaigns.audiences import export
 from merit.campaigns.audiences.request import AudienceRequest
-from merit.core import console, files
+from merit.core import artifacts, console, files
 from merit.core.artifacts import Artifact
 from merit.core.config import digest
 from merit.core.errors import ConfigError, DataError, MeritError, MissingArtifact
@@ -156,7 +156,7 @@ class AudienceJobs(JobQueue[AudienceJob]):
         job = self.get(number, owner)
         if job.state != "DONE":
             raise DataError(f"The job is {job.state}. Export it once it is DONE.")
-        return export.load(self._out(job))
+        return artifacts.load(self._out(job), export.AUDIENCE)
 
     def counts(self) -> dict[str, int]:
         """The number of jobs in each state, zeros included."""
@@ -186,7 +186,7 @@ class AudienceJobs(JobQueue[AudienceJob]):
         elif job.state == "RUNNING":
             ending: dict[str, object] = {"state": "FAILED", "reason": INTERRUPTED}
             try:
-                ending = {"state": "DONE"} | _summary(export.load(self._out(job)))
+                ending = {"state": "DONE"} | _summary(artifacts.load(self._out(job), export.AUDIENCE))
             except MeritError:
                 shutil.rmtree(self._out(job), ignore_errors=True)
             self.keep(job.model_copy(update=ending | {"ended": now()}))

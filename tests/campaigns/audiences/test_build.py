@@ -128,7 +128,9 @@ def test_what_was_blocked_since_is_not_exported(
     code, _, err = merit("export", "a", "--labels", "stricter", "--out", "x")
     assert code == 8 and "blocked" in err and not (tmp_path / "x").exists()
     with pytest.raises(PolicyError):
-        export.export(export.load(tmp_path / "a"), package.load(made, tmp_path / "stricter"), "csv", tmp_path / "x")
+        export.export(
+            artifacts.load(tmp_path / "a", "audience"), package.load(made, tmp_path / "stricter"), "csv", tmp_path / "x"
+        )
 
 
 def test_overlap_on_the_command_line(merit: Call, made: Path, model: Any) -> None:

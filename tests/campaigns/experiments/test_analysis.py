@@ -58,7 +58,7 @@ def test_the_agreed_prior_decides() -> None:
     seen = rates(0.10, 0.1025)
     assert analysed(seen).verdict == "ship"
     told = analysed(seen, prior={"sd": 0.01})
-    assert told.verdict == "keep" and told.sensitivity[0].prior == "agreed"
+    assert told.verdict == "keep" and next(iter(told.sensitivity)) == "agreed"
     assert told.posterior.lift < told.estimate.lift
 
 
@@ -86,7 +86,7 @@ def test_a_broken_comparison_decides_nothing(name: str) -> None:
     seen, changes, what = BROKEN[name]
     told = analysed(seen, **changes)
     assert told.verdict == "blocked" and findings(told)[what] == "block" and told.findings[0].level == "block"
-    assert told.sentence == f"No decision can be made. {told.findings[0].told}"
+    assert told.sentence == f"No decision can be made. {told.findings[0].message}"
 
 
 WARNED: dict[str, tuple[Outcomes, dict[str, Any], str]] = {
@@ -109,7 +109,9 @@ def test_what_is_only_to_be_kept_in_mind(name: str) -> None:
     seen, changes, what = WARNED[name]
     told = analysed(seen, **changes)
     assert told.verdict == "ship" and findings(told) == {what: "warn"}
-    assert "20 users" not in " ".join(each.told for each in told.findings)  # about fewer than 50, no exact figure
+    assert "20 users" not in " ".join(
+        finding.message for finding in told.findings
+    )  # about fewer than 50, no exact figure
 
 
 def test_an_arm_without_users() -> None:
@@ -157,13 +159,13 @@ def test_segments_are_seen_by_themselves_and_together(tmp_path: Path) -> None:
     told = analyse(agreed, tabulate(agreed, tmp_path / "users.parquet"), KNOWN)
     assert [each.name for each in told.segments] == ["garden", "sports", "toys"]
     assert sum(each.users for each in told.segments) == 6_000
-    own, shared = ([getattr(each, kind).lift for each in told.segments] for kind in ("own", "shared"))
+    own, shared = ([getattr(each, kind).lift for each in told.segments] for kind in ("alone", "pooled"))
     assert np.std(shared) < np.std(own) and told.segments_alike and told.segments_alike > 0.001
     tiny = replace(
         rates(0.1, 0.1),
         cells=tuple(replace(cell, segment=name) for name in "ab" for cell in rates(0.1, 0.1, (60, 60)).cells),
     )
-    assert all(each.own is None for each in analysed(tiny, segment="vertical").segments)
+    assert all(each.alone is None for each in analysed(tiny, segment="vertical").segments)
 
 
 def test_rule_against_rule(tmp_path: Path) -> None:
@@ -184,10 +186,10 @@ def test_rule_against_rule(tmp_path: Path) -> None:
     differ, agree = groups["the rules differ"], groups["the rules agree"]
     assert differ.users + agree.users == 60_000
     assert groups["chosen by merit only"].users + groups["chosen by expert only"].users == differ.users
-    assert differ.worth and differ.worth_low and differ.worth_high and agree.reading
+    assert differ.worth and differ.worth_low and differ.worth_high and agree.lift
     assert differ.worth == pytest.approx(told.estimate.lift, abs=0.05)  # the same quantity, with less noise
     assert differ.worth_high - differ.worth_low < 0.8 * (told.estimate.high - told.estimate.low)
-    assert agree.reading.low < 0 < agree.reading.high and findings(told) == {}
+    assert agree.lift.low < 0 < agree.lift.high and findings(told) == {}
 
 
 def test_a_difference_where_the_rules_agree_is_suspicious() -> None:

@@ -75,7 +75,7 @@ def test_an_analysis_of_the_statistics_is_the_analysis_of_the_users(tmp_path: Pa
     assert one.posterior.lift == pytest.approx(two.posterior.lift)
     assert one.posterior.high == pytest.approx(two.posterior.high)
     assert [each.name for each in one.segments] == [each.name for each in two.segments]
-    assert any("Only statistics" in finding.told for finding in two.findings)
+    assert any("Only statistics" in finding.message for finding in two.findings)
 
 
 def test_rates_alone_are_enough_for_a_yes_or_no_outcome(tmp_path: Path) -> None:

@@ -112,9 +112,9 @@ BAD: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "no design": (
         ("analyze", "nowhere", "--table", "users.csv", "--out", "x"),
-        "Make one with `merit experiment design",
+        "Make it with `merit experiment design",
     ),
-    "no analysis": (("pool", "nowhere", "--out", "x"), "Make one with `merit experiment analyze"),
+    "no analysis": (("pool", "nowhere", "--out", "x"), "Make it with `merit experiment analyze"),
     "no users": (("assign", "design", "--users", "nowhere.csv", "--out", "x"), "--users PATH"),
     "a user twice": (("assign", "design", "--users", "twice.csv", "--out", "x"), "'u1' among them"),
     "an empty user": (("assign", "design", "--users", "empty.csv", "--out", "x"), "1 empty values"),

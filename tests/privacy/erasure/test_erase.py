@@ -65,7 +65,7 @@ def test_nothing_is_left_of_a_user(work: Path, model: Any) -> None:
     assert anywhere(work, gone)
     told = erase.certificate_of(erase.erase([work], gone, "request 17"))
     assert not anywhere(work, gone)
-    assert told.clean and told.asked == told.found == 2 and told.reason == "request 17"
+    assert told.clean and told.requested == told.found == 2 and told.reason == "request 17"
     assert not list(work.rglob(".eras*.json")) and not list(work.rglob(".*.erased-*"))
     held = {each.path: each.kind for each in told.artifacts}
     assert {"run/examples", "run/model", "run/states", "assignment", "spring", "sent-csv"} <= set(held)
@@ -197,7 +197,7 @@ def test_the_certificate_tells_exports_and_models_and_nobody(work: Path, model: 
     wanted = search.patterns([treated])
     assert not search.search([made.path], wanted).held and treated not in text
     entry = audit.read(work)[-1]
-    assert entry.event == "erasure" and entry.told["number"] == told.number and entry.told["users"] == 1
+    assert entry.event == "erasure" and entry.details["number"] == told.number and entry.details["users"] == 1
     assert audit.verify(work).fault is None and treated not in (work / audit.FILE).read_text()
 
 
@@ -379,7 +379,7 @@ def test_from_the_command_line(cli_: Cli, work: Path, model: Any, tmp_path: Path
     assert not list(work.rglob(".eras*"))
     (tmp_path / "ids.txt").write_text(f"{two}\n{three}\n")
     code, out, _ = cli_(one, "--file", tmp_path / "ids.txt", "--folder", work, "--reason", "request 17")
-    assert code == 0 and "3 users of 3 asked for were found and erased" in out and "nothing was found" in out
+    assert code == 0 and "3 users of 3 requested were found and erased" in out and "nothing was found" in out
     assert one not in out and not anywhere(work, [one, two, three])
 
 
@@ -390,7 +390,7 @@ def test_unknown_users_are_said_to_be_unknown(cli_: Cli, work: Path, model: Any)
     after = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()}
     assert {path for path in after if after[path] != before.get(path)} == {work / erase.LOCK}
     told = erase.certificate_of(erase.erase([work], ["nobody-at-all", model.users["user_id"][0]]))
-    assert (told.asked, told.found) == (2, 1)
+    assert (told.requested, told.found) == (2, 1)
 
 
 def test_bad_words_are_one_message(cli_: Cli, work: Path, tmp_path: Path) -> None:

@@ -167,10 +167,10 @@ def test_exports_of_the_service_are_in_the_log(own: Opened, model: Any, wanted: 
     job = finished(client, client.post("/v1/audience/jobs", json=wanted).json())
     sent = client.get(f"/v1/audience/jobs/{job['id']}/export", params={"form": "csv"})
     entry = audit.read(own.state)[-1]
-    assert entry.event == "export" and entry.told["key"] == key.id and entry.told["audience"] == job["hash"]
-    assert entry.told["sha256"] == sent.headers["x-content-sha256"] and entry.told["rows"] == job["members"]
+    assert entry.event == "export" and entry.details["key"] == key.id and entry.details["audience"] == job["hash"]
+    assert entry.details["sha256"] == sent.headers["x-content-sha256"] and entry.details["rows"] == job["members"]
     keys.revoke(own.state / keys.FILE, key.id)
-    assert audit.read(own.state)[-1].told == {"key": key.id}
+    assert audit.read(own.state)[-1].details == {"key": key.id}
 
 
 def test_an_erasure_of_another_key_is_not_there(own: Opened, model: Any) -> None:

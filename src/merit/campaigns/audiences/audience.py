@@ -78,11 +78,11 @@ class AudienceSummary(Frozen):
     arms: dict[str, int]
     lowest: float
     """The lowest score that is in."""
-    forecast: Forecast | None
-    """None for a lookalike: likeness is no probability."""
-    sizes: tuple[SizeForecast, ...]
-    eligible_histogram: tuple[int, ...]
-    member_histogram: tuple[int, ...]
+    forecast: Forecast | None = None
+    """None for a lookalike, like all that comes of probabilities: likeness is none."""
+    sizes: tuple[SizeForecast, ...] = ()
+    eligible_histogram: tuple[int, ...] = ()
+    member_histogram: tuple[int, ...] = ()
     seeds: int | None = None
     separation: float | None = None
     notes: tuple[str, ...] = ()
@@ -125,12 +125,12 @@ def compose(
 ) -> Audience:
     """Choose members among the eligible users, draw holdout and control, and count."""
     require_enough(int(eligible.sum()), steps)
-    places = np.flatnonzero(eligible)
-    scores = scored.scores.score[places]
+    candidates = np.flatnonzero(eligible)
+    scores = scored.scores.score[candidates]
     falling = np.sort(scores)[::-1]
 
     def arms(rows: Rows) -> pl.Series:
-        return arms_of(users.gather(places[rows]), request.holdout, request.control)
+        return arms_of(users.gather(candidates[rows]), request.holdout, request.control)
 
     def contacted(rows: Rows) -> Mask:
         return (arms(rows) == TREATED).to_numpy()
@@ -141,11 +141,11 @@ def compose(
     inside = members(scores, falling, part)
     chosen = np.flatnonzero(inside)
     drawn = arms(chosen)
-    contacts = places[chosen[(drawn == TREATED).to_numpy()]]
+    contacts = candidates[chosen[(drawn == TREATED).to_numpy()]]
 
     def ranked() -> pl.DataFrame:
         order = ranking(scores, inside)
-        ids, ranks = users.gather(places[order]), np.arange(1, count + 1)
+        ids, ranks = users.gather(candidates[order]), np.arange(1, count + 1)
         return pl.DataFrame({"user_id": ids, "rank": ranks, "score": scores[order], "arm": arms(order)})
 
     figures = AudienceSummary(
@@ -153,7 +153,7 @@ def compose(
         origin=origin,
         interests=scored.interests,
         waterfall=steps,
-        eligible=len(places),
+        eligible=len(candidates),
         members=count,
         arms={name: int((drawn == name).sum()) for name in ARMS},
         lowest=float(falling[part.stop - 1]),
@@ -161,7 +161,7 @@ def compose(
         separation=scored.separation,
         **_forecasts(request, scored, contacts, falling, part),
     )
-    return Audience(figures.model_copy(update={"notes": tuple(_notes(figures))}), places[chosen], ranked)
+    return Audience(figures.model_copy(update={"notes": tuple(_notes(figures))}), candidates[chosen], ranked)
 
 
 def _forecasts(
@@ -169,7 +169,7 @@ def _forecasts(
 ) -> dict[str, Any]:
     """What probabilities promise; nothing for a lookalike."""
     if scored.reliability is None:
-        return {"forecast": None, "sizes": (), "eligible_histogram": (), "member_histogram": ()}
+        return {}
     scores = CombinedScores(*(values[contacts] for values in scored.scores))
     return {
         "forecast": forecast(scores, scored.reliability, request.economics),
@@ -232,7 +232,7 @@ def _notes(figures: AudienceSummary) -> list[str]:
 
 
 def cut(size: Size, scores: Reals, falling: Reals, contacted: Contacted, economics: Economics | None) -> slice:
-    """The places of the ranking that the audience takes; `falling` are the scores best first."""
+    """The ranks that the audience takes; `falling` are the scores best first."""
     match size.by:
         case "budget":
             return slice(0, _affordable(size, scores, falling, contacted, economics))
@@ -255,7 +255,7 @@ def cut(size: Size, scores: Reals, falling: Reals, contacted: Contacted, economi
 def _affordable(
     size: BudgetSize, scores: Reals, falling: Reals, contacted: Contacted, economics: Economics | None
 ) -> int:
-    """How many places the budget pays for. Only arms of users up to there are drawn."""
+    """How many ranks the budget pays for. Only arms of users up to there are drawn."""
     assert economics is not None
     most = math.floor(min(size.budget / economics.cost_per_contact, len(falling)) + ROUNDING)
     users = min(len(falling), max(FIRST, most))
@@ -267,7 +267,7 @@ def _affordable(
 
 
 def members(scores: Reals, falling: Reals, part: slice) -> Mask:
-    """Which users are at these places of the ranking, without ranking all of them."""
+    """Which users have these ranks, without ranking all of them."""
     mask = np.zeros(len(scores), dtype=bool)
     if part.start < part.stop:
         first, last = falling[part.start], falling[part.stop - 1]

@@ -1,11 +1,5 @@
 """audience: a model and a request → who is addressed, in which arm, and what to expect; then a file to send.
 
-    model = merit.load("runs/demo")
-    spring = request.read(Path("spring.toml"))
-    preview(model, spring).figures                # nothing is written
-    audience = build(model, spring, Path("runs/spring/audience"))
-    export.export(audience, model, "csv", Path("runs/spring/send"))
-
 The artifact: members.parquet, audience.json (figures), request.json (give it to `build` again), index.html.
 
 A lookalike ranks users by their likeness to seeds. Fisher's discriminant over user vectors: w = (Σ + λ)⁻¹ (mean of the
@@ -128,17 +122,11 @@ def _interest_scores(model: Model, rows: Ints, request: AudienceRequest, scores:
         )
         for interest, weight in zip(interests, weights, strict=True)
     )
-    visible = (_visible(scores(interest), rows) for interest in interests)
-    return ScoredUsers(combined(zip(visible, weights, strict=True), request.combine), resolved, _reliability(model))
-
-
-def _visible(scores: Reals, rows: Ints) -> Reals:
-    return scores if len(scores) == len(rows) else scores[rows]
-
-
-def _reliability(model: Model) -> ReliabilityBins:
+    columns = (scores(interest) for interest in interests)
+    visible = (column if len(column) == len(rows) else column[rows] for column in columns)
     bins = calibration.by_bin(pl.read_parquet(model.artifact.file("propensity") / "reliability.parquet"))
-    return ReliabilityBins(*(bins[name].to_numpy() for name in ("low", "promised", "true")))
+    reliability = ReliabilityBins(*(bins[name].to_numpy() for name in ("low", "promised", "true")))
+    return ScoredUsers(combined(zip(visible, weights, strict=True), request.combine), resolved, reliability)
 
 
 def _lookalike_scores(model: Model, visible: VisibleUsers, lookalike: Lookalike) -> ScoredUsers:
@@ -172,15 +160,15 @@ def likeness(blocks: Blocks, seeds: Mask) -> Reals:
         raise DataError("The seeds do not differ from all users in what the model knows. Choose other seeds.")
     direction = np.linalg.solve(covariance + RIDGE * scale * np.eye(len(mean)), apart)
     direction = direction / (direction @ apart)
-    return np.concatenate([np.round((block - mean) @ direction, DIGITS) for _, block in _doubles(blocks)])
+    return np.concatenate([np.round((block - mean) @ direction, DIGITS) for block in blocks()])
 
 
 def _moments(blocks: Blocks, seeds: Mask) -> tuple[Reals, Reals, Reals]:
     """The mean of all users, their covariance, and how far the mean of the seeds is from the mean of all."""
-    sums = [
-        (block.sum(axis=0), block.T @ block, block[seeds[start : start + len(block)]].sum(axis=0))
-        for start, block in _doubles(blocks)
-    ]
+    start, sums = 0, []
+    for block in (block.astype(np.float64) for block in blocks()):
+        sums.append((block.sum(axis=0), block.T @ block, block[seeds[start : start + len(block)]].sum(axis=0)))
+        start += len(block)
     total, products, seed_total = (np.sum(parts, axis=0) for parts in zip(*sums, strict=True))
     mean = total / len(seeds)
     return mean, products / len(seeds) - np.outer(mean, mean), seed_total / seeds.sum() - mean
@@ -202,10 +190,3 @@ def auc(positives: Reals, negatives: Reals) -> float:
     ranked = np.sort(negatives)
     below = np.searchsorted(ranked, positives, side="left") + np.searchsorted(ranked, positives, side="right")
     return float(below.mean() / 2 / max(1, len(negatives)))
-
-
-def _doubles(blocks: Blocks) -> Iterator[tuple[int, Reals]]:
-    start = 0
-    for block in blocks():
-        yield start, block.astype(np.float64)
-        start += len(block)

@@ -1,10 +1,5 @@
 """Who may be addressed at all: rules over tables of users, and the waterfall of how many users each rule removes.
 
-    [[rules]]
-    rule = "consent"
-    table = "customers.parquet"
-    column = "newsletter"
-
 A rule keeps users or drops them, however likely they are to buy. Users who are not in a table have not consented, were
 not seen, and have no attribute: missing data never makes a user eligible by itself.
 
@@ -18,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import numpy as np
 import polars as pl
@@ -184,16 +179,17 @@ def keeps(rule: Rule, users: pl.Series, has_label: HasLabel, as_of: date) -> Mas
     """Which users one rule keeps, whatever the others do."""
     match rule:
         case Bought():
-            return ~(_mask(_orders(rule, users, as_of), users) if rule.table else has_label(rule.interests))
+            bought = ((_within(as_of, rule.days) if rule.days else pl.lit(True)) & pl.col("counts")).any()
+            table = _per_user(rule, users, bought, rule.time) if rule.table else None
+            return ~(has_label(rule.interests) if table is None else _mask(table, users))
         case Recency():
             seen = _within(as_of, rule.days).any()
-            return _mask(_per_user(_Source(rule.table, rule.user, rule.column, instants), users, seen), users)
+            return _mask(_per_user(rule, users, seen, rule.column), users)
         case Frequency():  # a user without a logged contact passes
             free = _within(as_of, rule.days).sum() < rule.most
-            table = _per_user(_Source(rule.table, rule.user, rule.column, instants), users, free)
-            return _mask(table, users, missing=True)
+            return _mask(_per_user(rule, users, free, rule.column), users, missing=True)
         case Listed():
-            listed = _mask(_per_user(_Source(rule.table, rule.user), users, pl.lit(True)), users)
+            listed = _mask(_per_user(rule, users, pl.lit(True)), users)
             return listed if rule.keep else ~listed
         case Consent():
             table = _one_row_each(rule, _text, users)
@@ -204,20 +200,14 @@ def keeps(rule: Rule, users: pl.Series, has_label: HasLabel, as_of: date) -> Mas
             return _mask(table.with_columns(value=_matches(rule)), users, missing=rule.unknown == "keep")
 
 
-class _Source(NamedTuple):
-    """A table, its column of users, and the column whose values are read by `parser`."""
-
-    table: Path
-    user: str
-    column: str | None = None
-    parser: Parser | None = None
-
-
-def _per_user(source: _Source, users: pl.Series, aggregate: pl.Expr, extra: Sequence[str] = ()) -> pl.DataFrame:
-    """user, value, rows: one row per user in both table and model; `aggregate` sums up a user's rows."""
-    with scanning(source.table, "the rule's table =") as scans:
-        frame = pl.concat([_read(scan, source, extra, file) for scan, file in scans])
-        _check_rows(frame, source)
+def _per_user(
+    rule: _Table | Bought, users: pl.Series, aggregate: pl.Expr, column: str | None = None, parser: Parser = instants
+) -> pl.DataFrame:
+    """user, value, rows: one row per user in both table and model; `aggregate` sums up a user's values and rows."""
+    assert rule.table is not None
+    with scanning(rule.table, "the rule's table =") as scans:
+        frame = pl.concat([_read(scan, rule, column, parser, file) for scan, file in scans])
+        _check_rows(frame, column)
         matched = frame.join(users.alias("user").to_frame().lazy(), on="user", how="semi")
         table = matched.group_by("user").agg(value=aggregate, rows=pl.len()).collect(engine="streaming")
     if table.is_empty():
@@ -225,7 +215,7 @@ def _per_user(source: _Source, users: pl.Series, aggregate: pl.Expr, extra: Sequ
         example = str(first.item()) if len(first) else "(it has no rows)"
         pseudonyms.stored_ids([example], users.head(1))
         raise DataError(
-            f"{source.table}: none of its users is known to the model, such as '{example}'; the model has "
+            f"{rule.table}: none of its users is known to the model, such as '{example}'; the model has "
             f"'{users[0]}'. Write ids alike (leading zeros, prefixes), or leave the rule out: it would do nothing."
         )
     return table
@@ -233,7 +223,7 @@ def _per_user(source: _Source, users: pl.Series, aggregate: pl.Expr, extra: Sequ
 
 def _one_row_each(rule: Consent | Attribute, parser: Parser, users: pl.Series) -> pl.DataFrame:
     """The same for tables that may have one row per user only."""
-    table = _per_user(_Source(rule.table, rule.user, rule.column, parser), users, pl.col("value").first())
+    table = _per_user(rule, users, pl.col("value").first(), rule.column, parser)
     twice = table.filter(pl.col("rows") > 1)["user"]
     if len(twice):
         raise DataError(
@@ -243,43 +233,36 @@ def _one_row_each(rule: Consent | Attribute, parser: Parser, users: pl.Series) -
     return table
 
 
-def _orders(rule: Bought, users: pl.Series, as_of: date) -> pl.DataFrame:
-    assert rule.table is not None
-    source = _Source(rule.table, rule.user, rule.time, instants if rule.time else None)
-    counts = _within(as_of, rule.days) if rule.days else pl.lit(True)
-    if rule.column:
-        counts = counts & pl.col(rule.column).cast(pl.String).is_in(list(rule.among))
-    return _per_user(source, users, counts.any(), (rule.column,) if rule.column else ())
-
-
 def _mask(table: pl.DataFrame, users: pl.Series, missing: bool = False) -> Mask:
     """The values in the order of the users; `missing` for users without one."""
     joined = users.alias("user").to_frame().join(table, on="user", how="left", maintain_order="left")
     return joined["value"].fill_null(missing).to_numpy()
 
 
-def _read(frame: pl.LazyFrame, source: _Source, extra: Sequence[str], file: str) -> pl.LazyFrame:
-    for name in (source.user, *extra):
-        column_type(frame, name, file)
-    value, raw = pl.lit(None, pl.Boolean), pl.lit(None, pl.String)
-    if source.column and source.parser:
-        column_type(frame, source.column, file)
-        value, raw = source.parser(frame, source.column, file), pl.col(source.column).cast(pl.String)
-    others = {name: pl.col(name).cast(pl.String) for name in extra if name not in ("user", "value", "raw")}
+def _read(frame: pl.LazyFrame, rule: _Table | Bought, column: str | None, parser: Parser, file: str) -> pl.LazyFrame:
+    """user, value, raw, and which rows count at all."""
+    column_type(frame, rule.user, file)
+    value, raw, counts = pl.lit(None, pl.Boolean), pl.lit(None, pl.String), pl.lit(True)
+    if isinstance(rule, Bought) and rule.column:
+        column_type(frame, rule.column, file)
+        counts = pl.col(rule.column).cast(pl.String).is_in(list(rule.among))
+    if column:
+        column_type(frame, column, file)
+        value, raw = parser(frame, column, file), pl.col(column).cast(pl.String)
     return frame.select(
-        pseudonyms.column(source.user).alias("user"),
+        pseudonyms.column(rule.user).alias("user"),
         value.alias("value"),
         pl.when(raw.str.strip_chars() != "").then(raw).alias("raw"),
+        counts.fill_null(False).alias("counts"),
         pl.col(FILE),
         pl.col(ROW),
-        **others,
     )
 
 
-def _check_rows(frame: pl.LazyFrame, source: _Source) -> None:
+def _check_rows(frame: pl.LazyFrame, column: str | None) -> None:
     no_user = pl.col("user").is_null() | (pl.col("user").str.strip_chars() == "")
-    unread = pl.col("value").is_null() & pl.col("raw").is_not_null() if source.column else pl.lit(False)
-    faults = {"an empty user id": no_user, f"a '{source.column}' that cannot be read": unread}
+    unread = pl.col("value").is_null() & pl.col("raw").is_not_null() if column else pl.lit(False)
+    faults = {"an empty user id": no_user, f"a '{column}' that cannot be read": unread}
     for what, fault in faults.items():
         bad = frame.filter(fault).head(1).collect(engine="streaming")
         if len(bad):

@@ -35,15 +35,6 @@ MARK = "'"
 DANGEROUS = r"^[\s\p{C}\p{Z}]*[=+\-−@＝＋－＠|%'\"]|^[\t\r\n]"
 
 
-def load(folder: Path) -> Artifact:
-    """A finished audience; a MissingArtifact names the command that makes one."""
-    if not (folder / artifacts.MANIFEST).exists():
-        raise MissingArtifact(
-            f"{folder} holds no finished audience. Make one with `merit audience build MODEL --request FILE --out …`."
-        )
-    return artifacts.load(folder, AUDIENCE)
-
-
 def load_summary(audience: Artifact) -> AudienceSummary:
     """The figures as they were when the audience was built; users erased since then still count."""
     return AudienceSummary.model_validate_json(audience.file("audience.json").read_text(encoding="utf-8"))
@@ -144,7 +135,7 @@ WRITERS: dict[Form, Callable[[pl.LazyFrame, Path], None]] = {
 
 def load_overlaps(folders: Sequence[Path]) -> pl.DataFrame:
     """The overlaps of audiences that were built into these folders."""
-    audiences = {str(folder): load(folder) for folder in folders}
+    audiences = {str(folder): artifacts.load(folder, AUDIENCE) for folder in folders}
     if len(audiences) < 2:
         raise ConfigError("An overlap needs at least two audiences, each named once.")
     return overlaps({name: _members(audience).collect() for name, audience in audiences.items()})

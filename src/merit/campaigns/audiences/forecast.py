@@ -179,17 +179,20 @@ def histogram(falling: Reals) -> tuple[int, ...]:
     return tuple(np.diff(below, prepend=0, append=len(falling)).tolist())
 
 
-def merged(counts: Sequence[int], least: int) -> list[tuple[int, int, int]]:
-    """Neighbouring bins together until each holds at least so many: first bin, bin behind the last, count."""
+def merged(counts: Sequence[int], least: int, whole: bool = False) -> list[tuple[int, int, int]]:
+    """Neighbouring bins together until each holds at least so many: first bin, bin behind the last, count.
+
+    Empty bins at the ends are left out, and so are all where they hold too few. With `whole`, every bin is in one.
+    """
     bins: list[tuple[int, int, int]] = []
     start, total = 0, 0
-    for place, count in enumerate(counts):
-        start, total = (place, count) if not total else (start, total + count)
+    end = len(counts) if whole else max((place + 1 for place, count in enumerate(counts) if count), default=0)
+    for place, count in enumerate(counts[:end]):
+        start, total = (place, count) if not total and not whole else (start, total + count)
         if total >= least:
             bins.append((start, place + 1, total))
-            total = 0
-    if total and bins:
-        first, _, before = bins.pop()
-        last = max(place for place, count in enumerate(counts) if count) + 1
-        bins.append((first, last, before + total))
+            start, total = place + 1, 0
+    if start < end and total < least and (bins or whole):
+        first, _, before = bins.pop() if bins else (start, end, 0)
+        bins.append((first, end, before + total))
     return bins

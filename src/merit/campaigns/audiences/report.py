@@ -150,27 +150,13 @@ def waterfall_table(summary: AudienceSummary) -> pl.DataFrame:
     if without > summary.eligible:
         steps.append(("the seeds themselves", without - summary.eligible))
     rows, left = [], summary.origin.users
-    for rule, removed in _joined(steps):
-        left -= removed
+    for first, end, removed in merged([removed for _, removed in steps], SMALLEST_CELL, whole=True):
+        rule, left = " · ".join(rule for rule, _ in steps[first:end]), left - removed
         rows.append((rule, count(removed) if removed >= SMALLEST_CELL else TOO_FEW, count(left)))
     hidden = any(removed == TOO_FEW for _, removed, _ in rows)  # then all rules together take so few
     start = f"about {ROUGH * round(summary.origin.users / ROUGH):,}" if hidden else count(summary.origin.users)
     rows = [("users of the model", "", start), *rows, (f"size: {_size(summary.request)}", "", count(summary.members))]
     return pl.DataFrame(rows, schema=["step", "removed", "left"], orient="row")
-
-
-def _joined(steps: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Neighbouring steps as one until it takes at least 50 users; the last ones join those before them."""
-    joined: list[tuple[str, int]] = []
-    for rule, removed in steps:
-        if joined and joined[-1][1] < SMALLEST_CELL:
-            joined[-1] = (f"{joined[-1][0]} · {rule}", joined[-1][1] + removed)
-        else:
-            joined.append((rule, removed))
-    if len(joined) > 1 and joined[-1][1] < SMALLEST_CELL:
-        rule, removed = joined.pop()
-        joined[-1] = (f"{joined[-1][0]} · {rule}", joined[-1][1] + removed)
-    return joined
 
 
 def _forecast_section(summary: AudienceSummary, forecast: Forecast) -> Section:

@@ -1,21 +1,7 @@
 """The request for an audience: with the model and the tables it names, all that is needed to build it again.
 
-name = "Trail running, spring"
-interests = ["trail running", { text = "hiking boots", weight = 0.5 }]
-combine = "any"
-as_of = 2027-03-01
-size = { by = "count", users = 20_000 }
-economics = { value_per_conversion = 12.0, cost_per_contact = 0.4 }
-holdout = { share = 0.05, salt = "nobody-2027" }
-control = { share = 0.10, salt = "trail-running-2027-03" }
-
-[[rules]]
-rule = "consent"
-table = "customers.parquet"
-column = "newsletter"
-
-A file of it may be TOML, JSON or YAML. In none of them may a key stand twice (the last would win in silence), and YAML
-may not refer back to itself: a few lines of such references grow to gigabytes.
+docs/audiences.md shows one. A file of it may be TOML, JSON or YAML. In none of them may a key stand twice (the last
+would win in silence), and YAML may not refer back to itself: a few lines of such references grow to gigabytes.
 """
 
 from __future__ import annotations
@@ -153,7 +139,7 @@ class AudienceRequest(Frozen):
         return values
 
     @model_validator(mode="after")
-    def _check_scores(self) -> AudienceRequest:
+    def _check_parts(self) -> AudienceRequest:
         if bool(self.interests) == (self.lookalike is not None):
             raise ValueError("an audience needs interests or a lookalike: one of the two")
         texts = [interest.text.casefold().strip() for interest in self.interests]
@@ -163,10 +149,6 @@ class AudienceRequest(Frozen):
             raise ValueError("weights count only with combine = 'weighted'")
         if self.lookalike and self.size.by in ("probability", "value"):
             raise ValueError("a lookalike has no probabilities; size it by count, percentile or budget")
-        return self
-
-    @model_validator(mode="after")
-    def _check_money_time_and_salts(self) -> AudienceRequest:
         if self.size.by == "budget" and not (self.economics and self.economics.cost_per_contact > 0):
             raise ValueError("a budget needs economics.cost_per_contact above zero")
         if self.size.by == "value" and not (self.economics and self.economics.value_per_conversion):

@@ -10,19 +10,9 @@ from collections.abc import Sequence
 from datetime import date
 from math import isinf
 
+from merit.campaigns.experiments import checks
 from merit.campaigns.experiments.assign import sample_ratio
-from merit.campaigns.experiments.checks import (
-    FEWEST,
-    UNLIKELY,
-    AnalysisContext,
-    Balance,
-    ExperimentFinding,
-    Verdict,
-    balances,
-    decide,
-    findings,
-    imbalance,
-)
+from merit.campaigns.experiments.checks import FEWEST, AnalysisContext, Balance, ExperimentFinding, Verdict
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.campaigns.experiments.lift import Comparison, Lift, compare, conversions, doubt_needed, update
 from merit.campaigns.experiments.pooling import Mixture, pool
@@ -30,8 +20,6 @@ from merit.campaigns.experiments.power import FLAT, Prior, detectable
 from merit.campaigns.experiments.statistics import CHOSEN, CellMoments, Flow, Moments, Outcomes, merge
 from merit.core.config import Frozen
 from merit.core.errors import DataError
-
-AGREE = "the rules agree"
 
 
 class LiftSummary(Frozen):
@@ -58,22 +46,15 @@ class Arm(Frozen):
     conversions: float
 
 
-class PriorSensitivity(Frozen):
-    """The posterior under another prior."""
-
-    prior: str
-    reading: LiftSummary
-
-
 class Segment(Frozen):
     """Users of treatment and control with one value of the design's segment column."""
 
     name: str
     users: int
-    own: LiftSummary | None
-    """From its users alone. None: too few conversions."""
-    shared: LiftSummary | None
-    """In the light of all segments: what to believe of one that was not picked beforehand."""
+    alone: LiftSummary | None
+    """From its own users. None: too few conversions."""
+    pooled: LiftSummary | None
+    """Pooled with the other segments: what to believe of one that was not picked beforehand."""
 
 
 class PolicyGroup(Frozen):
@@ -82,7 +63,7 @@ class PolicyGroup(Frozen):
     name: str
     users: int
     share: float
-    reading: LiftSummary | None = None
+    lift: LiftSummary | None = None
     worth: float | None = None
     """What this group adds to the lift over all users."""
     worth_low: float | None = None
@@ -118,7 +99,8 @@ class Analysis(Frozen):
     imbalance: float
     sample_ratio: float
     detectable: float
-    sensitivity: tuple[PriorSensitivity, ...]
+    sensitivity: dict[str, LiftSummary]
+    """The posterior under the agreed prior and under others."""
     doubt: float | None
     """The sd of the widest prior around no effect that keeps the treatment from shipping. None: it does not anyway."""
     segments: tuple[Segment, ...]
@@ -134,8 +116,9 @@ def analyse(design: ExperimentDesign, outcomes: Outcomes, context: AnalysisConte
     comparison = compare(treatment, control)
     posterior = update(comparison.lift, design.prior)
     groups = _groups(design, outcomes.cells, float(control.mean[0]))
-    problems = findings(design, users, treatment, control, comparison, outcomes.flow, context) + _placebo(groups)
-    verdict, sentence = decide(design, posterior, problems)
+    findings = checks.findings(design, users, treatment, control, comparison, outcomes.flow, context)
+    findings += _placebo(groups)
+    verdict, sentence = checks.decide(design, posterior, findings)
     segments, alike = _segments(design, outcomes.cells)
     low, high = comparison.difference.interval()
     doubt = doubt_needed(comparison.lift, design.threshold)
@@ -144,8 +127,12 @@ def analyse(design: ExperimentDesign, outcomes: Outcomes, context: AnalysisConte
         until=context.until,
         verdict=verdict,
         sentence=sentence,
-        findings=tuple(problems),
-        arms=tuple(_figures(outcomes.cells, name) for name in design.arms if users[name]),
+        findings=tuple(findings),
+        arms=tuple(
+            Arm(name=name, users=arm.users, mean=float(arm.mean[0]), conversions=conversions(arm))
+            for name in design.arms
+            if users[name] and (arm := _arm(outcomes.cells, name))
+        ),
         effect=comparison.lift.mean,
         effect_sd=comparison.lift.sd,
         estimate=_summary(comparison.lift, design),
@@ -160,14 +147,11 @@ def analyse(design: ExperimentDesign, outcomes: Outcomes, context: AnalysisConte
         difference_low=low,
         difference_high=high,
         variance_removed=comparison.variance_removed,
-        balance=balances(outcomes.names, treatment, control, comparison.slopes),
-        imbalance=imbalance(treatment, control),
+        balance=checks.balances(outcomes.names, treatment, control, comparison.slopes),
+        imbalance=checks.imbalance(treatment, control),
         sample_ratio=sample_ratio(users, design.arms),
         detectable=detectable(comparison.lift.sd, design.rule),
-        sensitivity=tuple(
-            PriorSensitivity(prior=name, reading=_summary(update(comparison.lift, prior), design))
-            for name, prior in priors(design).items()
-        ),
+        sensitivity={name: _summary(update(comparison.lift, prior), design) for name, prior in priors(design).items()},
         doubt=None if isinf(doubt) else doubt,
         segments=segments,
         segments_alike=alike,
@@ -192,11 +176,6 @@ def _arm(cells: Sequence[CellMoments], name: str) -> Moments:
     if not parts:
         raise DataError(f"No user is in the arm '{name}'. The outcomes of all assigned users are needed.")
     return merge(parts)
-
-
-def _figures(cells: Sequence[CellMoments], name: str) -> Arm:
-    moments = _arm(cells, name)
-    return Arm(name=name, users=moments.users, mean=float(moments.mean[0]), conversions=conversions(moments))
 
 
 def _summary(lift: Lift | Mixture, design: ExperimentDesign) -> LiftSummary:
@@ -232,8 +211,8 @@ def _segments(design: ExperimentDesign, cells: Sequence[CellMoments]) -> tuple[t
         Segment(
             name=name,
             users=_users(design, part),
-            own=_summary(alone[name], design) if name in alone else None,
-            shared=_summary(shrunk[name], design) if name in shrunk else None,
+            alone=_summary(alone[name], design) if name in alone else None,
+            pooled=_summary(shrunk[name], design) if name in shrunk else None,
         )
         for name, part in parts.items()
     )
@@ -248,35 +227,28 @@ def _groups(design: ExperimentDesign, cells: Sequence[CellMoments], control_mean
         "the rules differ": {only, other},
         f"chosen by {design.treatment} only": {only},
         f"chosen by {design.control} only": {other},
-        AGREE: {both, neither},
+        "the rules agree": {both, neither},
     }
-    total = _users(design, cells)
-    return tuple(
-        _group(name, design, [cell for cell in cells if cell.chosen in kind], total, control_mean)
-        for name, kind in kinds.items()
-    )
-
-
-def _group(
-    name: str, design: ExperimentDesign, cells: Sequence[CellMoments], total: int, control_mean: float
-) -> PolicyGroup:
-    users = _users(design, cells)
-    group = PolicyGroup(name=name, users=users, share=users / total)
-    if (both := _comparison(design, cells)) is None:
-        return group
-    scale = users / total / control_mean
-    worth, low, high = (scale * value for value in (both.difference.value, *both.difference.interval()))
-    reading = _summary(both.lift, design)
-    return group.model_copy(update={"reading": reading, "worth": worth, "worth_low": low, "worth_high": high})
+    total, groups = _users(design, cells), []
+    for name, kind in kinds.items():
+        part = [cell for cell in cells if cell.chosen in kind]
+        users, figures = _users(design, part), {}
+        if comparison := _comparison(design, part):
+            scale, difference = users / total / control_mean, comparison.difference
+            worth, low, high = (scale * value for value in (difference.value, *difference.interval()))
+            lift = _summary(comparison.lift, design)
+            figures = {"lift": lift, "worth": worth, "worth_low": low, "worth_high": high}
+        groups.append(PolicyGroup(name=name, users=users, share=users / total, **figures))
+    return tuple(groups)
 
 
 def _placebo(groups: Sequence[PolicyGroup]) -> list[ExperimentFinding]:
     """Where both rules agree, both arms got the same: a difference there is no effect of the campaign."""
-    agree = [group.reading for group in groups if group.name == AGREE and group.reading]
-    if not agree or min(agree[0].above_zero, 1 - agree[0].above_zero) >= UNLIKELY / 2:
+    agree = groups[-1].lift if groups else None
+    if agree is None or min(agree.above_zero, 1 - agree.above_zero) >= checks.UNLIKELY / 2:
         return []
     text = (
         "The arms differ among users whom both rules treat alike. Something other than the rules differs between the "
         "arms: find it before you credit the rules."
     )
-    return [ExperimentFinding(level="warn", what="placebo", told=text)]
+    return [ExperimentFinding(level="warn", what="placebo", message=text)]

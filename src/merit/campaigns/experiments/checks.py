@@ -17,7 +17,7 @@ from merit.campaigns.experiments.assign import sample_ratio
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.campaigns.experiments.lift import Comparison, Lift, conversions
 from merit.campaigns.experiments.power import detectable
-from merit.campaigns.experiments.statistics import Flow, Moments, Reals
+from merit.campaigns.experiments.statistics import Flow, Moments, Reals, standardised
 from merit.core.config import Frozen
 from merit.report.page import SMALLEST_CELL, share, signed
 
@@ -47,7 +47,7 @@ class ExperimentFinding(Frozen):
 
     level: Literal["block", "warn"]
     what: str
-    told: str
+    message: str
 
 
 class Balance(Frozen):
@@ -85,7 +85,7 @@ def findings(
 
 def decide(design: ExperimentDesign, lift: Lift, findings: Sequence[ExperimentFinding]) -> tuple[Verdict, str]:
     """The verdict, and a sentence that gives the reason to a manager."""
-    blocking = [finding.told for finding in findings if finding.level == "block"]
+    blocking = [finding.message for finding in findings if finding.level == "block"]
     if blocking:
         return "blocked", f"No decision can be made. {blocking[0]}"
     low, high = lift.interval()
@@ -107,9 +107,8 @@ def imbalance(treatment: Moments, control: Moments) -> float:
         return 1.0
     apart = (treatment.mean - control.mean)[1:]
     noise = (treatment.covariance / treatment.users + control.covariance / control.users)[1:, 1:]
-    scale = np.sqrt(np.diag(noise))
-    scale[scale == 0] = 1.0
-    unit, standard = noise / np.outer(scale, scale), apart / scale
+    unit, scale = standardised(noise)
+    standard = apart / scale
     rank = int(np.linalg.matrix_rank(unit, tol=1e-10 * len(scale), hermitian=True))
     misfit = float(standard @ np.linalg.pinv(unit, rcond=1e-10, hermitian=True) @ standard)
     return float(chdtrc(rank, misfit)) if rank else 1.0
@@ -140,7 +139,7 @@ _UNCHECKED = (
 
 def _finding(blocks: bool, what: str, text: str, remedy: str = "") -> ExperimentFinding:
     """A finding; `remedy` is added to one that blocks."""
-    return ExperimentFinding(level="block" if blocks else "warn", what=what, told=text + remedy if blocks else text)
+    return ExperimentFinding(level="block" if blocks else "warn", what=what, message=text + remedy if blocks else text)
 
 
 def _sample_ratio(design: ExperimentDesign, arms: dict[str, int]) -> Iterator[ExperimentFinding]:

@@ -1,16 +1,6 @@
 """The design of an experiment: all that is agreed before launch and that an analysis must not choose afterwards.
 
-name = "Trail running, spring"
-arms = { expert = 0.5, merit = 0.5 }
-control = "expert"
-treatment = "merit"
-salt = "trail-running-2026-03"
-start = 2026-03-02
-days = 7
-minimum_effect = 0.01
-covariates = ["orders_before"]
-outcome = { column = "bought" }
-outlook = { mean = 0.04, users = 7_000_000 }
+docs/experiments.md shows one as a TOML file.
 """
 
 from __future__ import annotations
@@ -87,17 +77,13 @@ class ExperimentDesign(Frozen):
     """Share of users found in both arms, or in another arm than their hash says, from which no decision is made."""
 
     @model_validator(mode="after")
-    def _is_one_comparison(self) -> ExperimentDesign:
+    def _check_parts(self) -> ExperimentDesign:
         if self.control == self.treatment:
             raise ValueError("control and treatment are the same arm")
         if missing := {self.control, self.treatment} - set(self.arms):
             raise ValueError(f"arms has no '{min(missing)}'; it names {', '.join(self.arms)}")
         if abs(sum(self.arms.values()) - 1) > 1e-9:
             raise ValueError(f"the shares of the arms add up to {sum(self.arms.values()):g}, not to 1")
-        return self
-
-    @model_validator(mode="after")
-    def _columns_have_one_part_each(self) -> ExperimentDesign:
         parts = [self.user, self.arm, self.outcome.column, *self.covariates, self.segment]
         parts += [self.assigned_at, self.exposed_at]
         parts += [self.policies.treatment, self.policies.control] if self.policies else []
@@ -106,10 +92,6 @@ class ExperimentDesign(Frozen):
             raise ValueError(f"column '{twice[0]}' is named for two things; the outcome is no covariate of itself")
         if (self.assigned_at is None) != (self.exposed_at is None):
             raise ValueError("assigned_at and exposed_at are needed both, or neither")
-        return self
-
-    @model_validator(mode="after")
-    def _data_decides(self) -> ExperimentDesign:
         if self.prior.sd is not None and self.prior.mean >= float(ndtri(self.threshold)) * self.prior.sd:
             raise ValueError("the prior alone passes the threshold: it would ship without a test")
         if self.outcome.kind == "amount" and self.outlook.sd is None:

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from merit.campaigns.experiments.power import Prior
-from merit.campaigns.experiments.statistics import Moments, Reals
+from merit.campaigns.experiments.statistics import Moments, Reals, standardised
 from merit.core.errors import DataError
 
 
@@ -138,9 +138,7 @@ def compare(treatment: Moments, control: Moments) -> Comparison:
 def best_slopes(treatment: Moments, control: Moments) -> Reals:
     """The θ with the least Var[(ȳ_T − ȳ_C) − θ·(x̄_T − x̄_C)]. One that never varies gets none, twins share theirs."""
     joint = treatment.covariance / treatment.users + control.covariance / control.users
-    scale = np.sqrt(np.diag(joint)[1:])
-    scale[scale == 0] = 1.0
-    shared = joint[1:, 1:] / np.outer(scale, scale)
+    shared, scale = standardised(joint[1:, 1:])
     slopes: Reals = np.linalg.lstsq(shared, joint[1:, 0] / scale, rcond=1e-10)[0] / scale
     return slopes
 

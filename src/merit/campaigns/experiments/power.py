@@ -9,6 +9,7 @@ Var = cv² (1 − R²) (1/n_T + 1/n_C), with cv² = (1 − p)/p for a binary out
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from math import ceil, expm1, inf, log1p, sqrt
 
 import polars as pl
@@ -19,6 +20,7 @@ from merit.core.config import Frozen
 
 SIZES = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)  # multiples of the planned lift, in the table of users
 WEEKS = (1, 2, 3, 4, 6, 8, 12)
+MOST = 10**18  # users: more than any test can have
 
 
 class Prior(Frozen):
@@ -102,14 +104,7 @@ def users_needed(lift: float, outlook: Outlook, rule: DecisionRule) -> int:
     >>> users_needed(0.02, Outlook(mean=0.05), DecisionRule())
     873653
     """
-    enough = 4
-    while smallest_lift(outlook, rule, enough) > lift:
-        enough *= 2
-    short = enough // 2 if enough > 4 else 0
-    while enough - short > 1:
-        middle = (short + enough) // 2
-        short, enough = (short, middle) if smallest_lift(outlook, rule, middle) <= lift else (middle, enough)
-    return enough
+    return 4 + bisect_left(range(4, MOST), -lift, key=lambda users: -smallest_lift(outlook, rule, users))
 
 
 def by_lift(lift: float, outlook: Outlook, rule: DecisionRule) -> pl.DataFrame:

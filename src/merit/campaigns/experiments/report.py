@@ -79,7 +79,7 @@ def _tiles(analysis: Analysis) -> tuple[Tile, ...]:
 
 
 def _finding_section(analysis: Analysis) -> Section:
-    rows = [(finding.what, LEVELS[finding.level], finding.told) for finding in analysis.findings]
+    rows = [(finding.what, LEVELS[finding.level], finding.message) for finding in analysis.findings]
     frame = pl.DataFrame(rows, schema=["check", "weight", "what was found"], orient="row")
     useless = "The figures below are there to find the fault. They are no evidence for or against the campaign."
     texts = (useless,) if analysis.verdict == "blocked" else ()
@@ -149,7 +149,7 @@ def _measured_section(analysis: Analysis) -> Section:
 
 
 def _prior_section(analysis: Analysis) -> Section:
-    views = {view.prior: view.reading for view in analysis.sensitivity}
+    views = analysis.sensitivity
     estimate, prior = Lift(analysis.effect, analysis.effect_sd), analysis.design.prior
     posteriors = {name: update(estimate, other) for name, other in priors(analysis.design).items()}
     doubt = "Under no prior around zero would the treatment ship."
@@ -245,13 +245,19 @@ def _covariate_section(analysis: Analysis) -> Section:
 
 def _segment_section(analysis: Analysis) -> Section:
     rows = [
-        (row.name, row.users, _interval(row.own), _interval(row.shared), _above_zero(row.shared))
+        (
+            row.name,
+            row.users,
+            _interval(row.alone),
+            _interval(row.pooled),
+            share(row.pooled.above_zero) if row.pooled else "–",
+        )
         for row in analysis.segments
     ]
     names = ["segment", "users", "by itself", "in the light of all", "P(lift > 0)"]
     frame = suppress(pl.DataFrame(rows, schema=names, orient="row"), keep=("segment",), partition=True)
     public = set(frame.filter(~pl.col("users").is_in([TOO_FEW, WITHHELD]))["segment"])
-    lifts = {row.name: row.shared.interval for row in analysis.segments if row.shared and row.name in public}
+    lifts = {row.name: row.pooled.interval for row in analysis.segments if row.pooled and row.name in public}
     text = "Of many segments one always looks best, by luck. In the light of all, it does so less."
     if analysis.segments_alike is not None:
         alike = share(analysis.segments_alike)
@@ -268,7 +274,7 @@ def _segment_section(analysis: Analysis) -> Section:
 def _policy_section(analysis: Analysis) -> Section:
     differ, *single, agree = analysis.groups
     groups = [differ, agree] if min(group.users for group in single) < SMALLEST_CELL else analysis.groups
-    rows = [(row.name, row.users, percent(row.share), _interval(row.reading), _worth(row)) for row in groups]
+    rows = [(row.name, row.users, percent(row.share), _interval(row.lift), _worth(row)) for row in groups]
     names = ["users for whom", "users", "share", "lift among them", "worth to everybody"]
     frame = suppress(pl.DataFrame(rows, schema=names, orient="row"), keep=("users for whom",), partition=True)
     text = (
@@ -319,10 +325,6 @@ _BELIEF_SECTION = Section(
 
 def _interval(lift: LiftSummary | None) -> str:
     return signed_interval(*lift.interval) if lift else "–"
-
-
-def _above_zero(lift: LiftSummary | None) -> str:
-    return share(lift.above_zero) if lift else "–"
 
 
 def _worth(group: PolicyGroup) -> str:

@@ -7,13 +7,8 @@
 Values are summed about a point near them (`about`), not about zero: squares of numbers such as 1,700,000,003 leave no
 digits for the differences between them.
 
-As a file, a warehouse can compute them without handing out a single user:
-
-    {"columns": ["bought", "orders_before"],
-     "cells": [{"arm": "expert", "users": 3500000, "mean": [0.04, 2.1], "covariance": [[0.0384, 0.1], [0.1, 4.2]]},
-               {"arm": "merit",  "users": 3500000, "mean": [0.0402, 2.1], "covariance": [[0.0386, 0.1], [0.1, 4.2]]}]}
-
-For a binary outcome without covariates, the covariance follows from the mean and may be left out.
+As a file, a warehouse can compute them without handing out a single user; docs/experiments.md shows one. For a binary
+outcome without covariates, the covariance follows from the mean and may be left out.
 """
 
 from __future__ import annotations
@@ -130,6 +125,13 @@ def merge(parts: Iterable[Moments]) -> Moments:
     return Moments(int(users.sum()), mean, np.sum([part.scatter for part in parts], axis=0) + between)
 
 
+def standardised(covariance: Reals) -> tuple[Reals, Reals]:
+    """The matrix without units, so that rounding is judged alike for cents and for millions; and the units."""
+    scale = np.sqrt(np.clip(np.diag(covariance), 0, None))
+    scale[scale == 0] = 1.0
+    return covariance / np.outer(scale, scale), scale
+
+
 # --- the file --------------------------------------------------------------------------------------------------------
 
 
@@ -216,18 +218,10 @@ def _moments(cell: CellStatistics, design: ExperimentDesign, where: str, columns
         raise DataError(f"{where}: the covariance must be a symmetric table of {len(mean)} × {len(mean)} numbers.")
     with np.errstate(over="ignore"):
         scatter = covariance * (cell.users - 1)
-    if not np.isfinite(scatter).all() or np.linalg.eigvalsh(_correlation(covariance)).min() < -1e-9:
+    if not np.isfinite(scatter).all() or np.linalg.eigvalsh(standardised(covariance)[0]).min() < -1e-9:
         raise DataError(
             f"{where}: no numbers have such a covariance (it is not positive, or far too large). Compute it again."
         )
     if binary and not 0 <= mean[0] <= 1:
         raise DataError(f"{where}: a rate of {mean[0]:g} is not between 0 and 1.")
     return CellMoments(cell.arm, cell.segment, cell.chosen, Moments(cell.users, mean, scatter))
-
-
-def _correlation(covariance: Reals) -> Reals:
-    """Free of units, so that rounding is judged alike for cents and for millions."""
-    scale = np.sqrt(np.clip(np.diag(covariance), 0, None))
-    scale[scale == 0] = 1.0
-    unit: Reals = covariance / np.outer(scale, scale)
-    return unit

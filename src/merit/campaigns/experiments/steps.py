@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import date, datetime
 from pathlib import Path
@@ -25,26 +25,14 @@ from merit.campaigns.tables import column_type, duplicates, find, scanning
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen, build
-from merit.core.errors import ConfigError, DataError, MissingArtifact
+from merit.core.errors import ConfigError, DataError
 from merit.data.sources import files
 from merit.privacy import pseudonyms
 from merit.report import page
 from merit.report.page import share, signed, signed_interval
 
 DESIGN, ASSIGNMENT, LIFT, POOLED = "experiment-design", "assignment", "lift", "pooled-lift"
-MAKERS = {
-    DESIGN: "merit experiment design DESIGN.toml --out FOLDER",
-    ASSIGNMENT: "merit experiment assign DESIGN --users TABLE --out FOLDER",
-    LIFT: "merit experiment analyze DESIGN --table TABLE --out FOLDER",
-}
 PUBLISHED = ("campaign", "lift", "low", "high")
-
-
-def load(folder: Path, kind: str) -> Artifact:
-    """A finished artifact of the kind; a MissingArtifact names the command that makes one."""
-    if not (folder / artifacts.MANIFEST).exists():
-        raise MissingArtifact(f"{folder} holds no finished {kind}. Make one with `{MAKERS[kind]}`.")
-    return artifacts.load(folder, kind)
 
 
 # --- design ----------------------------------------------------------------------------------------------------------
@@ -53,7 +41,7 @@ def load(folder: Path, kind: str) -> Artifact:
 def freeze(design: ExperimentDesign, out: Path) -> Artifact:
     """The design as an artifact, written once: its manifest says when, and its hash says what."""
     if (out / artifacts.MANIFEST).exists():
-        frozen = load(out, DESIGN)
+        frozen = artifacts.load(out, DESIGN)
         if design_of(frozen) == design:
             return frozen  # with its first date
         raise ConfigError(
@@ -147,7 +135,9 @@ def analyse_campaign(
         outcomes = statistics.read(given, agreed)
         inputs["statistics"] = files.fingerprint([given], given)
     frozen = datetime.fromisoformat(design.manifest.created).date()
-    assigned = _assigned_users(assignment, design) if assignment else None
+    if assignment and assignment.manifest.parents["design"].hash != design.manifest.hash:
+        raise ConfigError(f"{assignment.path} was assigned by another design than {design.path}. Name its own.")
+    assigned = int(assignment.manifest.summary["users"]) if assignment else None
     analysis = analyse(agreed, outcomes, AnalysisContext(until=until, frozen_on=frozen, assigned=assigned))
     parents = {"design": design} | ({"assignment": assignment} if assignment else {})
     with artifacts.writing(out, LIFT, config=agreed, parents=parents, inputs=inputs) as draft:
@@ -158,12 +148,6 @@ def analyse_campaign(
         posterior = analysis.posterior
         draft.summary |= {"verdict": analysis.verdict, "lift": posterior.lift, "P(lift > 0)": posterior.above_zero}
     return artifacts.load(out, LIFT)
-
-
-def _assigned_users(assignment: Artifact, design: Artifact) -> int:
-    if assignment.manifest.parents["design"].hash != design.manifest.hash:
-        raise ConfigError(f"{assignment.path} was assigned by another design than {design.path}. Name its own.")
-    return int(assignment.manifest.summary["users"])
 
 
 def analysis_of(artifact: Artifact) -> Analysis:
@@ -202,8 +186,14 @@ class PoolConfig(Frozen):
 
 def pool_campaigns(folders: Sequence[Path], table: Path | None, out: Path, config: PoolConfig) -> Artifact:
     """Analysed campaigns, and others from a table of published lifts → their common lift, and the next prior."""
-    parents = {str(folder): load(folder, LIFT) for folder in folders}
-    lifts = _lifts(parents.values()) | (published_lifts(table) if table else {})
+    parents = {str(folder): artifacts.load(folder, LIFT) for folder in folders}
+    analyses = [analysis_of(artifact) for artifact in parents.values()]
+    if blocked := [path for path, analysis in zip(parents, analyses, strict=True) if analysis.verdict == "blocked"]:
+        raise DataError(f"{blocked[0]} came to no decision because its comparison is broken. Leave it out of the pool.")
+    lifts = {analysis.design.name: Lift(analysis.effect, analysis.effect_sd) for analysis in analyses}
+    if len(lifts) < len(analyses):
+        raise DataError("Two of these campaigns have one name: is one of them given twice? Each counts once.")
+    lifts |= published_lifts(table) if table else {}
     pooled = pool(list(lifts.values()), config.spread)
     with artifacts.writing(out, POOLED, config=config, parents=parents) as draft:
         figures = {
@@ -222,16 +212,6 @@ def pool_campaigns(folders: Sequence[Path], table: Path | None, out: Path, confi
         common = pooled.common
         draft.summary |= {"campaigns": len(lifts), "mean lift": common.value, "P(mean lift > 0)": common.above()}
     return artifacts.load(out, POOLED)
-
-
-def _lifts(analysed: Iterable[Artifact]) -> dict[str, Lift]:
-    analyses = [(artifact.path, analysis_of(artifact)) for artifact in analysed]
-    lifts = {analysis.design.name: Lift(analysis.effect, analysis.effect_sd) for _, analysis in analyses}
-    if blocked := [path for path, analysis in analyses if analysis.verdict == "blocked"]:
-        raise DataError(f"{blocked[0]} came to no decision because its comparison is broken. Leave it out of the pool.")
-    if len(lifts) < len(analyses):
-        raise DataError("Two of these campaigns have one name: is one of them given twice? Each counts once.")
-    return lifts
 
 
 def published_lifts(table: Path) -> dict[str, Lift]:

@@ -13,6 +13,15 @@ from merit.privacy.audit import AuditEntry
 
 FITTED = ("generator", "propensity", "model")  # kinds with weights or probabilities learnt from users
 
+REMAINS = (
+    "Source tables outside these folders. A run that reads them again brings the users back: erase them there first.",
+    "Weights: those listed under models were fitted when the users were there. Training them again without the users, "
+    "by `merit run` on the mended tables, is the remedy.",
+    "Figures over many users (counts of labels, results, reports, figures of audiences) as they were computed.",
+    "Backups, snapshots and copies outside these folders; files that were sent, as listed under exports.",
+    "Blocks of the disk that the file system has freed and not yet used again.",
+)
+
 
 class FileChange(Frozen):
     """A file that was written again; `rows` are those of all files that were written together with it."""
@@ -37,6 +46,9 @@ class ArtifactRecord(Frozen):
     """Users by split (of examples) or by arm (of audiences and assignments)."""
     files: tuple[FileChange, ...]
 
+    def __str__(self) -> str:
+        return f"{self.path} ({self.kind}): {self.rows:,} rows in {len(self.files)} files"
+
 
 class SentExport(Frozen):
     """An export that held the users, wherever it is now."""
@@ -49,7 +61,11 @@ class SentExport(Frozen):
     rows: int
     sha256: str
     users: int | None
-    """Of those erased; None where the audience is gone and nothing tells."""
+    """Of those erased; None where the audience is gone, so that it is unknown."""
+
+    def __str__(self) -> str:
+        users = "an unknown number" if self.users is None else f"{self.users:,}"
+        return f"{self.at}: {users} of {self.rows:,} rows, sha256 {self.sha256}"
 
 
 class FittedModel(Frozen):
@@ -63,6 +79,10 @@ class FittedModel(Frozen):
     calibrated: int
     """Users among those its probabilities were calibrated on."""
 
+    def __str__(self) -> str:
+        seen = f"fitted on {self.fitted:,}, calibrated on {self.calibrated:,}"
+        return f"{self.path} ({self.kind} {self.hash[:16]}): {seen}"
+
 
 class SearchFinding(Frozen):
     """How often something of the users is in a file; `how` tells an id from a hash, and never whose."""
@@ -70,6 +90,9 @@ class SearchFinding(Frozen):
     file: str
     how: str
     times: int
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.how}, {self.times:,} times"
 
 
 class SearchResult(Frozen):
@@ -92,7 +115,7 @@ class Certificate(Frozen):
     ended: str
     reason: str
     version: str = __version__
-    asked: int
+    requested: int
     found: int
     artifacts: tuple[ArtifactRecord, ...]
     exports: tuple[SentExport, ...]
@@ -100,89 +123,68 @@ class Certificate(Frozen):
     unlinked: tuple[str, ...]
     """Artifacts with rows of which nothing tells whose they are: their examples are gone."""
     search: SearchResult
-    remains: tuple[str, ...]
+    remains: tuple[str, ...] = REMAINS
 
     @property
     def clean(self) -> bool:
         """Whether nothing is held any more; bytes that are only like an id do not count."""
         return not self.search.held
 
-
-REMAINS = (
-    "Source tables outside these folders. A run that reads them again brings the users back: erase them there first.",
-    "Weights: those listed under models were fitted when the users were there. Training them again without the users, "
-    "by `merit run` on the mended tables, is the remedy.",
-    "Figures over many users (counts of labels, results, reports, figures of audiences) as they were computed.",
-    "Backups, snapshots and copies outside these folders; files that were sent, as listed under exports.",
-    "Blocks of the disk that the file system has freed and not yet used again.",
-)
-
-
-def text(certificate: Certificate) -> str:
-    """The certificate as a text."""
-    made, search = certificate, certificate.search
-    lines = [
-        f"Erasure {made.number}",
-        f"began {made.began}, ended {made.ended}, merit {made.version}",
-        f"reason: {made.reason or 'none given'}",
-        f"{made.found:,} user{'s' * (made.found != 1)} of {made.asked:,} asked for were found and erased.",
-        "",
-        f"{sum(record.rows for record in made.artifacts):,} rows in {len(made.artifacts):,} artifacts:",
-        *(f"  {each.path} ({each.kind}): {each.rows:,} rows in {len(each.files)} files" for each in made.artifacts),
-        "",
-        f"Exports that held them: {len(made.exports)}",
-        *(
-            f"  {sent.at}: {'an unknown number' if sent.users is None else f'{sent.users:,}'} of {sent.rows:,} rows, "
-            f"sha256 {sent.sha256}"
-            for sent in made.exports
-        ),
-        "",
-        f"Model versions that saw them: {len(made.models)}",
-        *(
-            f"  {model.path} ({model.kind} {model.hash[:16]}): fitted on {model.fitted:,}, calibrated on "
-            f"{model.calibrated:,}"
-            for model in made.models
-        ),
-        *(["", "Nothing tells whose the rows are in:", *(f"  {path}" for path in made.unlinked)] * bool(made.unlinked)),
-        "",
-        f"Search of {search.files:,} files, {search.bytes:,} bytes, for ids and their hashes: "
-        + ("nothing was found." if made.clean else "STILL FOUND in"),
-        *_findings(search.held),
-        *(["Bytes like a short id, which may mean something else, are in"] * bool(search.alike)),
-        *_findings(search.alike),
-        "",
-        "What remains:",
-        *(f"  - {remark}" for remark in made.remains),
-    ]
-    return "\n".join(lines) + "\n"
+    def text(self) -> str:
+        """The same for people."""
+        search, rows = self.search, sum(record.rows for record in self.artifacts)
+        users = f"{self.found:,} user{'s' * (self.found != 1)} of {self.requested:,} requested"
+        result = "nothing was found." if self.clean else "STILL FOUND in"
+        searched = f"Search of {search.files:,} files, {search.bytes:,} bytes, for ids and their hashes: {result}"
+        unlinked = ["", *_listed("The owners of the rows are unknown in:", self.unlinked)] if self.unlinked else []
+        alike = _listed("Bytes like a short id, which may mean something else, are in", search.alike)
+        lines = [
+            f"Erasure {self.number}",
+            f"began {self.began}, ended {self.ended}, merit {self.version}",
+            f"reason: {self.reason or 'none given'}",
+            f"{users} were found and erased.",
+            "",
+            *_listed(f"{rows:,} rows in {len(self.artifacts):,} artifacts:", self.artifacts),
+            "",
+            *_listed(f"Exports that held them: {len(self.exports)}", self.exports),
+            "",
+            *_listed(f"Model versions that saw them: {len(self.models)}", self.models),
+            *unlinked,
+            "",
+            *_listed(searched, search.held),
+            *(alike if search.alike else []),
+            "",
+            *_listed("What remains:", [f"- {remark}" for remark in self.remains]),
+        ]
+        return "\n".join(lines) + "\n"
 
 
-def _findings(findings: Sequence[SearchFinding]) -> list[str]:
-    return [f"  {finding.file}: {finding.how}, {finding.times:,} times" for finding in findings]
+def _listed(title: str, rows: Sequence[object]) -> list[str]:
+    return [title, *(f"  {row}" for row in rows)]
 
 
 def sent_exports(
-    entries: Sequence[AuditEntry], records: Sequence[ArtifactRecord], found: Sequence[Artifact]
+    entries: Sequence[AuditEntry], records: Sequence[ArtifactRecord], present: Sequence[Artifact]
 ) -> Iterator[SentExport]:
     """Exports of the log whose arm of the audience had the users. Those still in the folders are among the records."""
     erased = {record.hash: record.parts for record in records if record.kind == "audience"}
-    present = {artifact.manifest.hash for artifact in found if artifact.manifest.kind == "audience"}
+    kept = {artifact.manifest.hash for artifact in present if artifact.manifest.kind == "audience"}
     for entry in entries:
         if entry.event == "export":
-            audience, arm = str(entry.told["audience"]), str(entry.told["arm"])
+            audience, arm = str(entry.details["audience"]), str(entry.details["arm"])
             arms = erased.get(audience, {})
             users = sum(arms.values()) if arm == "all" else arms.get(arm, 0)
-            if users or audience not in present:
-                export = {name: entry.told[name] for name in ("form", "rows", "sha256")}
-                count = users if audience in present else None
+            if users or audience not in kept:
+                export = {name: entry.details[name] for name in ("form", "rows", "sha256")}
+                count = users if audience in kept else None
                 yield SentExport(at=entry.at, audience=audience, arm=arm, users=count, **export)
 
 
-def fitted_models(found: Sequence[Artifact], records: Sequence[ArtifactRecord], home: Path) -> Iterator[FittedModel]:
+def fitted_models(present: Sequence[Artifact], records: Sequence[ArtifactRecord], home: Path) -> Iterator[FittedModel]:
     """Weights whose ancestors are examples that held the users."""
-    by_hash = {artifact.manifest.hash: artifact for artifact in found}
+    by_hash = {artifact.manifest.hash: artifact for artifact in present}
     splits = {record.hash: record.parts for record in records if record.kind == "examples"}
-    for artifact in found:
+    for artifact in present:
         kind = artifact.manifest.kind
         if kind in FITTED:
             parts = [splits[ancestor] for ancestor in _ancestors(artifact, by_hash) if ancestor in splits]

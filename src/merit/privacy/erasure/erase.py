@@ -85,12 +85,12 @@ def finish(folders: Sequence[Path]) -> Artifact:
         return purge(home)
 
 
-def plan(folders: Sequence[Path], users: Sequence[str]) -> list[tuple[Artifact, Holdings]]:
-    """The artifacts that hold these users; nothing is changed."""
-    found = workspace.find(folders)
-    owners = ExampleOwners(found)
-    every = ((artifact, holdings(artifact, frozenset(users), owners)) for artifact in found)
-    return [(artifact, held) for artifact, held in every if held.rows]
+def plan(folders: Sequence[Path], users: Sequence[str]) -> list[Holdings]:
+    """What the artifacts hold of these users; nothing is changed."""
+    present = workspace.find(folders)
+    owners = ExampleOwners(present)
+    held = [holdings(artifact, frozenset(users), owners) for artifact in present]
+    return [one for one in held if one.rows]
 
 
 @contextmanager
@@ -112,11 +112,11 @@ def purge(home: Path) -> Artifact:
     if journal is None:
         raise ConfigError(f"No erasure was begun in {home}. Begin one with `merit erase USER`.")
     rewrite.mend(journal.roots)
-    found = workspace.find(journal.roots)
-    workspace.sweep({*journal.roots, *workspace.shelves(found)})
-    journal = _purge_all(home, journal, found)
+    present = workspace.find(journal.roots)
+    workspace.sweep({*journal.roots, *workspace.parents(present)})
+    journal = _purge_all(home, journal, present)
     if not journal.found and not journal.records:
-        _forget(home, workspace.shelves(found))
+        _forget(home, workspace.parents(present))
         users = "This user is" if len(journal.users) == 1 else f"These {len(journal.users):,} users are"
         raise DataError(
             f"{users} nowhere in {', '.join(os.path.relpath(root) for root in journal.roots)}. Nothing was erased. "
@@ -135,52 +135,53 @@ def _locked(roots: Sequence[Path]) -> Iterator[None]:
 
 
 def _hide(roots: tuple[Path, ...], users: Sequence[str], reason: str) -> Path:
-    home, shelves = workspace.home_of(roots), workspace.shelves(workspace.find(roots))
-    if not shelves:
+    home, parents = workspace.home_of(roots), workspace.parents(workspace.find(roots))
+    if not parents:
         raise MissingArtifact(f"There is nothing of merit in {', '.join(map(str, roots))}. Name the folder of a run.")
-    if other := hidden.another([home, *shelves]):
+    if other := hidden.another([home, *parents]):
         raise StorageError(f"An erasure has not come to its end. Finish it first: `merit erase --folder {other}`.")
     number, once = secrets.token_hex(8), tuple(dict.fromkeys(users))
     Journal(number=number, began=provenance.now(), reason=reason, users=once, roots=roots).updated(home)
-    hidden.hide([home, *shelves], number, once, home)
+    hidden.hide([home, *parents], number, once, home)
     return home
 
 
-def _forget(home: Path, shelves: Sequence[Path]) -> None:
+def _forget(home: Path, parents: Sequence[Path]) -> None:
     """Remove the lists of users, the journal last: as long as it is there, somebody can go on."""
-    hidden.unhide([home, *shelves])
+    hidden.unhide([home, *parents])
     (home / JOURNAL).unlink(missing_ok=True)
 
 
 # --- purging ---------------------------------------------------------------------------------------------------------
 
 
-def _purge_all(home: Path, journal: Journal, found: Sequence[Artifact]) -> Journal:
+def _purge_all(home: Path, journal: Journal, present: Sequence[Artifact]) -> Journal:
     """Purge every artifact. Examples come last: they know whose the rows of other artifacts are."""
-    users, owners = frozenset(journal.users), ExampleOwners(found)
-    left = [one for one in found if journal.number not in {erased.number for erased in one.manifest.erased}]
-    held = [(artifact, holdings(artifact, users, owners)) for artifact in left]
-    named = {*journal.found}.union(*(each.found for _, each in held))
+    users, owners = frozenset(journal.users), ExampleOwners(present)
+    left = [one for one in present if journal.number not in {erased.number for erased in one.manifest.erased}]
+    held = [holdings(artifact, users, owners) for artifact in left]
+    named = {*journal.found}.union(*(one.found for one in held))
     if not named:
         return journal
-    unlinked = {*journal.unlinked, *(os.path.relpath(artifact.path, home) for artifact, each in held if each.unlinked)}
+    unlinked = {*journal.unlinked, *(os.path.relpath(one.artifact.path, home) for one in held if one.unlinked)}
     journal = journal.updated(home, found=tuple(sorted(named)), unlinked=tuple(sorted(unlinked)))
-    work = [(artifact, each) for artifact, each in held if each.changes]
-    work.sort(key=lambda pair: LAST.get(pair[0].manifest.kind, 0))
-    for artifact, theirs in console.track(work, "purging", total=len(work)):
-        draft = artifact.path.with_name(f".{artifact.path.name}.erased-{journal.number}")  # as `rewrite.mend` knows it
-        record = write_draft(draft, artifact, theirs, journal.number, home)
+    work = sorted((one for one in held if one.changes), key=lambda one: LAST.get(one.artifact.manifest.kind, 0))
+    for one in console.track(work, "purging", total=len(work)):
+        folder = one.artifact.path
+        draft = folder.with_name(f".{folder.name}.erased-{journal.number}")  # as `rewrite.mend` knows it
+        record = write_draft(draft, one, journal.number, home)
         others = (other for other in journal.records if other.path != record.path)
         journal = journal.updated(home, records=(*others, record))
-        rewrite.exchange(draft, artifact.path)
+        rewrite.exchange(draft, folder)
         shutil.rmtree(draft)
     return journal
 
 
-def write_draft(draft: Path, artifact: Artifact, held: Holdings, number: str, home: Path) -> ArtifactRecord:
+def write_draft(draft: Path, held: Holdings, number: str, home: Path) -> ArtifactRecord:
     """Write the folder that will take the artifact's place; what is different about it."""
     shutil.rmtree(draft, ignore_errors=True)
-    manifest, rows = artifact.manifest, {name: group.rows for group in held.changes for name in group.files}
+    artifact, rows = held.artifact, {name: group.rows for group in held.changes for name in group.files}
+    manifest = artifact.manifest
     for name in rows:  # what is already damaged must not get a fresh hash
         if artifacts.hash_file(artifact.file(name)) != manifest.files[name].sha256:
             raise DamagedArtifact(f"{artifact.file(name)} is damaged. Make it again with `merit run`, or remove it.")
@@ -196,59 +197,53 @@ def write_draft(draft: Path, artifact: Artifact, held: Holdings, number: str, ho
         for name in rows
     }
     erased = (*manifest.erased, Erased(number=number, at=provenance.now(), rows=held.rows))
-    update = {"files": manifest.files | after, "summary": manifest.summary | dict(held.summary), "erased": erased}
+    update = {"files": manifest.files | after, "summary": manifest.summary | held.summary, "erased": erased}
     (draft / MANIFEST).write_text(manifest.model_copy(update=update).model_dump_json(indent=2) + "\n", encoding="utf-8")
     artifacts.hash_file(draft / MANIFEST, sync=True)
-    return ArtifactRecord(
-        path=os.path.relpath(artifact.path, home),
-        kind=manifest.kind,
-        hash=manifest.hash,
-        rows=held.rows,
-        parts=dict(held.parts),
-        files=tuple(
-            FileChange(name=name, rows=rows[name], before=manifest.files[name].sha256, after=after[name].sha256)
-            for name in rows
-        ),
+    changes = tuple(
+        FileChange(name=name, rows=rows[name], before=manifest.files[name].sha256, after=after[name].sha256)
+        for name in rows
     )
+    path, parts = os.path.relpath(artifact.path, home), dict(held.parts)
+    return ArtifactRecord(path=path, kind=manifest.kind, hash=manifest.hash, rows=held.rows, parts=parts, files=changes)
 
 
 # --- the certificate -------------------------------------------------------------------------------------------------
 
 
 def _certify(home: Path, journal: Journal) -> Artifact:
-    found = workspace.find(journal.roots)
-    shelves = workspace.shelves(found)
-    lists = {home / JOURNAL, *(place / hidden.FILE for place in (home, *shelves))}
+    present = workspace.find(journal.roots)
+    parents = workspace.parents(present)
+    lists = {home / JOURNAL, *(folder / hidden.FILE for folder in (home, *parents))}
     with console.spinner("searching every byte"):
-        wanted = search.patterns(journal.users, sorted(_salts([artifact.manifest.config for artifact in found])))
+        wanted = search.patterns(journal.users, sorted(_salts([artifact.manifest.config for artifact in present])))
         result = search.search(journal.roots, wanted, lists, home)
     made = Certificate(
         number=journal.number,
         began=journal.began,
         ended=provenance.now(),
         reason=journal.reason,
-        asked=len(journal.users),
+        requested=len(journal.users),
         found=len(journal.found),
         artifacts=journal.records,
-        exports=tuple(certificate.sent_exports(_log_entries(journal.roots), journal.records, found)),
-        models=tuple(certificate.fitted_models(found, journal.records, home)),
+        exports=tuple(certificate.sent_exports(_log_entries(journal.roots), journal.records, present)),
+        models=tuple(certificate.fitted_models(present, journal.records, home)),
         unlinked=journal.unlinked,
         search=result,
-        remains=certificate.REMAINS,
     )
     written = _write(home / FOLDER / journal.number, made)
-    if not any(entry.told.get("number") == journal.number for entry in _log_entries([home])):
+    if not any(entry.details.get("number") == journal.number for entry in _log_entries([home])):
         rows = sum(record.rows for record in journal.records)
         figures = {"users": made.found, "artifacts": len(journal.records), "rows": rows, "clean": made.clean}
         audit.append(home, "erasure", number=journal.number, **figures, certificate=written.manifest.hash)
-    _forget(home, shelves)
+    _forget(home, parents)
     return written
 
 
 def _write(out: Path, made: Certificate) -> Artifact:
     with artifacts.writing(out, KIND) as draft:
         (draft.path / "certificate.json").write_text(made.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        (draft.path / "certificate.txt").write_text(certificate.text(made), encoding="utf-8")
+        (draft.path / "certificate.txt").write_text(made.text(), encoding="utf-8")
         draft.summary |= {"users": made.found, "artifacts": len(made.artifacts), "clean": made.clean}
     return artifacts.load(out, KIND)
 
@@ -267,5 +262,5 @@ def _salts(config: Any) -> set[str]:
     """The salts of holdouts, controls and experiments in some settings: arms are drawn by hashes of ids under them."""
     values = config.values() if isinstance(config, dict) else config if isinstance(config, list) else []
     salts = {salt for value in values for salt in _salts(value)}
-    own = config.get("salt") if isinstance(config, dict) else None
-    return salts | {own} if isinstance(own, str) else salts
+    salt = config.get("salt") if isinstance(config, dict) else None
+    return salts | {salt} if isinstance(salt, str) else salts

@@ -19,14 +19,12 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from merit.core.errors import DamagedArtifact
 from merit.core.seeds import USER_SALT, stable_hash
 from merit.privacy.erasure.certificate import SearchFinding, SearchResult
 
-BLOCK = 1 << 24  # bytes at a time
+BLOCK, ROWS = 1 << 24, 1 << 18  # bytes of a file, and rows of a table, at a time
 DISTINCT, DISTINCT_DIGITS = 6, 12  # characters from which on an id does not occur by chance
 USERS = re.compile(r"user|customer|member|household|client", re.IGNORECASE)
 ID, HASH = "an id", "a hash of an id"
@@ -94,44 +92,26 @@ def _files(roots: Iterable[Path]) -> Iterator[Path]:
 
 
 def _in_file(file: Path, wanted: Patterns) -> Iterator[tuple[str, bool]]:
-    longest = max(map(len, (*wanted.words, *wanted.hashes)))
-    for block in _blocks(file, longest + 1):
-        yield from _in_block(block, wanted)
+    overlap = max(map(len, (*wanted.words, *wanted.hashes))) + 1
+    with file.open("rb") as content:
+        for start in range(0, file.stat().st_size, BLOCK):
+            before = min(start, 1)  # one byte: what stands before a word belongs to the pattern
+            content.seek(start - before)
+            yield from _in_block(content.read(before + BLOCK + overlap), before, wanted)
     if file.suffix == ".parquet":
         yield from _in_table(file, wanted)
 
 
-class _Block(NamedTuple):
-    """A part of a file, which begins with the end of the one before, so that no pattern is cut in two."""
-
-    content: bytes
-    before: int  # bytes that were searched already, but for what touches their end
-    last: bool
-
-    def count(self, pattern: re.Pattern[bytes]) -> int:
-        """Matches that belong to this block: each once, and with the bytes on both sides in sight."""
-        ends = [match.end() for match in pattern.finditer(self.content)]
-        return sum((self.last or end < len(self.content)) and (not self.before or end >= self.before) for end in ends)
-
-
-def _blocks(file: Path, overlap: int) -> Iterator[_Block]:
-    with file.open("rb") as content:
-        before, block = b"", content.read(BLOCK)
-        while block:
-            following = content.read(BLOCK)
-            yield _Block(before + block, len(before), not following)
-            before, block = (before + block)[-overlap:], following
-
-
-def _in_block(block: _Block, wanted: Patterns) -> Iterator[tuple[str, bool]]:
-    """One pass tells which patterns are there at all."""
+def _in_block(block: bytes, first: int, wanted: Patterns) -> Iterator[tuple[str, bool]]:
+    """What begins in the block, after its `first` bytes. One pass finds out which patterns occur at all."""
     texts = [pattern.decode("latin-1") for pattern in (*wanted.words, *wanted.hashes)]
-    matches = pl.Series([block.content.decode("latin-1")]).str.extract_many(texts, overlapping=True)[0].unique()
+    matches = pl.Series([block.decode("latin-1")]).str.extract_many(texts, overlapping=True)[0].unique()
     present = {text.encode("latin-1") for text in matches}
-    for word in present.intersection(wanted.words):
-        yield from [(ID, word in wanted.distinct)] * block.count(_whole(word))
-    for digest in present.intersection(wanted.hashes):
-        yield from [(HASH, True)] * block.count(re.compile(re.escape(digest)))
+    patterns = [(_whole(word), ID, word in wanted.distinct) for word in present.intersection(wanted.words)]
+    patterns += [(re.compile(re.escape(digest)), HASH, True) for digest in present.intersection(wanted.hashes)]
+    for pattern, how, distinct in patterns:
+        starts = [match.start() - first for match in pattern.finditer(block)]
+        yield from [(how, distinct) for start in starts if 0 <= start < BLOCK]
 
 
 def _whole(word: bytes) -> re.Pattern[bytes]:
@@ -139,24 +119,23 @@ def _whole(word: bytes) -> re.Pattern[bytes]:
 
 
 def _in_table(file: Path, wanted: Patterns) -> Iterator[tuple[str, bool]]:
+    table = pl.scan_parquet(file, hive_partitioning=False)
     try:
-        table = pq.ParquetFile(file)
-        for place in range(table.num_row_groups):
-            group = table.read_row_group(place)
-            for name in group.column_names:
-                for column in _leaves(group.column(name).combine_chunks()):
-                    yield from _in_column(name, column, wanted)
-    except (pa.ArrowInvalid, OSError) as error:
+        for start in range(0, table.select(pl.len()).collect().item(), ROWS):
+            for column in table.slice(start, ROWS).collect():
+                for leaf in _leaves(column):
+                    yield from _in_column(column.name, leaf, wanted)
+    except (pl.exceptions.PolarsError, OSError) as error:
         raise DamagedArtifact(f"{file} cannot be read ({type(error).__name__}). Remove it, or make it again.") from None
 
 
-def _in_column(name: str, column: pa.Array, wanted: Patterns) -> Iterator[tuple[str, bool]]:
-    if pa.types.is_uint64(column.type) or pa.types.is_int64(column.type):
+def _in_column(name: str, column: pl.Series, wanted: Patterns) -> Iterator[tuple[str, bool]]:
+    if column.dtype in (pl.UInt64, pl.Int64):
         numbers = np.array(list(wanted.numbers), dtype=np.uint64)
-        values = pl.Series(pl.from_arrow(column)).drop_nulls().to_numpy().view(np.uint64)
+        values = column.drop_nulls().to_numpy().view(np.uint64)
         yield from [(f"{HASH} in the column {name}", True)] * int(np.isin(values, numbers).sum())
-    elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        cells = pl.Series(pl.from_arrow(column)).drop_nulls()
+    elif column.dtype in (pl.String, pl.Categorical, pl.Enum):
+        cells = column.drop_nulls().cast(pl.String)
         suspect = cells.str.contains_any([word.decode() for word in wanted.words])
         for cell in cells.filter(suspect):
             for word in wanted.words:
@@ -164,19 +143,11 @@ def _in_column(name: str, column: pa.Array, wanted: Patterns) -> Iterator[tuple[
                     yield f"{ID} in the column {name}", word in wanted.distinct or bool(USERS.search(name))
 
 
-def _leaves(column: pa.Array) -> Iterator[pa.Array]:
-    """The values inside lists, structures and dictionaries."""
-    if isinstance(column, pa.ChunkedArray):
-        for chunk in column.chunks:
-            yield from _leaves(chunk)
-    elif pa.types.is_dictionary(column.type):
-        yield from _leaves(column.dictionary_decode())
-    elif pa.types.is_struct(column.type):
-        for part in column.flatten():
+def _leaves(column: pl.Series) -> Iterator[pl.Series]:
+    """The values inside lists and structures."""
+    if column.dtype.is_nested():
+        parts = column.struct.unnest() if isinstance(column.dtype, pl.Struct) else [column.explode()]
+        for part in parts:
             yield from _leaves(part)
-    elif pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        yield from _leaves(column.flatten())
-    elif pa.types.is_string_view(column.type):
-        yield column.cast(pa.large_string())
     else:
         yield column

@@ -31,19 +31,19 @@ def require_folders(roots: Sequence[Path]) -> None:
 def find(roots: Sequence[Path]) -> list[Artifact]:
     """The artifacts below the folders, or these themselves; of one inside another only the outer one."""
     require_folders(roots)
-    places: dict[Path, None] = {}
+    folders: dict[Path, None] = {}
     for root in roots:
-        for place, inside, files in os.walk(root):
+        for folder, inside, files in os.walk(root):
             if MANIFEST in files:
-                places[Path(place).resolve()] = None
+                folders[Path(folder).resolve()] = None
                 inside.clear()
             inside[:] = sorted(name for name in inside if not name.startswith("."))
-    return [artifacts.load(place, verify=False) for place in places]
+    return [artifacts.load(folder, verify=False) for folder in folders]
 
 
-def shelves(found: Iterable[Artifact]) -> list[Path]:
-    """The folders that artifacts stand in."""
-    return list(dict.fromkeys(artifact.path.parent for artifact in found))
+def parents(present: Iterable[Artifact]) -> list[Path]:
+    """The folders that artifacts lie in."""
+    return list(dict.fromkeys(artifact.path.parent for artifact in present))
 
 
 def home_of(roots: Sequence[Path]) -> Path:
@@ -52,13 +52,13 @@ def home_of(roots: Sequence[Path]) -> Path:
     return first.parent if (first / MANIFEST).exists() else first
 
 
-def sweep(places: Iterable[Path]) -> None:
+def sweep(folders: Iterable[Path]) -> None:
     """Remove what killed processes left: rows by number that would be another's after the purge.
 
     What a living process writes may hold the users: it must come to its end first.
     """
-    for place in places:
-        for entry in [entry for entry in place.iterdir() if entry.is_dir()]:
+    for folder in folders:
+        for entry in [entry for entry in folder.iterdir() if entry.is_dir()]:
             draft = DRAFT.fullmatch(entry.name)
             if draft and Path(f"/proc/{draft['process']}").exists():
                 raise StorageError(
@@ -67,14 +67,14 @@ def sweep(places: Iterable[Path]) -> None:
                 )
             if draft or RESUMABLE.fullmatch(entry.name):
                 shutil.rmtree(entry)
-        for report in place.glob("*.poisoned.jsonl"):  # shards that could not be done, with their users
+        for report in folder.glob("*.poisoned.jsonl"):  # shards that could not be done, with their users
             report.unlink()
 
 
 def id_forms(users: Sequence[str], folders: Sequence[Path]) -> list[str]:
     """The users in every form that occurs in the folders: as ids, as pseudonyms, or, in different runs, as both.
 
-    Refused where a form cannot be made: an erasure must not pass anybody over.
+    Refused where a form cannot be made: an erasure must not miss anybody.
     """
     examples = {pseudonyms.number_of(user): user for artifact in find(folders) for user in _some_users(artifact)}
     numbers = sorted(number for number in examples if number)

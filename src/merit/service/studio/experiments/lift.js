@@ -63,8 +63,8 @@ const tiles = ({ posterior, design }, compared) =>
 
 function findings({ findings: entries, verdict: word }) {
   if (!entries.length) return el("p", { class: "note" }, "Sample ratio, crossovers, window, balance and precision raised no objection.");
-  const item = ({ level, what, told }) =>
-    el("li", { class: level }, el("strong", {}, what[0].toUpperCase() + what.slice(1)), " ", el("span", { class: `status ${level}` }, LEVELS[level]), el("p", {}, told));
+  const item = ({ level, what, message }) =>
+    el("li", { class: level }, el("strong", {}, what[0].toUpperCase() + what.slice(1)), " ", el("span", { class: `status ${level}` }, LEVELS[level]), el("p", {}, message));
   return card(word === "blocked" ? "What stands in the way" : "What to know first", el("ul", { class: "findings" }, entries.map(item)));
 }
 
@@ -99,7 +99,7 @@ function readings(analysis) {
   const steps = [["without covariates", analysis.plain]];
   if (analysis.design.covariates.length) steps.push(["with covariates", analysis.estimate]);
   if (analysis.design.prior.sd !== null) steps.push(["with the agreed prior", analysis.posterior]);
-  const others = analysis.sensitivity.map(({ prior, reading }) => [`prior ${prior}`, reading]);
+  const others = Object.entries(analysis.sensitivity).map(([prior, posterior]) => [`prior ${prior}`, posterior]);
   return table(
     "Step by step, and under other priors",
     [["", false], ["lift", true], ["95 % interval", true], ["P(lift > 0)", true]],
@@ -135,7 +135,7 @@ const segments = ({ segments: rows, design }) =>
     table(
       "Lift by segment",
       [["segment", false], ["users", true], ["by itself", true], ["in the light of all", true]],
-      rows.map((row) => (row.users < SMALLEST ? [row.name, `<${SMALLEST}`, "–", "–"] : [row.name, count(row.users), reading(row.own), reading(row.shared)])),
+      rows.map((row) => (row.users < SMALLEST ? [row.name, `<${SMALLEST}`, "–", "–"] : [row.name, count(row.users), reading(row.alone), reading(row.pooled)])),
     ),
   );
 
@@ -146,7 +146,7 @@ const groups = ({ groups: rows }) =>
     table(
       "Whom the rules choose",
       [["users for whom", false], ["users", true], ["lift among them", true], ["worth to everybody", true]],
-      rows.map((row) => (row.users < SMALLEST ? [row.name, `<${SMALLEST}`, "–", "–"] : [row.name, count(row.users), reading(row.reading), row.worth === null ? "–" : signed(row.worth)])),
+      rows.map((row) => (row.users < SMALLEST ? [row.name, `<${SMALLEST}`, "–", "–"] : [row.name, count(row.users), reading(row.lift), row.worth === null ? "–" : signed(row.worth)])),
     ),
   );
 
