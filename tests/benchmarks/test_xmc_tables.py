@@ -20,8 +20,9 @@ from benchmarks.xmc_tables import line_of, user_ids
 from merit.core.errors import DataError
 from merit.core.ragged import Ragged
 from merit.data.prepare import PrepareConfig, PrepareRun, prepare, shards
-from merit.data.prompt import Controls, PromptConfig, choose, tokenise, tokens
+from merit.data.prompt import Controls, PromptConfig, tokenise
 from merit.data.sources import TablesSource
+from tests.data.one_prompt import prompt_of
 
 LABELS = ["role: program", "games", "näturliche Sprache", "C++"]
 TRAIN = [("a", "A chess game", "for two", [1, 0]), ("b", "A compiler", "", [3]), ("b", "Speech", "from text", [2, 0])]
@@ -268,9 +269,7 @@ def test_a_text_reaches_the_prompt_in_full_up_to_the_budget() -> None:
 
     made_texts = tokenise(texts, ["label"], encode, Controls(1, 2, 3, 4), config)
     nothing = Ragged(np.zeros(3, np.int64), np.zeros(0, np.int32))
-    short, long = (
-        tokens(choose(np.array([item]), nothing, made_texts, config), made_texts, config).tolist() for item in (0, 1)
-    )
+    short, long = (prompt_of([item], nothing, made_texts, config).tokens.tolist() for item in (0, 1))
     assert short == [1, 2, *encode([texts[0]])[0], 4]
     assert long == [1, 2, *encode([texts[1]])[0][:17], 4]
     assert len(long) == config.budget

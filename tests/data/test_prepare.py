@@ -18,8 +18,9 @@ from merit.core.errors import DataError, MissingArtifact
 from merit.core.ragged import Ragged
 from merit.data.planted import PlantedConfig, shop, write
 from merit.data.prepare import PrepareConfig, PrepareRun, prepare, shards
-from merit.data.prompt import Controls, PromptConfig, choose, tokenise, tokens
+from merit.data.prompt import Controls, PromptConfig, tokenise
 from merit.data.sources import TablesSource
+from tests.data.one_prompt import prompt_of
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 PURCHASE = START + timedelta(days=400)
@@ -153,7 +154,7 @@ def test_a_canary_at_or_after_the_boundary_never_reaches_a_prompt(
         for row in shard.examples.iter_rows(named=True):
             history = shard.events["item"][row["history_start"] : row["history_stop"]].to_numpy()
             own = Ragged.of([[place] for place in range(len(titles))])
-            prompt = tokens(choose(history, own, texts, PromptConfig()), texts, PromptConfig())
+            prompt = prompt_of(history, own, texts, PromptConfig()).tokens
             assert names["canary"] not in prompt
             assert names["last moment"] in prompt
             assert np.count_nonzero(prompt == names["old"]) == 4  # three times recent, once in the profile

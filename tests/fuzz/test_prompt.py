@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from merit.core.ragged import Ragged
 from merit.data import tokenizer
-from merit.data.prompt import PatchingConfig, PromptConfig, choose, spans, tokenise, tokens
+from merit.data.prompt import PatchingConfig, PromptConfig, tokenise
+from tests.data.one_prompt import prompt_of
 from tests.fuzz.words import TEXT, cases
 
 WORDS = tokenizer.train(["Trail shoe", "Running socks", "Cast iron pan", "home cooking"], ["trail running"], 1100)
@@ -38,8 +39,8 @@ def test_a_prompt_keeps_its_budget_and_its_control_tokens(
     made = tokenise(titles, labels, WORDS.encode, WORDS.controls, config)
     items = np.array([each % len(titles) for each in history], dtype=np.uint32)
     owned = Ragged.of([[item % len(labels)] for item in range(len(titles))])
-    prompt = choose(items, owned, made, config, patching) if patching else choose(items, owned, made, config)
-    written = tokens(prompt, made, config).tolist()
+    prompt = prompt_of(items, owned, made, config, patching)
+    written = prompt.tokens.tolist()
     controls = WORDS.controls
     assert written[0] == controls.profile and written[-1] == controls.answer
     for control in (controls.profile, controls.recent, controls.answer):
@@ -48,7 +49,7 @@ def test_a_prompt_keeps_its_budget_and_its_control_tokens(
     if patching is None:
         assert len(written) <= config.budget
     else:
-        assert len(spans(prompt, made, config, patching.window)) <= config.budget
+        assert len(prompt.sizes) <= config.budget
 
 
 @cases(100)

@@ -93,6 +93,12 @@ def head(lists: Ragged, length: int | Ints) -> Ragged:
     return select(lists, ranks(lists) < (length if isinstance(length, int) else length[owners(lists)]))
 
 
+def stacked(parts: Sequence[Ragged]) -> Ragged:
+    """The rows of all parts, one part after the other."""
+    sizes = np.concatenate([part.lengths() for part in parts])
+    return Ragged(offsets_of(sizes), np.concatenate([part.values for part in parts]))
+
+
 def column_lists(column: pl.Series) -> Ragged:
     """A list column as flat arrays."""
     sizes = column.list.len().to_numpy().astype(np.int64)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from merit.core.errors import DataError
-from merit.core.ragged import Ragged, column_lists, offsets_of, ranges
+from merit.core.ragged import Ragged, column_lists, offsets_of, ranges, stacked
 from merit.core.types import Ints, Split
 
 BLOCK = 1 << 21  # events labelled at a time
@@ -81,12 +81,12 @@ def joined(parts: Iterable[LabelledExamples]) -> LabelledExamples:
     if not filled:
         raise DataError("No example is left: the labels of every target are blocked or retired in this label space.")
     return LabelledExamples(
-        gold=_stacked([part.gold for part in filled]),
-        history=_stacked([part.history for part in filled]),
+        gold=stacked([part.gold for part in filled]),
+        history=stacked([part.history for part in filled]),
         counts=np.concatenate([part.counts for part in filled]),
         purchases=np.concatenate([part.purchases for part in filled]),
-        later=_stacked([part.later for part in filled]),
-        items=_stacked([part.items for part in filled]),
+        later=stacked([part.later for part in filled]),
+        items=stacked([part.items for part in filled]),
         when=np.concatenate([part.when for part in filled]),
         user_ids=[name for part in filled for name in part.user_ids],
     )
@@ -128,8 +128,3 @@ def _blocks(sizes: Ints) -> list[slice]:
     cuts = np.flatnonzero(np.diff(np.cumsum(sizes) // BLOCK, prepend=0))
     edges = np.unique(np.concatenate([[0], cuts, [len(sizes)]]))
     return [slice(low, high) for low, high in pairwise(edges)]
-
-
-def _stacked(parts: Sequence[Ragged]) -> Ragged:
-    sizes = np.concatenate([part.lengths() for part in parts])
-    return Ragged(offsets_of(sizes), np.concatenate([part.values for part in parts]))

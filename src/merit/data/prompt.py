@@ -13,8 +13,9 @@ what does not fit even so is left out. Control tokens are never pooled.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from pydantic import Field
 
 from merit.core.config import Frozen
 from merit.core.errors import ConfigError
-from merit.core.ragged import Ragged
+from merit.core.ragged import Ragged, head, offsets_of, owners, ranks, select
 from merit.core.types import Ints
 from merit.data.patches import cut
 
@@ -80,13 +81,15 @@ class Controls:
 
 
 @dataclass(frozen=True)
-class Prompt:
-    """What is said, before it is said in tokens: label ids by frequency, items with the newest last."""
+class Prompts:
+    """What prompts say, row by row, before it is said in tokens."""
 
-    profile: NDArray[np.int32]
-    recent: NDArray[np.integer]
-    older: NDArray[np.integer] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    profile: Ragged
+    """Labels by frequency."""
+    older: Ragged
     """Items before the recent ones, which are pooled."""
+    recent: Ragged
+    """Items, the newest last."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,14 @@ class Texts:
     labels: Ragged  # by label id
     controls: Controls
     removed: int  # control tokens a tokenizer let through, taken out of the texts
+
+    @cached_property
+    def pieces(self) -> Ragged:
+        """Labels, then titles, then the control tokens: all that a prompt is made of."""
+        mark = self.controls
+        controls = np.array([mark.profile, mark.recent, mark.next, mark.answer], dtype=np.int32)
+        sizes = np.concatenate([self.labels.lengths(), self.titles.lengths(), np.ones(4, dtype=np.int64)])
+        return Ragged(offsets_of(sizes), np.concatenate([self.labels.values, self.titles.values, controls]))
 
 
 def tokenise(
@@ -114,98 +125,125 @@ def tokenise(
 
 
 def choose(
-    history: NDArray[np.integer],
-    item_labels: Ragged,
-    texts: Texts,
-    config: PromptConfig,
-    patching: PatchingConfig | None = None,
-) -> Prompt:
-    """Profile and newest items that fit the budget. `history`: items in order of time."""
+    histories: Ragged, item_labels: Ragged, texts: Texts, config: PromptConfig, patching: PatchingConfig | None = None
+) -> Prompts:
+    """Profiles and newest items that fit the budget. `histories`: items in order of time."""
     room = config.budget - 3  # PROFILE, RECENT, ANSWER
-    ranked = _most_frequent(history, item_labels)[: config.profile_labels]
-    costs = texts.labels.sizes(ranked) + config.separated
-    fitting = _fitting(costs, int(room * config.profile_share))
-    profile, room = ranked[:fitting], room - int(costs[:fitting].sum())
-    if patching is None:
-        newest = history[::-1][:room]  # with fewer tokens than items, the rest cannot fit
-        recent = newest[: _fitting(texts.titles.sizes(newest) + config.separated, room)]
-        return Prompt(profile, recent[::-1])
-    newest = history[::-1][: patching.full_budget]
-    sizes, readable = texts.titles.sizes(newest), room + patching.full_budget - config.budget
-    in_full, all_ = _resolution(sizes, room, readable, config.separated, patching)
-    return Prompt(profile, newest[:in_full][::-1], newest[in_full:all_][::-1])
+    ranked = head(_most_frequent(histories, item_labels), config.profile_labels)
+    costs = texts.labels.sizes(ranked.values) + config.separated
+    profile = head(ranked, _fitting(costs, ranked, np.full(len(ranked), int(room * config.profile_share))))
+    rooms = room - _sums(texts.labels.sizes(profile.values) + config.separated, profile)
+    newest = head(_backwards(histories), patching.full_budget if patching else room)
+    sizes = texts.titles.sizes(newest.values)
+    if patching is None:  # with fewer tokens than items, the rest cannot fit
+        recent = read = np.minimum(_fitting(sizes + config.separated, newest, rooms), rooms)
+    else:
+        recent, read = _resolution(sizes, newest, rooms, config, patching)
+    older = select(newest, (ranks(newest) >= recent[owners(newest)]) & (ranks(newest) < read[owners(newest)]))
+    return Prompts(profile, _backwards(older), _backwards(head(newest, recent)))
 
 
-def tokens(prompt: Prompt, texts: Texts, config: PromptConfig) -> NDArray[np.int32]:
-    """The prompt as the generator reads it."""
-    mark = texts.controls
-    gap = np.array([mark.next] if config.separated else [], dtype=np.int32)
-    return np.concatenate(
-        [
-            [mark.profile],
-            *_listed(texts.labels, prompt.profile, gap),
-            [mark.recent],
-            *_listed(texts.titles, np.concatenate([prompt.older, prompt.recent]), gap),
-            [mark.answer],
-        ]
-    ).astype(np.int32)
+def write(prompts: Prompts, texts: Texts, config: PromptConfig, window: int = 1) -> tuple[Ragged, Ragged]:
+    """The prompts as the generator reads them, and how many of the tokens each of its positions stands for.
+
+    That is one, or a window of older items between controls.
+    """
+    first_item, first_control = len(texts.labels), len(texts.labels) + len(texts.titles)
+    once = np.arange(len(prompts.profile) + 1)
+    profile, recent, answer = (np.full(len(once) - 1, first_control + at, np.int32) for at in (0, 1, 3))
+
+    def spaced(lists: Ragged) -> Ragged:
+        gaps = np.full(len(lists.values), first_control + 2)
+        doubled = Ragged(2 * lists.offsets, np.column_stack([gaps, lists.values]).ravel())
+        return select(doubled, ranks(doubled) > 0) if config.separated else lists
+
+    items = _beside(prompts.older, prompts.recent)
+    titles = spaced(Ragged(items.offsets, items.values + first_item))
+    pieces = _beside(Ragged(once, profile), spaced(prompts.profile), Ragged(once, recent), titles, Ragged(once, answer))
+    owner, is_item = owners(pieces), (pieces.values >= first_item) & (pieces.values < first_control)
+    tokens, runs = texts.pieces.take(pieces.values)
+    written = Ragged(offsets_of(_sums(runs, pieces)), tokens)
+    number = _running(is_item, pieces)
+    pooled = is_item & (number <= prompts.older.lengths()[owner])
+    if not config.separated:  # windows run over the borders of items: all older ones of a row are one run
+        total = _sums(runs * pooled, pieces)[owner]
+        runs = np.where(pooled, np.where(number == 1, total, 0), runs)
+    sizes, cuts = cut(runs, np.where(pooled, window, 1))
+    return written, Ragged(offsets_of(_sums(cuts, pieces)), sizes.astype(np.int32))
 
 
-def spans(prompt: Prompt, texts: Texts, config: PromptConfig, window: int) -> Ints:
-    """How many of the prompt's tokens each position stands for: one, or a window of older items between controls."""
-    labels, older, recent = (
-        rows.sizes(which)
-        for rows, which in ((texts.labels, prompt.profile), (texts.titles, prompt.older), (texts.titles, prompt.recent))
+def _most_frequent(histories: Ragged, item_labels: Ragged) -> Ragged:
+    """Labels by how often they occur in each history; among equals the more recently seen first."""
+    flat, sizes = item_labels.take(histories.values)
+    owner, width = np.repeat(owners(histories), sizes), 1 + int(flat.max(initial=0))
+    keys, last, count = np.unique((owner * width + flat)[::-1], return_index=True, return_counts=True)
+    owner, labels = np.divmod(keys, width)
+    order = np.lexsort((last, -count, owner))
+    return Ragged(offsets_of(np.bincount(owner, minlength=len(histories))), labels[order].astype(np.int32))
+
+
+def _resolution(
+    sizes: Ints, newest: Ragged, room: Ints, config: PromptConfig, patching: PatchingConfig
+) -> tuple[Ints, Ints]:
+    """By row, how many items stay in full, and how many are read at all, of items with so many tokens, newest first."""
+    kept = (
+        ranks(newest)
+        < _fitting(sizes + config.separated, newest, room + patching.full_budget - config.budget)[owners(newest)]
     )
-    before = 2 + int(labels.sum()) + config.separated * max(0, len(labels) - 1)
-    gaps = config.separated * max(0, len(older) + len(recent) - 1)
-    text = older if config.separated else older.sum(keepdims=True)
-    runs, windows = np.ones((2, 2 * len(text) + 1), dtype=np.int64)  # one run of text, one of other tokens, in turns
-    runs[1::2], windows[1::2] = text, window
-    runs[2::2] = int(config.separated)  # NEXT
-    runs[0] = before
-    runs[-1] = before + int(older.sum() + recent.sum()) + gaps + 1 - int(runs[:-1].sum())
-    return cut(runs, windows)[0]
+    sizes, newest = sizes[kept], select(newest, kept)
+    counts = Ragged(newest.offsets + np.arange(len(newest) + 1), np.zeros(len(newest.values) + len(newest), np.int32))
+    owner, number = owners(counts), ranks(counts)  # from none to all items of each row
 
+    def sums(values: Ints) -> Ints:
+        """Of the first values of each row, beside `number`."""
+        summed = np.zeros(len(number), dtype=np.int64)
+        summed[number > 0] = _running(values, newest)
+        return summed
 
-def _most_frequent(history: NDArray[np.integer], item_labels: Ragged) -> NDArray[np.int32]:
-    """Labels by how often they occur in the history; among equals the more recently seen first."""
-    flat, _ = item_labels.take(history)
-    labels, last, count = np.unique(flat[::-1], return_index=True, return_counts=True)
-    return labels[np.lexsort((last, -count))]
-
-
-def _fitting(costs: NDArray[np.integer], room: int) -> int:
-    """How many of these fit, taken from the front."""
-    return int(np.searchsorted(np.cumsum(costs), room, side="right"))
-
-
-def _resolution(sizes: Ints, room: int, readable: int, separated: bool, patching: PatchingConfig) -> tuple[int, int]:
-    """How many items stay in full, and how many are read at all, of items with so many tokens, the newest first."""
-    costs = sizes + separated
-    most = _fitting(costs, readable)
-    full = np.concatenate([[0], np.cumsum(costs[:most])])
-    window = patching.window
-
-    def pooled(start: NDArray[np.integer] | int, stop: NDArray[np.integer] | int) -> Ints:
+    def pooled(start: Ints, stop: Ints) -> Ints:
         """Positions of the items from start to stop. Windows run over the borders of items, but not over NEXT."""
-        if separated:
-            each = np.concatenate([[0], np.cumsum(-(-sizes[:most] // window) + 1)])
-            return np.asarray(each[stop] - each[start])
-        return np.asarray(-(-(full[stop] - full[start]) // window))
+        return stop - start if config.separated else -(-(stop - start) // patching.window)
 
-    places = np.arange(most + 1)
-    whole = np.flatnonzero(full + pooled(places, most) <= room)  # with so many in full, the rest fits as patches
-    least = _fitting(costs[:most], int(room * patching.recent_share))
-    in_full = max(least, int(whole[-1]) if len(whole) else 0)
+    def last(true: NDArray[np.bool_]) -> Ints:
+        return np.asarray(np.maximum.reduceat(np.where(true, number, 0), counts.offsets[:-1]))
+
+    full = sums(sizes + config.separated)
+    positions = sums(-(-sizes // patching.window) + 1) if config.separated else full
+    rest = pooled(positions, positions[counts.offsets[1:] - 1][owner])
+    whole = last(full + rest <= room[owner])  # with so many in full, the rest fits as patches
+    share = (room * patching.recent_share).astype(np.int64)
+    in_full = np.maximum(_fitting(sizes + config.separated, newest, share), whole)
     if patching.recent_items is not None:
-        in_full = min(in_full, patching.recent_items)
-    fits = full[in_full] + pooled(in_full, places[in_full:]) <= room
-    return in_full, in_full + int(np.flatnonzero(fits)[-1])
+        in_full = np.minimum(in_full, patching.recent_items)
+    at = (counts.offsets[:-1] + in_full)[owner]
+    fits = (number >= in_full[owner]) & (full[at] + pooled(positions[at], positions) <= room[owner])
+    return in_full, last(fits)
 
 
-def _listed(rows: Ragged, which: NDArray[np.integer], gap: NDArray[np.int32]) -> list[NDArray[np.int32]]:
-    """Rows with the gap between them."""
-    if not len(gap):
-        return [rows.take(which)[0]]
-    return [part for row in which for part in (rows[int(row)], gap)][:-1]
+def _running(values: NDArray[Any], lists: Ragged) -> Ints:
+    """Beside the values of lists: the sum of each and of those before it in its row."""
+    total = offsets_of(values)
+    return total[1:] - np.repeat(total[lists.offsets[:-1]], lists.lengths())
+
+
+def _sums(values: Ints, lists: Ragged) -> Ints:
+    """By row, the sum of what stands beside its values."""
+    return np.diff(offsets_of(values)[lists.offsets])
+
+
+def _fitting(costs: Ints, lists: Ragged, room: Ints) -> Ints:
+    """How many values of each row fit into its room, taken from the front."""
+    return _sums((_running(costs, lists) <= room[owners(lists)]).astype(np.int64), lists)
+
+
+def _backwards(lists: Ragged) -> Ragged:
+    """The values of each row in reverse."""
+    ends = np.repeat(lists.offsets[:-1] + lists.offsets[1:] - 1, lists.lengths())
+    return Ragged(lists.offsets, lists.values[ends - np.arange(len(lists.values))])
+
+
+def _beside(*lists: Ragged) -> Ragged:
+    """The rows of the first, each continued by that of the second, and so on."""
+    order = np.argsort(np.concatenate([owners(part) for part in lists]), kind="stable")
+    values = np.concatenate([part.values for part in lists])
+    return Ragged(np.sum([part.offsets for part in lists], axis=0), values[order])

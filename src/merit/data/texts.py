@@ -6,7 +6,6 @@ part = encode_examples(shard, "train", shop, prompt)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -20,15 +19,16 @@ from safetensors.numpy import save_file
 
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged, offsets_of
+from merit.core.ragged import Ragged, stacked
 from merit.data import tokenizer
 from merit.data.patches import pool
-from merit.data.prompt import PatchingConfig, PromptConfig, Texts, choose, spans, tokenise, tokens
+from merit.data.prompt import PatchingConfig, PromptConfig, Texts, choose, tokenise, write
 from merit.data.tokenizer import Vocabulary
 from merit.labels.space import LabelSpace, item_labels
 from merit.labels.token_paths import ClusterForm, Paths, Trie, linearise
 
 TOKENS, TOKENIZER = "tokens.safetensors", "tokenizer.json"
+BLOCK = 4_096  # histories whose prompts are written at a time
 PATHS = ("offsets", "tokens", "merged")  # arrays
 
 
@@ -97,9 +97,7 @@ def encode_shop(
 
 def write_prompts(histories: Ragged, shop: EncodedShop, config: TextConfig) -> Ragged:
     """The prompt of each history (items in order of time), in tokens, all of them in full."""
-    how, texts = config.prompt, shop.texts
-    chosen = (choose(histories[row], shop.item_labels, texts, how) for row in range(len(histories)))
-    return _joined([tokens(prompt, texts, how) for prompt in chosen])
+    return write_patched(histories, shop, config.prompt, None)[0]
 
 
 def write_inputs(histories: Ragged, shop: EncodedShop, config: TextConfig) -> Ragged:
@@ -110,15 +108,16 @@ def write_inputs(histories: Ragged, shop: EncodedShop, config: TextConfig) -> Ra
 
 
 def write_patched(
-    histories: Ragged, shop: EncodedShop, config: PromptConfig, patching: PatchingConfig
+    histories: Ragged, shop: EncodedShop, config: PromptConfig, patching: PatchingConfig | None
 ) -> tuple[Ragged, Ragged]:
     """The prompts before older items are pooled, and how many tokens each of their positions stands for."""
-    written, positions = [], []
-    for row in range(len(histories)):
-        prompt = choose(histories[row], shop.item_labels, shop.texts, config, patching)
-        written.append(tokens(prompt, shop.texts, config))
-        positions.append(spans(prompt, shop.texts, config, patching.window))
-    return _joined(written), _joined(positions)
+    blocks = []
+    for at in range(0, len(histories) or 1, BLOCK):
+        rows = histories.gather(np.arange(at, min(at + BLOCK, len(histories))))
+        prompts = choose(rows, shop.item_labels, shop.texts, config, patching)
+        blocks.append(write(prompts, shop.texts, config, patching.window if patching else 1))
+    tokens, sizes = zip(*blocks, strict=True)
+    return stacked(tokens), stacked(sizes)
 
 
 def save(shop: EncodedShop, folder: Path) -> None:
@@ -143,10 +142,6 @@ def load(folder: Path) -> EncodedShop:
     paths = Paths(facts["form"], int(facts["vocabulary"]), *(arrays[f"paths.{part}"] for part in PATHS))
     texts = Texts(titles, labels, vocabulary.controls, int(facts["removed"]))
     return EncodedShop(vocabulary, paths, texts, item_labels)
-
-
-def _joined(rows: Sequence[NDArray[np.integer]]) -> Ragged:
-    return Ragged(offsets_of(np.array([len(row) for row in rows])), np.concatenate(rows).astype(np.int32, copy=False))
 
 
 def _canonical(labels: Ragged, paths: Paths) -> Ragged:
