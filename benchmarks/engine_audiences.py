@@ -26,9 +26,8 @@ from merit.engine.job import EngineConfig
 from merit.retrieval import store
 from merit.retrieval.all_interests import write_all_interests
 from merit.retrieval.audience_scores import write_audiences
-from merit.retrieval.exact import Exact
+from merit.retrieval.exact import Exact, spans
 from merit.retrieval.model import Model, load
-from merit.retrieval.threads import spans
 
 BEST = 1_000  # users of each audience
 LIST = 10  # interests of each user

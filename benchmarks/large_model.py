@@ -33,8 +33,7 @@ from merit.labels import space
 from merit.labels.build import LabelsConfig, build_labels, load_vectors
 from merit.propensity.calibration import CENTRES, CalibrationCurve
 from merit.retrieval import store
-from merit.retrieval.exact import Exact, ScorerWeights
-from merit.retrieval.threads import spans
+from merit.retrieval.exact import Exact, ScorerWeights, spans
 
 USER, OWN, FIRST, SECOND = 128, 64, 256, 64  # as a model has by default
 BLOCK = 50_000  # users made at a time

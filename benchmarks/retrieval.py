@@ -30,9 +30,8 @@ from benchmarks import harness
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
 from merit.retrieval import fast, store, topk
-from merit.retrieval.exact import Exact, ScorerWeights
+from merit.retrieval.exact import Exact, ScorerWeights, spans
 from merit.retrieval.scorer import Scorer
-from merit.retrieval.threads import spans
 from merit.retrieval.topk import Ranked
 
 USERS, LABELS, AUDIENCE, INTERESTS = 1_000_000, 291_000, 20_000, 100
@@ -75,15 +74,22 @@ def open_scorer(folder: Path) -> Scorer:
 def serve(folder: Path, n: int, k: int) -> None:
     """What a process that serves does, for the peak of its memory."""
     scorer = open_scorer(folder)
-    scorer.audience(scorer.labels.vectors.take(slice(3, 4))[0], n)
-    scorer.interests(scorer.users.vectors.take(slice(3, 4))[0], k)
+    audience(scorer, scorer.labels.vectors.take(slice(3, 4))[0], n)
+    next(scorer.all_interests(k, np.array([3])))
     next(scorer.all_interests(k, np.arange(4)))
+
+
+def audience(scorer: Scorer, label: Floats, n: int) -> Ranked:
+    (ranked,) = scorer.audiences(label[None], [n])
+    return ranked
 
 
 class Question(NamedTuple):
     """One vector against all rows of the other side."""
 
     rows: Floats  # (N, D)
+    number: int
+    """Of the vector, a label's or a user's."""
     fixed: Floats
     users_first: bool  # in the concatenation: rows are users
     n: int
@@ -188,15 +194,21 @@ def torch_products(net: ScorerWeights, rows: int) -> Callable[[], object]:
 
 def one_way(scorer: Scorer, way: str, questions: list[Question], rounds: int) -> tuple[Figures, dict[str, str]]:
     """Speed on the first question, against naive and against torch's products; the ranking on all of them."""
-    ours = {"audience": scorer.audience, "interests": scorer.interests}[way]
+
+    def ours(one: Question) -> Ranked:
+        if way == "audience":
+            return audience(scorer, one.fixed, one.n)
+        (ranked,) = next(scorer.all_interests(one.n, np.array([one.number]))).each()
+        return ranked
+
     asked = questions[0]
     name, naive = faster_naive(scorer.weights, asked)
-    race = harness.alternate(lambda: ours(asked.fixed, asked.n), lambda: naive(asked), rounds)
+    race = harness.alternate(lambda: ours(asked), lambda: naive(asked), rounds)
     products = torch_products(scorer.weights, len(asked.rows))
-    share = harness.alternate(lambda: ours(asked.fixed, asked.n), products, rounds)
+    share = harness.alternate(lambda: ours(asked), products, rounds)
     truth = naive_of(scorer.weights, np.float64)
     wanted = [naive_numpy(truth, one) for one in questions]
-    same = all((ours(one.fixed, one.n).rows == rows).all() for one, rows in zip(questions, wanted, strict=True))
+    same = all((ours(one).rows == rows).all() for one, rows in zip(questions, wanted, strict=True))
     rounded = f"{(naive(asked) == wanted[0]).mean():.2%}"
     figures = {
         f"{way}_seconds": round(race.ours, 3),
@@ -224,7 +236,7 @@ def seconds_by_users(scorer: Scorer, label: Floats, counts: list[int]) -> dict[i
     """For audiences of 2 % of the users."""
     found = {}
     for count in counts:
-        ask = partial(first_users(scorer, count).audience, label, count // 50)
+        ask = partial(audience, first_users(scorer, count), label, count // 50)
         ask()
         found[count] = float(np.median([harness.timed(ask)[1] for _ in range(7)]))
     return found
@@ -255,16 +267,16 @@ def storage(scorer: Scorer, label: Floats, count: int, n: int, rounds: int) -> t
     remarks = {}
     full = first_users(scorer, count)
     vectors = np.array(full.users.vectors.codes)
-    wanted = full.audience(label, n)
+    wanted = audience(full, label, n)
     for form in ("float16", "int8"):
         side = store.hold("users", vectors, scorer.exact.users, projections_form=form)
         small = Scorer(scorer.weights, side, scorer.labels)
-        race = harness.alternate(partial(full.audience, label, n), partial(small.audience, label, n), rounds)
+        race = harness.alternate(partial(audience, full, label, n), partial(audience, small, label, n), rounds)
         lossy = Scorer(scorer.weights, store.hold("users", vectors, scorer.exact.users, form, form), scorer.labels)
-        kept, difference = loss(wanted, lossy.audience(label, n))
+        kept, difference = loss(wanted, audience(lossy, label, n))
         figures[f"{form}_projections_time"] = round(race.speedup, 2)
         figures[f"{form}_vectors_kept"] = round(kept, 5)
-        same = (small.audience(label, n).rows == wanted.rows).all()
+        same = (audience(small, label, n).rows == wanted.rows).all()
         remarks[f"{form}_projections_time"] = (
             f"of the time with float32; {exactly(small, label, n) / n:.2f} × n rows scored exactly, "
             f"against {exactly(full, label, n) / n:.2f}; " + ("same ranking" if same else "ANOTHER RANKING")
@@ -304,11 +316,11 @@ def main() -> None:
         scorer = open_scorer(folder)
         people, phrases = np.array(scorer.users.vectors.codes), np.array(scorer.labels.vectors.codes)
         several = 1 if quick else 3
-        audience, told = one_way(
-            scorer, "audience", [Question(people, phrases[at], True, n) for at in range(several)], rounds
+        to_users, told = one_way(
+            scorer, "audience", [Question(people, at, phrases[at], True, n) for at in range(several)], rounds
         )
-        interests, also = one_way(
-            scorer, "interests", [Question(phrases, people[at], False, INTERESTS) for at in range(several)], rounds
+        to_labels, also = one_way(
+            scorer, "interests", [Question(phrases, at, people[at], False, INTERESTS) for at in range(several)], rounds
         )
         counts = [count for count in COUNTS if count <= users]
         seconds = seconds_by_users(scorer, phrases[0], counts)
@@ -321,11 +333,11 @@ def main() -> None:
         "users": users,
         "labels": labels,
         "write_seconds": round(writing, 1),
-        **audience,
-        **interests,
-        "gemm_share": min(audience["audience_gemm_share"], interests["interests_gemm_share"]),
+        **to_users,
+        **to_labels,
+        "gemm_share": min(to_users["audience_gemm_share"], to_labels["interests_gemm_share"]),
         "peak_gib": round(peak, 3),
-        "same_ranking": audience["audience_same_ranking"] and interests["interests_same_ranking"],
+        "same_ranking": to_users["audience_same_ranking"] and to_labels["interests_same_ranking"],
         **{f"ns_per_user_at_{count}": round(1e9 * took / count) for count, took in seconds.items()},
         "fixed_ms": round(1e3 * start, 2),
         "ns_per_user": round(1e9 * slope),

@@ -38,11 +38,11 @@ from safetensors.numpy import load_file
 
 from benchmarks import harness, large_model
 from merit.core.artifacts import MANIFEST
+from merit.core.doctor import cores
 from merit.core.errors import DataError
 from merit.core.seeds import stream
 from merit.retrieval.exact import ScorerWeights
 from merit.retrieval.scorer import Scorer
-from merit.retrieval.threads import cores
 from merit.service import keys
 
 USERS, LABELS, AUDIENCE, INTERESTS = 1_000_000, 291_000, 10_000, 10
@@ -208,11 +208,11 @@ def against_scorer(
 
     def audience() -> None:
         label = questions.labels[questions.next("label")]
-        scorer.audience(scorer.labels.vectors.take(slice(label, label + 1))[0], questions.audience)
+        next(scorer.audiences(scorer.labels.vectors.take(slice(label, label + 1)), [questions.audience]))
 
     def interests() -> None:
         row = questions.next("user") % len(scorer.users)
-        scorer.interests(scorer.users.vectors.take(slice(row, row + 1))[0], INTERESTS, live)
+        next(scorer.all_interests(INTERESTS, np.array([row]), live))
 
     found = {
         "preview": harness.alternate(preview, audience, rounds),

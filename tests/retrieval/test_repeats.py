@@ -56,11 +56,10 @@ def test_users_with_a_label_are_found_with_what_it_adds(users: list[dict[int, in
 def test_users_among_some_are_those_of_all_that_are_among_them(users: list[dict[int, int]], chosen: list[bool]) -> None:
     ours, _, _ = made(users)
     rows = np.flatnonzero(chosen[: len(users)])
-    among = ours.among(rows)
-    for label in range(LABELS):
+    among = ours.by_label(np.arange(LABELS), rows)
+    for label, told in enumerate(among):
         who, added = ours.users_with(label)
         own = np.isin(who, rows)
-        told = among.users_with(label)
         assert (told[0].tolist(), told[1].tolist()) == (who[own].tolist(), added[own].tolist())
 
 

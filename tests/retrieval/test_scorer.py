@@ -19,7 +19,17 @@ from merit.retrieval.exact import Exact
 from merit.retrieval.scorer import Scorer
 from merit.retrieval.store import DTYPES
 from merit.retrieval.topk import Ranked
-from tests.retrieval.worlds import KINDS, grid, labels_of, naive_best, naive_scores, users_of, world
+from tests.retrieval.worlds import (
+    KINDS,
+    audience,
+    grid,
+    interests,
+    labels_of,
+    naive_best,
+    naive_scores,
+    users_of,
+    world,
+)
 
 worlds = st.builds(
     world,
@@ -39,18 +49,18 @@ shares = st.sampled_from([0.0, 0.2, 0.7, 1.0])
 @given(worlds, st.integers(1, 60), shares, st.integers(0, 2**32))
 def test_both_ways_against_one_pair_at_a_time(scorer: Scorer, n: int, share: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    user, label = users_of(scorer)[-1], labels_of(scorer)[-1]
+    user, label = len(scorer.users) - 1, labels_of(scorer)[-1]
     eligible, live = (rng.random(len(side)) < share for side in (scorer.users, scorer.labels))
-    for found, vectors, mask in (
-        (scorer.audience(label, n), None, None),
-        (scorer.audience(label, n, eligible), None, eligible),
-        (scorer.interests(user, n), user, None),
-        (scorer.interests(user, n, live), user, live),
+    for found, of_labels, mask in (
+        (audience(scorer, label, n), False, None),
+        (audience(scorer, label, n, eligible), False, eligible),
+        (interests(scorer, user, n), True, None),
+        (interests(scorer, user, n, live), True, live),
     ):
-        if vectors is None:
-            slow = naive_scores(scorer, users_of(scorer), label[None])[:, 0]
+        if of_labels:
+            slow = naive_scores(scorer, users_of(scorer)[-1:], labels_of(scorer))[0]
         else:
-            slow = naive_scores(scorer, user[None], labels_of(scorer))[0]
+            slow = naive_scores(scorer, users_of(scorer), label[None])[:, 0]
         assert found.rows.tolist() == naive_best(slow, n, mask)
         assert found.scores == pytest.approx(slow[found.rows], rel=1e-9, abs=1e-9)
 
@@ -66,11 +76,11 @@ def test_a_pair_has_one_score_to_the_last_bit(scorer: Scorer, k: int, share: flo
     users, labels = (rng.integers(0, len(side), 70) for side in (scorer.users, scorer.labels))
     assert (scorer.score(users, labels) == pairs[users, labels]).all()
     label = int(rng.integers(len(everything)))
-    audience = scorer.audience(labels_of(scorer)[label], k)
-    assert (audience.scores == pairs[audience.rows, label]).all()
+    ranked = audience(scorer, labels_of(scorer)[label], k)
+    assert (ranked.scores == pairs[ranked.rows, label]).all()
     lists = joined(scorer, k, live)
     for user in everyone:
-        own = scorer.interests(users_of(scorer)[user], k, live)
+        own = interests(scorer, user, k, live)
         assert (own.scores == pairs[user, own.rows]).all()
         assert lists[user].rows.tolist() == own.rows.tolist()
         assert (lists[user].scores == own.scores).all()
@@ -88,7 +98,7 @@ def test_many_audiences_at_once_are_those_of_each_to_the_last_bit(
         found = list(scorer.audiences(vectors, counts, users, at_once))
         assert len(found) == len(vectors)
         for one, vector, n in zip(found, vectors, counts, strict=True):
-            alone = scorer.audience(vector, n, mask)
+            alone = audience(scorer, vector, n, mask)
             assert one.rows.tolist() == alone.rows.tolist()
             assert (one.scores == alone.scores).all()
             assert (scorer.against(one.rows, vector) == one.scores).all()
@@ -98,8 +108,8 @@ def test_many_audiences_at_once_are_those_of_each_to_the_last_bit(
 @given(worlds, st.integers(0, 39))
 def test_everybody_is_scored_exactly_or_as_nearly_as_the_bound_says(scorer: Scorer, label: int) -> None:
     vector = labels_of(scorer)[label % len(scorer.labels)]
-    exact, rough = scorer.user_scores(vector, exact=True), scorer.user_scores(vector)
     everyone, one = np.arange(len(scorer.users)), np.array([label % len(scorer.labels)])
+    exact, rough = scorer.against(everyone, vector), scorer.user_scores(vector)
     assert (exact == grid(scorer, everyone, one)[:, 0]).all()
     off = scorer._fix(scorer.exact.labels.of(vector[None]), scorer.users)[1][0]
     assert rough.dtype == np.float32 and (np.abs(rough - exact) <= off).all()
@@ -131,12 +141,12 @@ def joined(scorer: Scorer, k: int, live: np.ndarray) -> list[Ranked]:
 def test_the_same_for_any_block_number_of_threads_and_storage(factors: int) -> None:
     one = world(5, users=700, kind="close", factors=factors)
     label = labels_of(one)[0]
-    wanted = one.audience(label, 300)
+    wanted = audience(one, label, 300)
     assert wanted.rows.tolist() == naive_best(naive_scores(one, users_of(one), label[None])[:, 0], 300)
     for form in DTYPES:
         for threads, block in ((1, 1), (2, 64), (3, 97), (2, 10_000)):
             other = world(5, users=700, kind="close", form=form, threads=threads, block=block, factors=factors)
-            found = other.audience(label, 300)
+            found = audience(other, label, 300)
             assert (found.rows == wanted.rows).all()
             assert (found.scores == wanted.scores).all()
 
@@ -152,7 +162,7 @@ def test_float32_alone_would_get_the_order_wrong() -> None:
 def test_a_model_that_never_wakes_ranks_by_row() -> None:
     scorer = world(3, factors=0)
     asleep = Scorer(replace(scorer.weights, d2=np.full_like(scorer.weights.d2, -1e6)), scorer.users, scorer.labels)
-    rows, scores = asleep.audience(labels_of(scorer)[0], 9)
+    rows, scores = audience(asleep, labels_of(scorer)[0], 9)
     assert rows.tolist() == list(range(9))
     assert (scores == scorer.weights.d3).all()
 
@@ -165,7 +175,7 @@ def test_labels_that_come_later_change_no_score() -> None:
     everyone = np.arange(40)
     assert (grid(wider, everyone, np.arange(330))[:, :30] == grid(scorer, everyone, np.arange(30))).all()
     live = np.arange(330) < 30
-    before, after = (one.interests(users_of(scorer)[3], 10, mask) for one, mask in ((scorer, None), (wider, live)))
+    before, after = (interests(one, 3, 10, mask) for one, mask in ((scorer, None), (wider, live)))
     assert before.rows.tolist() == after.rows.tolist()
     assert (before.scores == after.scores).all()
 
@@ -175,7 +185,7 @@ def test_where_a_blas_treats_rows_differently_each_row_stands_alone(monkeypatch:
     scorer = world(2)
     assert scorer.exact.tile == scorer.exact.users.tile == 1
     label = labels_of(scorer)[4]
-    assert scorer.audience(label, 7).rows.tolist() == naive_best(
+    assert audience(scorer, label, 7).rows.tolist() == naive_best(
         naive_scores(scorer, users_of(scorer), label[None])[:, 0], 7
     )
 
@@ -211,7 +221,7 @@ def test_callers_in_several_threads_get_the_same_and_leave_the_blas_as_it_was() 
     before = [library["num_threads"] for library in threadpool_info()]
     label = labels_of(scorer)[0]
     with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda _: scorer.audience(label, 50), range(24)))
+        answers = list(pool.map(lambda _: audience(scorer, label, 50), range(24)))
     assert all((one.rows == answers[0].rows).all() and (one.scores == answers[0].scores).all() for one in answers)
     assert [library["num_threads"] for library in threadpool_info()] == before
 
@@ -220,15 +230,15 @@ def test_what_cannot_be_answered_says_why() -> None:
     scorer = world(1)
     label, user = labels_of(scorer)[0], users_of(scorer)[0]
     with pytest.raises(DataError, match="0 users cannot be ranked"):
-        scorer.audience(label, 0)
+        audience(scorer, label, 0)
     with pytest.raises(DataError, match="-1 labels cannot be ranked"):
-        scorer.interests(user, -1)
+        interests(scorer, 0, -1)
     with pytest.raises(DataError, match="0 labels"):
         scorer.all_interests(0)
     with pytest.raises(DataError, match=r"7 numbers; this one has the shape \(5,\)"):
-        scorer.audience(user, 3)
+        audience(scorer, user, 3)
     with pytest.raises(DataError, match="Encode the label again"):
-        scorer.audience(np.full(7, np.nan, np.float32), 3)
+        audience(scorer, np.full(7, np.nan, np.float32), 3)
     with pytest.raises(DataError, match="0 users cannot be ranked"):
         scorer.audiences(label[None], [0])
     with pytest.raises(DataError, match=r"7 numbers; this one has the shape \(5,\)"):
@@ -237,10 +247,10 @@ def test_what_cannot_be_answered_says_why() -> None:
         scorer.audiences(labels_of(scorer), [3, 3])
     with pytest.raises(DataError, match="no row 40"):
         scorer.audiences(label[None], [3], np.array([0, 40]))
-    with pytest.raises(DataError, match="mask over users is 40 truth values"):
-        scorer.audience(label, 3, np.ones(39, bool))
+    with pytest.raises(DataError, match="mask over labels is 30 truth values"):
+        scorer.all_interests(3, live=np.ones(29, bool))
     with pytest.raises(DataError, match="int64"):
-        scorer.audience(label, 3, np.arange(40))
+        scorer.all_interests(3, live=np.arange(30))
     with pytest.raises(DataError, match="no row 40"):
         scorer.score(np.array([0, 40]), np.array([0, 1]))
     with pytest.raises(DataError, match="no row -1"):
@@ -251,7 +261,7 @@ def test_what_cannot_be_answered_says_why() -> None:
 
 def test_nothing_is_ranked_where_nobody_is_eligible() -> None:
     scorer = world(1)
-    rows, scores = scorer.audience(labels_of(scorer)[0], 5, np.zeros(40, bool))
+    rows, scores = audience(scorer, labels_of(scorer)[0], 5, np.zeros(40, bool))
     assert len(rows) == len(scores) == 0
     nothing = np.empty(0, np.int64)
     assert scorer.score(nothing, nothing).shape == (0,)
@@ -263,7 +273,7 @@ def test_projections_that_are_not_numbers_are_named(bad: float, column: int) -> 
     scorer = world(1)
     scorer.users.projections.codes[17, column] = bad
     with pytest.raises(DamagedArtifact, match=r"Row 17 of users .* Make the folder again"):
-        scorer.audience(labels_of(scorer)[0], 5)
+        audience(scorer, labels_of(scorer)[0], 5)
     scorer.labels.projections.codes[9] = bad
     with pytest.raises(DamagedArtifact, match="Row 9 of labels"):
         next(scorer.all_interests(5))
@@ -273,6 +283,6 @@ def test_projections_of_other_vectors_are_noticed() -> None:
     scorer = world(1)
     mixed = replace(scorer.users, projections=store.Rows(scorer.users.projections.codes[::-1].copy()))
     with pytest.raises(DamagedArtifact, match="users do not fit their vectors"):
-        Scorer(scorer.weights, mixed, scorer.labels).audience(labels_of(scorer)[0], 5)
+        audience(Scorer(scorer.weights, mixed, scorer.labels), labels_of(scorer)[0], 5)
     with pytest.raises(DamagedArtifact, match="users do not fit their vectors"):
         list(Scorer(scorer.weights, mixed, scorer.labels).audiences(labels_of(scorer), [5] * 30))

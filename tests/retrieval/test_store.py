@@ -15,7 +15,7 @@ from merit.retrieval import shortlist, store
 from merit.retrieval.exact import Exact, ScorerWeights
 from merit.retrieval.scorer import Scorer
 from merit.retrieval.store import DTYPES, ArrayWriter, Form, MappedArray, decode, encode
-from tests.retrieval.worlds import labels_of, users_of, weights, world
+from tests.retrieval.worlds import audience, labels_of, users_of, weights, world
 
 
 def written(
@@ -38,7 +38,7 @@ def test_from_disk_as_from_memory(
     side = store.read(written(tmp_path, scorer, vectors, projections), scorer.exact.users)
     assert (side.norm, side.error) == (held.norm, held.error)
     one, other = (
-        Scorer(scorer.weights, each, scorer.labels).audience(labels_of(scorer)[2], 9) for each in (held, side)
+        audience(Scorer(scorer.weights, each, scorer.labels), labels_of(scorer)[2], 9) for each in (held, side)
     )
     assert (one.rows == other.rows).all()
     assert (one.scores == other.scores).all()
@@ -47,7 +47,7 @@ def test_from_disk_as_from_memory(
 def test_the_bytes_do_not_depend_on_the_blocks(tmp_path: Path) -> None:
     scorer = world(4)
     one, other = (written(tmp_path / str(split), scorer, split=split) for split in (1, 40))
-    assert sorted(path.name for path in one.iterdir()) == ["projections.npy", "side.json", "vectors.npy"]
+    assert sorted(path.name for path in one.iterdir()) == ["header.json", "projections.npy", "vectors.npy"]
     assert all(path.read_bytes() == (other / path.name).read_bytes() for path in one.iterdir())
 
 
@@ -77,7 +77,7 @@ def test_a_file_cut_while_it_is_open_is_noticed_before_it_is_used(tmp_path: Path
     with (tmp_path / name).open("r+b") as file:
         file.truncate(300)
     for question in (
-        lambda: opened.audience(labels_of(scorer)[0], 3),
+        lambda: audience(opened, labels_of(scorer)[0], 3),
         lambda: opened.score(np.array([1]), np.array([1])),
         lambda: next(opened.all_interests(3)),
         lambda: next(shortlist.interests(opened, np.array([1]), np.zeros(30, int), 1, 3, np.ones(30, bool))),
@@ -97,8 +97,8 @@ def test_arrays_of_another_shape_form_or_model_are_refused(tmp_path: Path) -> No
         store.read(folder, scorer.exact.users)
     with pytest.raises(DamagedArtifact, match="another propensity model"):
         store.read(written(tmp_path, scorer), world(5).exact.users)
-    (folder / "side.json").write_text("{}")
-    with pytest.raises(DamagedArtifact, match=r"side\.json cannot be read"):
+    (folder / "header.json").write_text("{}")
+    with pytest.raises(DamagedArtifact, match=r"header\.json cannot be read"):
         store.read(folder, scorer.exact.users)
 
 

@@ -12,6 +12,7 @@ from merit.retrieval import store
 from merit.retrieval.exact import Doubles, Exact, ScorerWeights
 from merit.retrieval.scorer import Scorer
 from merit.retrieval.store import Form
+from merit.retrieval.topk import Ranked
 
 Kind = Literal["any", "whole", "close"]
 KINDS: tuple[Kind, ...] = ("any", "whole", "close")
@@ -99,3 +100,13 @@ def labels_of(scorer: Scorer) -> Floats:
 def grid(scorer: Scorer, users: Ints, labels: Ints) -> Doubles:
     """(users, labels): the exact score of every pair."""
     return scorer.score(np.repeat(users, len(labels)), np.tile(labels, len(users))).reshape(len(users), len(labels))
+
+
+def audience(scorer: Scorer, label: Floats, n: int, mask: NDArray[np.bool_] | None = None) -> Ranked:
+    (ranked,) = scorer.audiences(label[None], [n], None if mask is None else np.flatnonzero(mask))
+    return ranked
+
+
+def interests(scorer: Scorer, user: int, k: int, live: NDArray[np.bool_] | None = None) -> Ranked:
+    (ranked,) = next(scorer.all_interests(k, np.array([user]), live)).each()
+    return ranked

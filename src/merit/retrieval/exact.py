@@ -10,30 +10,79 @@ A pair has one score, to the last bit, whatever else is scored with it. A BLAS d
 another order where a matrix has another shape or more threads. So all products here are made by one thread and have one
 shape, a tile of rows of which the last may be partly unused, and a tile of equal rows is tried once to see that each of
 them gives the same.
+
+Blocks of rows are shared among a few threads, each with such a BLAS (`each`): numpy lets go of the interpreter's lock
+inside its loops and products, so they never wait for each other, while the threads of a BLAS meet after every product.
+Measured on 2 busy cores, one label over a million users: 0.6 s this way, 1.7 s with a BLAS of two threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from merit.core.errors import DamagedArtifact
 from merit.core.seeds import stream
 from merit.core.types import Floats
 from merit.propensity.score import pair_score
-from merit.retrieval.threads import one_blas_thread, spans
 
 Doubles = NDArray[np.float64]
+T = TypeVar("T")
+R = TypeVar("R")
 TILE = 128  # rows: within 5 % of the rate of longer ones, and little is wasted on a short list
 _SHAPES = {"W_u": "HU", "W_e": "HE", "d1": "H", "W2": "SH", "d2": "S", "w3": "S", "P_u": "RU", "P_e": "RE"}
+
+
+def each(work: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
+    """work(item) of every item, in the order of the items. The first error is raised after all threads have ended."""
+    with one_blas_thread():
+        if threads == 1 or len(items) < 2:
+            return [work(item) for item in items]
+        with ThreadPoolExecutor(min(threads, len(items))) as pool:
+            return list(pool.map(work, items))
+
+
+def spans(count: int, size: int) -> list[range]:
+    """range(count) in ranges of `size`; the last may be shorter."""
+    return [range(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+_lock, _held, _inside = Lock(), ExitStack(), 0
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """The setting is the process's: the first to come in makes it, and the last to leave takes it back."""
+    global _inside  # noqa: PLW0603
+    with _lock:
+        if _inside == 0:
+            _held.enter_context(_controller().limit(limits=1, user_api="blas"))
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if _inside == 0:
+                _held.close()
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    """Looks at all loaded libraries, which takes milliseconds: once."""
+    return ThreadpoolController()
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,8 @@ from typing import NamedTuple
 import numpy as np
 
 from merit.core.types import Floats, Ints
-from merit.retrieval.exact import Doubles, ScorerWeights
+from merit.retrieval.exact import Doubles, ScorerWeights, each, spans
 from merit.retrieval.store import Rows
-from merit.retrieval.threads import each, spans
 
 CACHED = 2**19  # bytes of a block: half of a core's own cache, the rest is for W2 and the result
 STRETCH = 65_536  # rows after which their memory is let go

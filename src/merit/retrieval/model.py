@@ -35,11 +35,10 @@ from merit.privacy.hidden import Hidden, Purged
 from merit.propensity import unseen_labels
 from merit.propensity.calibration import CalibrationCurve
 from merit.retrieval import diversity, repeats, store, topk, verticals
-from merit.retrieval.exact import Doubles, ScorerWeights
+from merit.retrieval.exact import Doubles, ScorerWeights, each, spans
 from merit.retrieval.query import Interest, QueryResolver
 from merit.retrieval.repeats import Additions, Repeats, RepeatScorer
 from merit.retrieval.scorer import Mask, Scorer
-from merit.retrieval.threads import each, spans
 from merit.retrieval.topk import Ranked, RankedLists
 from merit.retrieval.users import OverIndex, StoredUsers, VisibleUsers, texts_of
 
@@ -222,14 +221,15 @@ class Model:
     def audience(self, interest: str | Interest, n: int = 100, among: Any = None) -> pl.DataFrame:
         """The n users most likely to want an interest, of all or `among` some."""
         topk.require_count(n, "users")
-        query, visible = self.interest(interest), self.visible().rows
-        eligible = None
+        query, visible, rows = self.interest(interest), self.visible().rows, None
+        users, added = self._additions(query)
         if among is not None or len(visible) < len(self._users):
-            eligible = np.zeros(len(self._users), dtype=bool)
-            eligible[visible if among is None else self._rows(among)] = True
+            rows = visible if among is None else np.unique(self._rows(among))
+            eligible = np.isin(users, rows)
+            users, added = users[eligible], added[eligible]
         if n > len(visible):
             raise DataError(f"There are {len(visible):,} users; ask for no more than that (n = {n:,}).")
-        ranked = self._ranking.audience(query.vector, n, self._additions(query), eligible)
+        (ranked,) = self._ranking.audiences(query.vector[None], [(users, added)], n, rows)
         return self.probabilities(*ranked).insert_column(1, pl.Series("rank", np.arange(1, len(ranked.rows) + 1)))
 
     def audiences(self, labels: Ints, users: Any, n: int) -> Iterator[Ranked]:
@@ -238,7 +238,9 @@ class Model:
         Many labels share every pass over the users. Where there are fewer than n users, all of them are ranked.
         """
         topk.require_count(n, "users")
-        return self._ranking.audiences(labels, np.sort(self._rows(users)), n)
+        rows = np.sort(self._rows(users))
+        additions = self._ranking.repeats.by_label(labels, rows)
+        return self._ranking.audiences(self.label_vectors(labels), additions, n, rows)
 
     def probabilities(self, rows: Ints, scores: Doubles) -> pl.DataFrame:
         """user_id and probability, from rows of stored users and their scores."""
@@ -251,7 +253,10 @@ class Model:
         From scores in float32, right to about six digits; or `exact`, as all other answers, in ten times the time.
         """
         query = self.interest(interest)
-        scores = self._ranking.user_scores(query.vector, self._additions(query), exact)
+        if exact:
+            scores = self._scores(np.arange(len(self._users)), query)
+        else:
+            scores = self._ranking.user_scores(query.vector, self._additions(query))
         parts = each(
             lambda span: self._calibration.probability(scores[span.start : span.stop]),
             spans(len(scores), PART),

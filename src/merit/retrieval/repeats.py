@@ -5,7 +5,7 @@ The scorer ranks users and labels without repeats; few pairs have one, and these
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,21 +23,6 @@ from merit.retrieval.scorer import Mask, Scorer
 from merit.retrieval.topk import Ranked, RankedLists
 
 Additions = tuple[Ints, Doubles]  # users, ascending, and what repeats add to their scores
-
-
-@dataclass(frozen=True)
-class RepeatsByLabel:
-    """What labels in the histories of some users add, label after label."""
-
-    labels: NDArray[np.int32]  # ascending
-    users: Ints
-    added: Doubles
-
-    def users_with(self, label: int) -> Additions:
-        """Those of them who have a label in the history, and what that adds."""
-        ends = np.array([label, label + 1], self.labels.dtype)  # of another type, all labels would be copied for it
-        some = slice(*np.searchsorted(self.labels, ends).tolist())
-        return self.users[some], self.added[some]
 
 
 @dataclass(frozen=True)
@@ -75,11 +60,16 @@ class Repeats:
         users = np.searchsorted(self.history.offsets, places, side="right") - 1
         return users, self.added(self.times[places], self.totals[users], self.of_label[label])
 
-    def among(self, rows: Ints) -> RepeatsByLabel:
-        """The same for many labels and some users (ascending): sorted once, where `users_with` looks through all."""
+    def by_label(self, labels: Ints, rows: Ints) -> list[Additions]:
+        """The same for several labels and some users (ascending): sorted once, where `users_with` looks through all."""
         history, added = self.history.gather(rows), self.of_users(rows)
         order = np.argsort(history.values, kind="stable")
-        return RepeatsByLabel(history.values[order], np.repeat(rows, history.lengths())[order], added[order])
+        users, added = np.repeat(rows, history.lengths())[order], added[order]
+        ends = np.stack([labels, labels + 1], axis=1).astype(history.values.dtype)  # of another type, all were copied
+        return [
+            (users[start:stop], added[start:stop])
+            for start, stop in np.searchsorted(history.values[order], ends).tolist()
+        ]
 
     def of_users(self, rows: Ints) -> Doubles:
         """Beside the labels of these users' histories: what they add."""
@@ -120,10 +110,10 @@ class RepeatScorer:
         added[additions[0]] = additions[1]
         return self.scorer.against(rows, vector) + added[rows]
 
-    def user_scores(self, vector: Floats, additions: Additions, exact: bool) -> Doubles:
-        """(users,): the scores of all users for one label vector, from float32 or exact."""
+    def user_scores(self, vector: Floats, additions: Additions) -> Doubles:
+        """(users,): the scores of all users for one label vector, from float32."""
         users, added = additions
-        scores = self.scorer.user_scores(vector, exact).astype(np.float64)
+        scores = self.scorer.user_scores(vector).astype(np.float64)
         scores[users] += added
         return scores
 
@@ -137,21 +127,13 @@ class RepeatScorer:
         scores[owner[column >= 0], column[column >= 0]] += added[column >= 0]
         return scores
 
-    def audience(self, vector: Floats, n: int, additions: Additions, eligible: Mask | None) -> Ranked:
-        """The n best users for one label vector, of all or of the eligible ones."""
-        users, added = additions
-        if eligible is not None:
-            users, added = users[eligible[users]], added[eligible[users]]
-        most = min(n + _below_zero(added), len(self.scorer.users))
-        return self._merged(self.scorer.audience(vector, most, eligible), vector, (users, added), n)
-
-    def audiences(self, labels: Ints, rows: Ints, n: int) -> Iterator[Ranked]:
-        """The n best of these users (ascending) for each label; many labels share every pass over the users."""
-        repeats, vectors = self.repeats.among(rows), self.scorer.labels.vectors.take(labels)
-        counts = [n + _below_zero(repeats.users_with(label)[1]) for label in labels.tolist()]
-        ranked = self.scorer.audiences(vectors, counts, rows)
-        for label, vector, dense in zip(labels.tolist(), vectors, ranked, strict=True):
-            yield self._merged(dense, vector, repeats.users_with(label), n)
+    def audiences(
+        self, vectors: Floats, additions: Sequence[Additions], n: int, rows: Ints | None = None
+    ) -> Iterator[Ranked]:
+        """The n best for each label vector, of all users or of these (ascending), among whom additions must be."""
+        ranked = self.scorer.audiences(vectors, [n + _below_zero(added) for _, added in additions], rows)
+        for vector, dense, (users, added) in zip(vectors, ranked, additions, strict=True):
+            yield topk.merged(dense, users, self.scorer.against(users, vector), added, n)
 
     def interests(
         self, rows: Ints, k: int, live: Mask, clusters: Ints, regions: int | None = None
@@ -170,10 +152,6 @@ class RepeatScorer:
             kept = select(history, alive)
             scores = self.scorer.score(np.repeat(dense.users, kept.lengths()), kept.values.astype(np.int64))
             yield topk.merged_lists(dense, kept, scores, added[alive], k, len(live))
-
-    def _merged(self, dense: Ranked, vector: Floats, additions: Additions, n: int) -> Ranked:
-        users, added = additions
-        return topk.merged(dense, users, self.scorer.against(users, vector), added, n)
 
 
 def _below_zero(added: Doubles) -> int:

@@ -1,8 +1,8 @@
 """Users for a label, labels for a user, and the score of any pair.
 
     scorer = Scorer.read(weights, users_folder, labels_folder)
-    rows, scores = scorer.audience(label_vector, n=20_000)       # a listed label's vector, or that of any phrase
-    rows, scores = scorer.interests(user_vector, k=20)
+    rows, scores = next(scorer.audiences(label_vectors, [20_000]))    # of labels in the space, or of any phrase
+    users, labels, scores = next(scorer.all_interests(k=20))          # of the first users
 
 Every row is scored in float32 from the stored projections, block by block; those that can be among the best (see
 `topk`) are scored again in float64 from their vectors, and these scores rank and are returned. Answers are the same for
@@ -19,14 +19,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from merit.core.doctor import cores
 from merit.core.errors import DamagedArtifact, DataError
 from merit.core.ragged import Ragged, offsets_of
 from merit.core.types import Floats, Ints
 from merit.retrieval import fast, store, topk
-from merit.retrieval.exact import Doubles, Exact, Projection, ScorerWeights
+from merit.retrieval.exact import Doubles, Exact, Projection, ScorerWeights, each, spans
 from merit.retrieval.fast import Bound
 from merit.retrieval.store import Side
-from merit.retrieval.threads import cores, each, spans
 from merit.retrieval.topk import Ranked, RankedLists
 
 Mask = NDArray[np.bool_]
@@ -57,12 +57,6 @@ class Scorer:
         """The same over some users, who are read into memory."""
         return Scorer(self.weights, self.users.some(_rows(rows, self.users)), self.labels, self.threads, self.block)
 
-    def audience(self, label: Floats, n: int, eligible: Mask | None = None) -> Ranked:
-        """The n users most likely to want what this label vector says, of all or of the eligible ones."""
-        topk.require_count(n, "users")
-        (ranked,) = self._best(self.users, self._label(label)[None], [n], allowed(eligible, self.users))
-        return ranked
-
     def audiences(
         self, labels: Floats, counts: Sequence[int], users: Ints | None = None, at_once: int = 32
     ) -> Iterator[Ranked]:
@@ -77,29 +71,18 @@ class Scorer:
         rows = None if users is None else _rows(users, self.users)
         parts = (slice(span.start, span.stop) for span in spans(len(vectors), at_once))
         return chain.from_iterable(
-            self._best(self.users, self.exact.labels.of(vectors[part]), counts[part], rows) for part in parts
+            self._audiences(self.exact.labels.of(vectors[part]), counts[part], rows) for part in parts
         )
 
-    def interests(self, user: Floats, k: int, live: Mask | None = None) -> Ranked:
-        """The k labels that a user vector leans towards most, of all or of the live ones."""
-        topk.require_count(k, "labels")
-        projection = self.exact.users.of(_vectors(np.asarray(user)[None], self.exact.users, "user"))
-        (ranked,) = self._best(self.labels, projection, [k], allowed(live, self.labels))
-        return ranked
+    def user_scores(self, label: Floats) -> Floats:
+        """(users,): the scores of all users for this label vector, in float32.
 
-    def user_scores(self, label: Floats, exact: bool = False) -> Floats | Doubles:
-        """(users,): the scores of all users for this label vector.
-
-        In float32, or exact in ten times the time. Those in float32 are the same for any number of threads, and off by
-        far less than `bound` can promise.
+        They are the same for any number of threads, and off by far less than `bound` can promise.
         """
-        projection = self._label(label)
         self.check()
-        if exact:
-            return self._sure(self.users, projection, np.arange(len(self.users)))
-        fixed, _ = self._fix(projection[None], self.users)
-        rough: Floats = self._rough(self.users, fixed, None)[0]
-        return rough
+        fixed, _ = self._fix(self._label(label)[None], self.users)
+        scores: Floats = self._rough(self.users, fixed, None)[0]
+        return scores
 
     def label_scores(self, users: Ints) -> Floats:
         """(users, labels): the scores of these users for all labels, in float32 as those of `user_scores`."""
@@ -115,21 +98,18 @@ class Scorer:
 
         def chunk(span: range) -> Doubles:
             some = slice(span.start, span.stop)
-            ours, theirs = self._projected(self.users, users[some]), self._projected(self.labels, labels[some])
-            return self.exact.scores(ours, theirs)
+            return self.exact.scores(
+                _projected(self.users, self.exact.users, users[some]),
+                _projected(self.labels, self.exact.labels, labels[some]),
+            )
 
         return np.concatenate([np.empty(0), *each(chunk, spans(len(users), PAIRS), self.threads)])
 
     def against(self, users: Ints, label: Floats) -> Doubles:
-        """(n,): the scores of these users, in any order, for one label vector."""
+        """(n,): the exact scores of these users, in any order, for one label vector."""
         projection, rows = self._label(label), _rows(users, self.users)
         self.check()
-        return self.exact.scores(self.exact.users.of(self.users.vectors.take(rows)), projection)
-
-    def grid(self, users: Ints, labels: Ints) -> Doubles:
-        """(users, labels): the scores of every pair of these rows."""
-        pairs = np.repeat(users, len(labels)), np.tile(labels, len(users))
-        return self.score(*pairs).reshape(len(users), len(labels))
+        return self._exact_scores(projection, rows)
 
     def all_interests(
         self, k: int, users: Ints | None = None, live: Mask | None = None, at_once: int = 32
@@ -155,18 +135,18 @@ class Scorer:
         self.check()
         return self._fix(self.exact.users.of(self.users.vectors.take(_rows(users, self.users))), self.labels)
 
-    def _best(self, side: Side, fixed: Doubles, counts: Sequence[int], rows: Ints | None) -> Iterator[Ranked]:
-        """The counts[i] best for projection fixed[i] of the other side, of these rows (ascending) or of all."""
+    def _audiences(self, labels: Doubles, counts: Sequence[int], rows: Ints | None) -> Iterator[Ranked]:
+        """The counts[i] best for the label projection labels[i], of these users (ascending) or of all."""
         self.check()
-        ready, bounds = self._fix(fixed, side)
-        scores = self._rough(side, ready, rows)
-        for projection, n, rough, off in zip(fixed, counts, scores, bounds.tolist(), strict=True):
+        fixed, bounds = self._fix(labels, self.users)
+        scores = self._rough(self.users, fixed, rows)
+        for projection, n, rough, off in zip(labels, counts, scores, bounds.tolist(), strict=True):
             near = topk.candidates(rough, n, off)
-            chosen = near if rows is None else rows[near]
-            sure = self._sure(side, projection, chosen)
-            self._require_within(rough[near], sure, off, side.name)
-            order = topk.order(chosen, sure, n)
-            yield Ranked(chosen[order], sure[order])
+            users = near if rows is None else rows[near]
+            exact = self._exact_scores(projection, users)
+            self._require_within(rough[near], exact, off, self.users.name)
+            order = topk.order(users, exact, n)
+            yield Ranked(users[order], exact[order])
 
     def _rough(self, side: Side, fixed: list[fast.Fixed], rows: Ints | None) -> Floats:
         """(F, n) in float32: of these rows, or of all."""
@@ -176,16 +156,16 @@ class Scorer:
         require_numbers(kept, rows, side)
         return kept
 
-    def _sure(self, side: Side, fixed: Doubles, rows: Ints) -> Doubles:
-        """(n,): exact scores of these rows, ascending, with one projection of the other side."""
+    def _exact_scores(self, label: Doubles, users: Ints) -> Doubles:
+        """(n,): exact scores of these users with the projection of a label."""
 
         def chunk(span: range) -> Doubles:
-            some = rows[span.start : span.stop]
-            scores = self.exact.scores(self._projection(side).of(side.vectors.take(some)), fixed)
-            side.vectors.release(range(int(some[0]), int(some[-1]) + 1))  # they lie far apart, and the map reads around
+            rows, vectors = users[span.start : span.stop], self.users.vectors
+            scores = self.exact.scores(self.exact.users.of(vectors.take(rows)), label)
+            vectors.release(range(int(rows.min()), int(rows.max()) + 1))  # they lie far apart, the map reads around
             return scores
 
-        return np.concatenate([np.empty(0), *each(chunk, spans(len(rows), PAIRS), self.threads)])
+        return np.concatenate([np.empty(0), *each(chunk, spans(len(users), PAIRS), self.threads)])
 
     def _lists(self, users: Ints, rows: Ints | None, k: int) -> RankedLists:
         fixed, off = self.fixed_users(users)
@@ -199,14 +179,6 @@ class Scorer:
         """(H + R,): the projection of a label vector."""
         projections = self.exact.labels.of(_vectors(np.asarray(label)[None], self.exact.labels, "label"))
         return np.asarray(projections[0])
-
-    def _projection(self, side: Side) -> Projection:
-        return self.exact.users if side is self.users else self.exact.labels
-
-    def _projected(self, side: Side, rows: Ints) -> Doubles:
-        """(n, H + R): exact projections of rows that may repeat, each computed once."""
-        distinct, place = np.unique(rows, return_inverse=True)
-        return self._projection(side).of(side.vectors.take(distinct))[place]
 
     def _fix(self, projections: Doubles, against: Side) -> tuple[list[fast.Fixed], Doubles]:
         stored = projections.astype(np.float32)
@@ -223,6 +195,12 @@ class Scorer:
             raise DamagedArtifact(
                 f"The projections of {where} do not fit their vectors. Make them again with `merit run`."
             )
+
+
+def _projected(side: Side, projection: Projection, rows: Ints) -> Doubles:
+    """(n, H + R): exact projections of rows that may repeat, each computed once."""
+    distinct, place = np.unique(rows, return_inverse=True)
+    return projection.of(side.vectors.take(distinct))[place]
 
 
 def require_numbers(rough: Floats, rows: Ints | None, side: Side) -> None:

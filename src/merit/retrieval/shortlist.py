@@ -15,8 +15,8 @@ import numpy as np
 from merit.core.ragged import Ragged, offsets_of
 from merit.core.types import Floats, Ints
 from merit.retrieval import fast, topk
+from merit.retrieval.exact import each, spans
 from merit.retrieval.scorer import Mask, Scorer, require_numbers
-from merit.retrieval.threads import each, spans
 from merit.retrieval.topk import RankedLists
 
 AT_ONCE = 512  # users whose candidates are ranked together

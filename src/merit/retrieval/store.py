@@ -1,7 +1,7 @@
 """One side of the scorer, users or labels: their vectors and their projections, row by row, on disk or in memory.
 
-    store.write(folder, rows, blocks_of_vectors, exact.users)     # vectors.npy, projections.npy, side.json
-    users = store.read(folder, exact.users)                       # nothing is loaded but side.json
+    store.write(folder, rows, blocks_of_vectors, exact.users)     # vectors.npy, projections.npy, header.json
+    users = store.read(folder, exact.users)                       # nothing is loaded but header.json
 
 Vectors are what scores are defined by; projections are computed here, from them and the first layer, so that the
 largest error of a stored projection is known and not assumed. Both may be stored in fewer bytes: float16, or int8 with
@@ -31,17 +31,17 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from merit.core.config import Frozen
+from merit.core.doctor import cores
 from merit.core.errors import DamagedArtifact, DataError
 from merit.core.files import storage_errors
 from merit.core.types import Floats, Ints
-from merit.retrieval.exact import Projection
-from merit.retrieval.threads import cores, each, spans
+from merit.retrieval.exact import Projection, each, spans
 
 Form = Literal["float32", "float16", "int8"]
 Codes = NDArray[Any]
 DTYPES: dict[Form, str] = {"float32": "<f4", "float16": "<f2", "int8": "|i1"}
 LARGEST = 127  # of int8, the same both ways: a row and its negative keep the same scale
-FACTS = "side.json"
+HEADER = "header.json"
 CHUNK = 16_384  # rows computed at a time: 40 MiB of float64 projections
 RESIDENT = 2**30  # bytes of a file that may stay in memory between uses: mapping them again is 8 % of a pass
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -190,8 +190,8 @@ class Side:
         self.projections.check()
 
 
-class SideFacts(Frozen):
-    """side.json: the arrays of a folder. The last two are for the bound of the error."""
+class SideHeader(Frozen):
+    """header.json: the arrays of a folder. The last two are for the bound of the error."""
 
     rows: int
     layer: str  # fingerprint of the weights the projections were made with
@@ -223,7 +223,7 @@ def write(
     projection: Projection,
     vectors_form: Form = "float32",
     projections_form: Form = "float32",
-) -> SideFacts:
+) -> SideHeader:
     """Write a side into a folder that exists (an artifact's draft). The blocks of vectors have `rows` rows in all."""
     done, norm, error = 0, 0.0, 0.0
     writers: dict[str, ArrayWriter] = {}
@@ -236,37 +236,43 @@ def write(
                 writers[key].add(array)
             done, norm, error = done + len(part.arrays["vectors"]), max(norm, part.norm), max(error, part.error)
     _require_rows(str(folder), done, rows)
-    forms = {"vectors": vectors_form, "projections": projections_form}
-    facts = SideFacts(rows=rows, layer=projection.fingerprint, **forms, norm=norm, error=error)
+    header = SideHeader(
+        rows=rows,
+        layer=projection.fingerprint,
+        vectors=vectors_form,
+        projections=projections_form,
+        norm=norm,
+        error=error,
+    )
     with storage_errors(folder):
-        (folder / FACTS).write_text(facts.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    return facts
+        (folder / HEADER).write_text(header.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    return header
 
 
-def without(folder: Path, out: Path, dropped: Ints, projection: Projection) -> SideFacts:
+def without(folder: Path, out: Path, dropped: Ints, projection: Projection) -> SideHeader:
     """Write a side again without some rows. All others keep every bit: a projection depends on its vector alone."""
-    facts, side = _facts(folder), read(folder, projection)
+    header, side = _header(folder), read(folder, projection)
     kept = np.delete(np.arange(len(side)), dropped)
     blocks = (side.vectors.take(kept[span.start : span.stop]) for span in spans(len(kept), CHUNK))
-    return write(out, len(kept), blocks, projection, facts.vectors, facts.projections)
+    return write(out, len(kept), blocks, projection, header.vectors, header.projections)
 
 
 def read(folder: Path, projection: Projection) -> Side:
     """Open a side. Files that are cut short, or that belong to other weights, are refused."""
-    facts = _facts(folder)
-    if facts.layer != projection.fingerprint:
+    header = _header(folder)
+    if header.layer != projection.fingerprint:
         raise DamagedArtifact(f"{folder} was made for another propensity model than this one. {_AGAIN}")
     vector_width, projection_width = projection.weight.shape
-    vectors = _read(folder, "vectors", (facts.rows, vector_width), facts.vectors)
-    projections = _read(folder, "projections", (facts.rows, projection_width), facts.projections)
-    return Side(str(folder), vectors, projections, facts.norm, facts.error)
+    vectors = _read(folder, "vectors", (header.rows, vector_width), header.vectors)
+    projections = _read(folder, "projections", (header.rows, projection_width), header.projections)
+    return Side(str(folder), vectors, projections, header.norm, header.error)
 
 
-def _facts(folder: Path) -> SideFacts:
+def _header(folder: Path) -> SideHeader:
     try:
-        return SideFacts.model_validate_json((folder / FACTS).read_text(encoding="utf-8"))
+        return SideHeader.model_validate_json((folder / HEADER).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ValidationError) as error:
-        raise DamagedArtifact(f"{folder / FACTS} cannot be read ({type(error).__name__}). {_AGAIN}") from None
+        raise DamagedArtifact(f"{folder / HEADER} cannot be read ({type(error).__name__}). {_AGAIN}") from None
 
 
 class _Part(NamedTuple):
