@@ -42,7 +42,7 @@ from merit.engine.run import schedule
 from merit.generator.mining import MiningConfig, mine
 from merit.generator.worker import DecodeJob, GeneratorWorker, _set_up, read_rows
 from merit.propensity.states import StatesConfig, compute_states, write_states
-from merit.retrieval.all_interests import write_all_interests
+from merit.retrieval.bulk import write_all_interests
 
 SHARDS = 16
 ONE = EngineConfig(shards=SHARDS, threads=1)

@@ -24,8 +24,7 @@ from merit.core.settings import RunConfig
 from merit.data import planted
 from merit.engine.job import EngineConfig
 from merit.retrieval import store
-from merit.retrieval.all_interests import write_all_interests
-from merit.retrieval.audience_scores import write_audiences
+from merit.retrieval.bulk import write_all_interests, write_audiences
 from merit.retrieval.exact import Exact, spans
 from merit.retrieval.model import Model, load
 

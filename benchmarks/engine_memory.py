@@ -19,8 +19,7 @@ from merit.data.prepare import PrepareRun, prepare
 from merit.engine.job import EngineConfig
 from merit.generator.worker import DecodeJob
 from merit.propensity.states import StatesConfig, write_states
-from merit.retrieval.all_interests import write_all_interests
-from merit.retrieval.audience_scores import write_audiences
+from merit.retrieval.bulk import write_all_interests, write_audiences
 from merit.retrieval.model import load
 
 TIMES = 8

@@ -26,8 +26,7 @@ from merit.engine.job import EngineConfig
 from merit.generator.mining import MiningConfig, mine
 from merit.generator.worker import DecodeJob
 from merit.propensity.states import StatesConfig, write_states
-from merit.retrieval.all_interests import write_all_interests
-from merit.retrieval.audience_scores import write_audiences
+from merit.retrieval.bulk import write_all_interests, write_audiences
 from merit.retrieval.model import load
 
 T = TypeVar("T")

@@ -27,7 +27,7 @@ from merit.core.pipeline import STAGES, run
 from merit.core.settings import RunConfig
 from merit.data import planted
 from merit.engine.job import EngineConfig, ShardWorker
-from merit.retrieval.all_interests import write_all_interests
+from merit.retrieval.bulk import write_all_interests
 from merit.retrieval.model import load
 
 USERS, SHARDS = 140, 6

@@ -65,7 +65,8 @@ def judged(rules: Policy, encoder: LabelEncoder) -> list[Judged]:
     """Texts that stand word for word in the policy show nothing, and are counted in the open half only."""
     known = written(rules)
     texts = [each for each in asked() if each[3] == OPEN or normalise(each[2]) not in known]
-    found = policy.judge([text for _, _, text, _ in texts], encoder, rules)
+    phrases = [text for _, _, text, _ in texts]
+    found = policy.judge(phrases, encoder.encode(phrases), policy.anchor(rules, encoder))
     return [Judged(*each, verdict is not None) for each, verdict in zip(texts, found, strict=True)]
 
 
@@ -103,7 +104,7 @@ def show(found: Sequence[Judged]) -> None:
 
 def main() -> None:
     given = harness.parser(__doc__).parse_args()
-    found = judged(policy.load(given.data or "default"), encoders.make("minilm"))
+    found = judged(policy.load(Path(given.data or policy.DEFAULT)), encoders.make("minilm"))
     show(found)
     figures = {}
     for part in (OPEN, HELD_OUT, FRESH):

@@ -269,10 +269,11 @@ def storage(scorer: Scorer, label: Floats, count: int, n: int, rounds: int) -> t
     vectors = np.array(full.users.vectors.codes)
     wanted = audience(full, label, n)
     for form in ("float16", "int8"):
-        side = store.hold("users", vectors, scorer.exact.users, projections_form=form)
+        side = store.hold("users", vectors, scorer.exact.users, form)
         small = Scorer(scorer.weights, side, scorer.labels)
         race = harness.alternate(partial(audience, full, label, n), partial(audience, small, label, n), rounds)
-        lossy = Scorer(scorer.weights, store.hold("users", vectors, scorer.exact.users, form, form), scorer.labels)
+        smaller = store.decode(*store.encode(vectors, form))
+        lossy = Scorer(scorer.weights, store.hold("users", smaller, scorer.exact.users, form), scorer.labels)
         kept, difference = loss(wanted, audience(lossy, label, n))
         figures[f"{form}_projections_time"] = round(race.speedup, 2)
         figures[f"{form}_vectors_kept"] = round(kept, 5)

@@ -158,7 +158,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "merit.campaigns.audiences.build.preview",
         "merit.campaigns.audiences.build.build",
         "merit.campaigns.audiences.export.export",
-        "merit.retrieval.audience_scores.write_audiences",
+        "merit.retrieval.bulk.write_audiences",
     ),
     "Experiments": (
         "merit.campaigns.experiments.steps.freeze",

@@ -12,7 +12,7 @@ from merit.engine.run import INLINE
 from merit.generator.mining import MiningConfig, mine
 from merit.generator.worker import DecodeJob
 from merit.propensity.states import StatesConfig, write_states
-from merit.retrieval.all_interests import write_all_interests
+from merit.retrieval.bulk import write_all_interests
 
 SHARDS = 8
 ALL = ("mined", "states", "scores")

@@ -11,8 +11,7 @@ import pytest
 import merit
 from merit.core.errors import DataError, StorageError
 from merit.engine.job import EngineConfig
-from merit.retrieval.all_interests import write_all_interests
-from merit.retrieval.audience_scores import write_audiences
+from merit.retrieval.bulk import write_all_interests, write_audiences
 from tests.conftest import Command
 from tests.engine.stages import ALL, SHARDS, hashes
 

@@ -38,7 +38,9 @@ def anchors() -> policy.Anchors:
 
 
 def judge(*texts: str, rules: Policy | None = None) -> list[BlockReason | None]:
-    return policy.judge(texts, encoders.make("hashed"), rules or Policy(category={"alcohol": WINE}))
+    encoder = encoders.make("hashed")
+    anchors = policy.anchor(rules or Policy(category={"alcohol": WINE}), encoder)
+    return policy.judge(texts, encoder.encode(texts), anchors)
 
 
 @pytest.mark.parametrize(
@@ -70,10 +72,6 @@ def test_blocks_of_texts_give_the_same_verdicts(monkeypatch: pytest.MonkeyPatch)
     whole = judge(*texts)
     monkeypatch.setattr(policy, "BLOCK", 2)
     assert judge(*texts) == whole
-    vectors = encoders.make("hashed").encode(texts)
-    rules = Policy(category={"alcohol": WINE})
-    ready = policy.anchor(rules, encoders.make("hashed"))
-    assert policy.judge(texts, encoders.make("hashed"), rules, vectors=vectors, anchors=ready) == whole
 
 
 @given(st.text(max_size=30), st.text(max_size=30))
@@ -107,7 +105,7 @@ def test_no_categories_block_nothing() -> None:
 
 
 def test_the_default_policy_reads_and_passes_its_own_exceptions() -> None:
-    rules = policy.load("default")
+    rules = policy.load()
     assert {"health", "hardship", "identity", "sexual", "alcohol", "tobacco", "gambling", "weapons"} <= set(
         rules.category
     )
@@ -148,9 +146,9 @@ ORDINARY = [
 def test_groceries() -> None:
     """The demo: nothing age-restricted or medical gets through, and the shop stays open."""
     for category, texts in GROCERIES.items():
-        found = policy.judge(texts, minilm(), policy.load(), anchors=anchors())
+        found = policy.judge(texts, minilm().encode(texts), anchors())
         assert [each and each.category for each in found] == [category] * len(texts)
-    found = policy.judge(ORDINARY, minilm(), policy.load(), anchors=anchors())
+    found = policy.judge(ORDINARY, minilm().encode(ORDINARY), anchors())
     assert [text for text, each in zip(ORDINARY, found, strict=True) if each] == []
 
 
@@ -159,7 +157,7 @@ def probed(part: str, kind: str) -> dict[str, tuple[BlockReason | None, BlockRea
     """Each text with its verdict, and with the one by meaning alone."""
     texts = [text for each in PROBE[part][kind].values() for text in each]
     vectors = minilm().encode(texts)
-    whole = policy.judge(texts, minilm(), policy.load(), vectors, anchors())
+    whole = policy.judge(texts, vectors, anchors())
     return dict(zip(texts, zip(whole, policy.by_vectors(vectors, anchors()), strict=True), strict=True))
 
 
@@ -201,6 +199,9 @@ def test_many_labels_are_cheap() -> None:
     vectors = np.zeros((20_000, 8), dtype=np.float32)
     vectors[:, 0] = 1
     ready = policy.Anchors(
-        [("a", "b")] * 300, np.full(300, 0.5, np.float32), np.ones((900, 8), np.float32) / np.sqrt(8)
+        Policy(category={}),
+        [("a", "b")] * 300,
+        np.full(300, 0.5, np.float32),
+        np.ones((900, 8), np.float32) / np.sqrt(8),
     )
     assert policy.by_vectors(vectors, ready).count(None) == len(vectors)

@@ -21,7 +21,7 @@ def errors(
 ) -> tuple[np.ndarray, float]:
     """(users,) of |float32 − float64| against one label, and the bound. `fixed`: the type of the label's projection."""
     exact = Exact.of(net)
-    side = store.hold("users", users, exact.users, projections_form=form)
+    side = store.hold("users", users, exact.users, form)
     projection = exact.labels.of(label[None])
     stored = projection.astype(fixed).astype(np.float32)
     rough = fast.scores(net, side.projections, fast.fix(net, stored), None, 1, 64)[0]

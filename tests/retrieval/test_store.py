@@ -18,24 +18,19 @@ from merit.retrieval.store import DTYPES, ArrayWriter, Form, MappedArray, decode
 from tests.retrieval.worlds import audience, labels_of, users_of, weights, world
 
 
-def written(
-    folder: Path, scorer: Scorer, vectors: Form = "float32", projections: Form = "float32", split: int = 13
-) -> Path:
+def written(folder: Path, scorer: Scorer, form: Form = "float32", split: int = 13) -> Path:
     folder.mkdir(exist_ok=True)
     rows = users_of(scorer)
-    store.write(folder, len(rows), np.array_split(rows, split), scorer.exact.users, vectors, projections)
+    store.write(folder, len(rows), np.array_split(rows, split), scorer.exact.users, form)
     return folder
 
 
-@pytest.mark.parametrize("projections", DTYPES)
-@pytest.mark.parametrize("vectors", DTYPES)
-def test_from_disk_as_from_memory(
-    tmp_path: Path, vectors: Form, projections: Form, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("form", DTYPES)
+def test_from_disk_as_from_memory(tmp_path: Path, form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "CHUNK", 3)  # several chunks of one block
     scorer = world(4)
-    held = store.hold("users", users_of(scorer), scorer.exact.users, vectors, projections)
-    side = store.read(written(tmp_path, scorer, vectors, projections), scorer.exact.users)
+    held = store.hold("users", users_of(scorer), scorer.exact.users, form)
+    side = store.read(written(tmp_path, scorer, form), scorer.exact.users)
     assert (side.norm, side.error) == (held.norm, held.error)
     one, other = (
         audience(Scorer(scorer.weights, each, scorer.labels), labels_of(scorer)[2], 9) for each in (held, side)
@@ -59,7 +54,7 @@ def test_numpy_reads_the_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["vectors.npy", "projections.npy", "projections-scales.npy"])
 def test_a_file_that_is_cut_or_grown_is_refused(tmp_path: Path, name: str) -> None:
     scorer = world(4)
-    path = written(tmp_path, scorer, projections="int8") / name
+    path = written(tmp_path, scorer, form="int8") / name
     whole = path.read_bytes()
     for spoilt in (whole[:-1], whole + b"\0", whole[:100], b"", b"not an array" * 40):
         path.write_bytes(spoilt)

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 import merit
 from merit.core import artifacts
 from merit.core.errors import DataError
+from merit.core.ids import IdIndex
 from merit.core.ragged import Ragged, column_lists
 from merit.labels.build import change_labels
 from merit.retrieval import users
-from merit.retrieval.users import ENOUGH, IdIndex, OverIndex, StoredUsers, sales
+from merit.retrieval.users import ENOUGH, OverIndex, StoredUsers, sales
 
 
 @pytest.mark.parametrize("grown", [False, True], ids=["labels of the model", "labels added later"])

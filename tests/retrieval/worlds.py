@@ -67,7 +67,7 @@ def world(
         vectors = numbers(rng, (count, len(layer.weight)), kind)
         copies = rng.random(count) < 1 / 3
         vectors[copies] = vectors[rng.integers(0, count, count)][copies]
-        sides.append(store.hold(name, vectors, layer, projections_form=form))
+        sides.append(store.hold(name, vectors, layer, form))
     return Scorer(net, *sides, threads=threads, block=block)
 
 

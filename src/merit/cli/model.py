@@ -16,8 +16,7 @@ from merit.engine.job import EngineConfig
 from merit.labels import space
 from merit.labels.space import Findable
 from merit.privacy import pseudonyms
-from merit.retrieval.all_interests import write_all_interests
-from merit.retrieval.audience_scores import write_audiences
+from merit.retrieval.bulk import write_all_interests, write_audiences
 
 model_app = typer.Typer(help="Ask a trained model: interests for a user, users for an interest.", no_args_is_help=True)
 

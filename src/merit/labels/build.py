@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import sha256
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -20,7 +19,7 @@ from pydantic import Field, model_validator
 from safetensors.numpy import load_file, save
 
 from merit.core import artifacts, console, seeds
-from merit.core.artifacts import Artifact
+from merit.core.artifacts import Artifact, Draft
 from merit.core.config import Frozen
 from merit.core.errors import DataError
 from merit.core.types import Floats, Ints, LabelEncoder
@@ -84,9 +83,9 @@ def build_labels(examples: Artifact, out: Path, config: LabelsConfig, seed: int,
         labels, blocked = _apply_policy(labels, np.arange(len(labels)), draft.path / "policy.toml", encoder, vectors)
         _require(int(labels.live_mask().sum()), "The policy blocks every label", config)
         labels, groups, quality = _cluster(labels, vectors, config, seed)
-        _write(draft.path, labels, vectors, groups, merged, blocked)
+        _write(draft, labels, vectors, groups, merged, blocked)
         offsets, _ = space.item_labels(labels, items)
-        draft.summary |= _summary(labels, merged, blocked, groups) | quality
+        draft.summary |= quality
         draft.summary["items_without_labels"] = int((np.diff(offsets) == 0).sum())
     _log_overrides(out, labels, 0)
     return artifacts.load(out, "labels")
@@ -128,8 +127,7 @@ def change_labels(
     seed, parents = labels.manifest.seed, {"labels": labels}
     with artifacts.writing(out, "labels", config=config, seed=seed, parents=parents) as draft:
         (draft.path / "policy.toml").write_bytes(labels.file("policy.toml").read_bytes())
-        _write(draft.path, new, vectors, groups, merged, blocked)
-        draft.summary |= _summary(new, merged, blocked, groups)
+        _write(draft, new, vectors, groups, merged, blocked)
         draft.summary |= {"encoded": encoder.misses, "newly_blocked": int(np.isin(touched, blocked["label"]).sum())}
     _log_overrides(out, new, len(old.changes))
     return artifacts.load(out, "labels")
@@ -151,10 +149,9 @@ def policy_text(config: LabelsConfig) -> str:
     """TOML as the artifact keeps it; a file of one's own is checked before."""
     if config.policy == "none":
         return NO_POLICY
-    if config.policy == "default":
-        return (resources.files("merit.labels") / "sensitive.toml").read_text(encoding="utf-8")
-    policy.load(config.policy)  # its mistakes are reported under the given name
-    return Path(config.policy).read_text(encoding="utf-8")
+    path = policy.DEFAULT if config.policy == "default" else Path(config.policy)
+    policy.load(path)  # its mistakes are reported under the given name
+    return path.read_text(encoding="utf-8")
 
 
 def label_tags(items: pl.DataFrame, counts: pl.DataFrame) -> pl.DataFrame:
@@ -182,7 +179,7 @@ def _apply_policy(
 ) -> tuple[LabelSpace, pl.DataFrame]:
     """Block those of the labels that the policy names, and log those it lets through by an override."""
     texts, law = labels.table["text"].gather(ids).to_list(), policy.load(rules)
-    reasons = policy.judge(texts, encoder, law, vectors[ids])
+    reasons = policy.judge(texts, vectors[ids], policy.anchor(law, encoder))
     for at, reason in policy.overridden(texts, law).items():
         labels = changes.logged(labels, "override", [int(ids[at])], reason)
     for idle in [override.label for override in law.override if labels.find([override.label])[0] < 0]:
@@ -190,7 +187,7 @@ def _apply_policy(
     blocked = [(int(number), why) for number, why in zip(ids, reasons, strict=True) if why]
     if blocked:
         numbers = [number for number, _ in blocked]
-        labels = changes.block(labels, numbers, "sensitive-interest policy, see blocked.parquet")
+        labels = changes.set_status(labels, numbers, "blocked", "sensitive-interest policy, see blocked.parquet")
     return labels, _blocked(labels, blocked)
 
 
@@ -213,9 +210,10 @@ def _cluster(
     assignment = np.full(len(labels), -1, dtype=np.int32)
     assignment[live] = numbers
     labels = changes.with_clusters(labels, assignment)
-    quality = clusters.quality(vectors[live], numbers)
-    cosines = {"within_cosine": round(quality.within_cosine, 4), "random_cosine": round(quality.random_cosine, 4)}
-    return labels, _named_clusters(labels, live[clusters.medoids(vectors[live], numbers, k)]), cosines
+    medoids = live[clusters.medoids(vectors[live], numbers, k)]
+    within, random = clusters.quality(vectors[live], numbers)
+    cosines = {"within_cosine": round(within, 4), "random_cosine": round(random, 4)}
+    return labels, _named_clusters(labels, medoids), cosines
 
 
 def _named_clusters(labels: LabelSpace, medoids: Ints) -> pl.DataFrame:
@@ -273,8 +271,7 @@ def _change(
                 "A rename takes one label and its new name. Give both: `merit labels rename SPACE tents shelters`."
             )
         return changes.rename(labels, texts[0], to, encoder.same, reason), nothing
-    change = changes.retire if action == "retire" else changes.block
-    return change(labels, texts, reason), nothing
+    return changes.set_status(labels, texts, "retired" if action == "retire" else "blocked", reason), nothing
 
 
 def _encode_changed(old: LabelSpace, new: LabelSpace, vectors: Floats, encoder: LabelEncoder) -> Floats:
@@ -287,17 +284,13 @@ def _encode_changed(old: LabelSpace, new: LabelSpace, vectors: Floats, encoder: 
 
 
 def _write(
-    folder: Path, labels: LabelSpace, vectors: Floats, groups: pl.DataFrame, merged: pl.DataFrame, blocked: pl.DataFrame
+    draft: Draft, labels: LabelSpace, vectors: Floats, groups: pl.DataFrame, merged: pl.DataFrame, blocked: pl.DataFrame
 ) -> None:
-    space.save(labels, folder)
-    (folder / "vectors.safetensors").write_bytes(save({"vectors": np.ascontiguousarray(vectors)}))
-    groups.write_parquet(folder / "clusters.parquet")
-    merged.write_parquet(folder / "merged.parquet")
-    blocked.write_parquet(folder / "blocked.parquet")
-
-
-def _summary(labels: LabelSpace, merged: pl.DataFrame, blocked: pl.DataFrame, groups: pl.DataFrame) -> dict[str, Any]:
-    return {
+    space.save(labels, draft.path)
+    (draft.path / "vectors.safetensors").write_bytes(save({"vectors": np.ascontiguousarray(vectors)}))
+    for name, table in (("clusters", groups), ("merged", merged), ("blocked", blocked)):
+        table.write_parquet(draft.path / f"{name}.parquet")
+    draft.summary |= {
         "version": labels.version,
         "labels": len(labels),
         "live": int(labels.live_mask().sum()),

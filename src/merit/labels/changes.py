@@ -78,16 +78,6 @@ def _not_added(space: LabelSpace, texts: Sequence[str], added: Ints) -> pl.DataF
     return rows.drop_nulls("reason").select(*MERGED).cast(MERGED)
 
 
-def retire(space: LabelSpace, labels: Labels, reason: str) -> LabelSpace:
-    """Labels that are no longer offered. Their ids stay taken, and `add` brings them back."""
-    return _set_status(space, labels, "retired", reason)
-
-
-def block(space: LabelSpace, labels: Labels, reason: str) -> LabelSpace:
-    """Labels that may never leave the space (the sensitive-interest policy)."""
-    return _set_status(space, labels, "blocked", reason)
-
-
 def rename(space: LabelSpace, label: str | int, text: str, same: Same | None = None, reason: str = "") -> LabelSpace:
     """Another text for the same label. The old name stays an alias; a name that leads elsewhere is refused."""
     number = int(resolve(space, cast(Labels, [label]))[0])
@@ -120,7 +110,11 @@ def logged(space: LabelSpace, action: str, labels: Sequence[int], reason: str) -
     return _next(space, change, space.table, space.aliases)
 
 
-def _set_status(space: LabelSpace, labels: Labels, status: Literal["retired", "blocked"], reason: str) -> LabelSpace:
+def set_status(space: LabelSpace, labels: Labels, status: Literal["retired", "blocked"], reason: str) -> LabelSpace:
+    """Retired labels are no longer offered: their ids stay taken, and `add` brings them back.
+
+    Blocked ones may never leave the space (the sensitive-interest policy).
+    """
     if not reason.strip():
         raise DataError(f"Labels cannot be {status} without a reason. Say why with --reason.")
     ids = np.unique(resolve(space, labels))

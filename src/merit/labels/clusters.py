@@ -12,7 +12,6 @@ duplicates, identical vectors and n = k included. Ordinary bisecting k-means giv
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,17 +26,6 @@ Assignment = NDArray[np.int32]  # (n,): the cluster of each row
 
 LLOYD = 10  # steps of 2-means at a node: 2, 5, 10, 20 give 0.479, 0.498, 0.508, 0.505 cosine within clusters
 SAMPLE = 4_096  # points that decide the direction of a large node's split; all points are then projected on it
-
-
-@dataclass(frozen=True)
-class Quality:
-    """How tight clusters are, against chance, and how even."""
-
-    clusters: int
-    largest: int
-    largest_ratio: float  # largest / mean size
-    within_cosine: float  # mean over all pairs of two members of one cluster
-    random_cosine: float  # mean over all pairs of two different rows: what clusters drawn at random would give
 
 
 def cluster(vectors: Floats, k: int, rng: np.random.Generator, max_ratio: float = 4.0) -> Assignment:
@@ -71,19 +59,15 @@ def medoids(vectors: Floats, assignment: Assignment, k: int) -> Ints:
     return chosen
 
 
-def quality(vectors: Floats, assignment: Assignment) -> Quality:
-    """How tight and how even. Exact over all pairs: |Σ x|² is the sum of every pair's cosine."""
+def quality(vectors: Floats, assignment: Assignment) -> tuple[float, float]:
+    """How tight clusters are: the mean cosine of two members of one cluster, and of any two rows.
+
+    Exact over all pairs: |Σ x|² is the sum of every pair's cosine.
+    """
     sizes = np.bincount(assignment)
     sums = _sums(vectors, assignment, len(sizes)).astype(np.float64)
     whole = sums.sum(axis=0)
-    filled = int(np.count_nonzero(sizes))
-    return Quality(
-        clusters=filled,
-        largest=int(sizes.max()),
-        largest_ratio=float(sizes.max() * filled / len(vectors)),
-        within_cosine=_pair_mean(float((sums**2).sum()), sizes),
-        random_cosine=_pair_mean(float(whole @ whole), np.array([len(vectors)])),
-    )
+    return _pair_mean(float((sums**2).sum()), sizes), _pair_mean(float(whole @ whole), np.array([len(vectors)]))
 
 
 def _parts(count: int) -> list[slice]:

@@ -197,7 +197,6 @@ class Cached:
     def __init__(self, encoder: LabelEncoder, folder: Path) -> None:
         self.encoder = encoder
         self.folder = folder / blake2b(encoder.fingerprint.encode(), digest_size=8).hexdigest()
-        self.hits = 0
         self.misses = 0
         self._segments: dict[str, tuple[Keys, Floats]] = {}
         self._damaged: set[str] = set()
@@ -223,7 +222,6 @@ class Cached:
         keys = _keys(distinct, self.fingerprint)
         vectors, cached = self._recall(keys)
         missing = np.flatnonzero(~cached)
-        self.hits += len(distinct) - len(missing)
         self.misses += len(missing)
         for start in range(0, len(missing), self.chunk):
             part = missing[start : start + self.chunk]

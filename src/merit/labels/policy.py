@@ -1,6 +1,7 @@
 """The sensitive-interest policy: which labels may not be used to address people, and why.
 
-    reasons = policy.judge(["red wine", "wine glasses"], encoder, policy.load("default"))
+    texts, anchors = ["red wine", "wine glasses"], policy.anchor(policy.load(), encoder)
+    reasons = policy.judge(texts, encoder.encode(texts), anchors)
     reasons[0].category        # "alcohol"; reasons[1] is None
 
 A text is blocked by its words (a term of a category, as whole words, unless a harmless phrase covers it) or by its
@@ -13,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
@@ -22,9 +22,10 @@ from pydantic import Field
 
 from merit.core import config
 from merit.core.config import Frozen
-from merit.core.types import Floats, Ints, LabelEncoder
+from merit.core.types import Floats, LabelEncoder
 from merit.labels.names import normalise
 
+DEFAULT = Path(__file__).with_name("sensitive.toml")
 BLOCK = 8192  # texts per matrix product: 8192 × 600 phrases in float32 are 20 MB
 
 
@@ -66,33 +67,16 @@ class BlockReason:
     """Cosine to the matched phrase; None where a term was found in the text itself."""
 
 
-def load(path: Path | str = "default") -> Policy:
+def load(path: Path = DEFAULT) -> Policy:
     """A policy file, or the one that comes with merit."""
-    if path == "default":
-        with resources.as_file(resources.files("merit.labels") / "sensitive.toml") as file:
-            return config.load(Policy, file)
-    return config.load(Policy, Path(path))
+    return config.load(Policy, path)
 
 
-def judge(
-    texts: Sequence[str],
-    encoder: LabelEncoder,
-    policy: Policy,
-    vectors: Floats | None = None,
-    anchors: Anchors | None = None,
-) -> list[BlockReason | None]:
-    """Why each text may not be used; None for those that may.
-
-    Give `vectors` where the texts are encoded already, and `anchors` (see `anchor`) where many calls follow each other.
-    """
-    excused = overridden(texts, policy)
-    reasons = [None if at in excused else reason for at, reason in enumerate(by_words(texts, policy))]
-    rest = [at for at, reason in enumerate(reasons) if reason is None and at not in excused]
-    if rest:
-        encoded = vectors[rest] if vectors is not None else encoder.encode([texts[at] for at in rest])
-        for at, reason in zip(rest, by_vectors(encoded, anchors or anchor(policy, encoder)), strict=True):
-            reasons[at] = reason
-    return reasons
+def judge(texts: Sequence[str], vectors: Floats, anchors: Anchors) -> list[BlockReason | None]:
+    """Why each text may not be used; None for those that may. `vectors` are those of the texts."""
+    excused = overridden(texts, anchors.policy)
+    by_either = zip(by_words(texts, anchors.policy), by_vectors(vectors, anchors), strict=True)
+    return [None if row in excused else words or meaning for row, (words, meaning) in enumerate(by_either)]
 
 
 def overridden(texts: Sequence[str], policy: Policy) -> dict[int, str]:
@@ -156,8 +140,9 @@ def _spans(count: int, longest: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Anchors:
-    """The phrases of a policy as vectors: first the sensitive ones, one per limit, then the harmless ones."""
+    """A policy and its phrases as vectors: first the sensitive ones, one per limit, then the harmless ones."""
 
+    policy: Policy
     seeds: list[tuple[str, str]]  # category, phrase
     limits: Floats  # (S,)
     vectors: Floats  # (S + H, d)
@@ -168,28 +153,25 @@ def anchor(policy: Policy, encoder: LabelEncoder) -> Anchors:
     seeds = [(name, phrase) for name, rules in policy.category.items() for phrase in rules.phrases]
     limits = np.array([policy.category[name].threshold for name, _ in seeds], dtype=np.float32)
     harmless = [*policy.allow, *(phrase for rules in policy.category.values() for phrase in rules.allow)]
-    return Anchors(seeds, limits, encoder.encode([*(phrase for _, phrase in seeds), *harmless]))
+    return Anchors(policy, seeds, limits, encoder.encode([*(phrase for _, phrase in seeds), *harmless]))
 
 
 def by_vectors(vectors: Floats, anchors: Anchors) -> list[BlockReason | None]:
-    """Nearness to sensitive phrases, against nearness to harmless ones."""
+    """Nearness to sensitive phrases, against nearness to harmless ones.
+
+    The reason is the sensitive phrase that exceeds its limit by most.
+    """
     if not anchors.seeds:
         return [None] * len(vectors)
     reasons: list[BlockReason | None] = []
     for start in range(0, len(vectors), BLOCK):
-        nearest, cosine = _nearest(vectors[start : start + BLOCK], anchors)
+        cosine = vectors[start : start + BLOCK] @ anchors.vectors.T  # (N, S + H)
+        seeds, harmless = cosine[:, : len(anchors.limits)], cosine[:, len(anchors.limits) :]
+        best = (seeds - anchors.limits).argmax(1)  # (N,)
+        near = seeds[np.arange(len(cosine)), best]  # (N,)
+        blocked = (near >= anchors.limits[best]) & (near >= harmless.max(1, initial=-1.0))
         reasons += [
-            BlockReason(anchors.seeds[seed][0], anchors.seeds[seed][1], round(near, 4)) if seed >= 0 else None
-            for seed, near in zip(nearest.tolist(), cosine.tolist(), strict=True)
+            BlockReason(anchors.seeds[seed][0], anchors.seeds[seed][1], round(similarity, 4)) if sensitive else None
+            for seed, similarity, sensitive in zip(best.tolist(), near.tolist(), blocked.tolist(), strict=True)
         ]
     return reasons
-
-
-def _nearest(texts: Floats, anchors: Anchors) -> tuple[Ints, Floats]:
-    """Per text the sensitive phrase that exceeds its limit by most, and its cosine; -1 where nothing is sensitive."""
-    cosine = texts @ anchors.vectors.T  # (N, S + H)
-    seeds, harmless = cosine[:, : len(anchors.limits)], cosine[:, len(anchors.limits) :]
-    best = (seeds - anchors.limits).argmax(1)  # (N,)
-    near = seeds[np.arange(len(texts)), best]  # (N,)
-    blocked = (near >= anchors.limits[best]) & (near >= harmless.max(1, initial=-1.0))
-    return np.where(blocked, best, -1), near

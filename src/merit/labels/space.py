@@ -12,8 +12,9 @@ from __future__ import annotations
 import difflib
 import json
 import shlex
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, cast
 
@@ -23,13 +24,13 @@ from numpy.typing import NDArray
 
 from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, DataError
-from merit.core.types import Ints, Status
+from merit.core.ids import IdIndex
+from merit.core.types import Ints
 from merit.labels.names import clean, normalise, skeleton
 
 Same = Callable[[Sequence[str]], list[str]]
 Labels = Sequence[str] | Sequence[int]
 Findable = Literal["live", "retired"]
-LIVE: tuple[Status, ...] = ("live",)
 
 COLUMNS = pl.Schema(
     {
@@ -83,10 +84,12 @@ class LabelSpace:
 
     def find(self, texts: Sequence[str]) -> Ints:
         """The id of each text under any name it ever had, live or not; -1 where there is none."""
-        rows = pl.DataFrame({"text": list(texts)}, schema={"text": pl.String})
-        names = named(rows["text"]).select("text", "key").join(self.aliases, on="key", how="left")
-        ids = rows.join(names, on="text", how="left", maintain_order="left")["id"]
-        return ids.cast(pl.Int64).fill_null(-1).to_numpy().astype(np.int64)
+        rows = self._alias_rows.find(pl.Series([normalise(text) for text in texts], dtype=pl.String))
+        return np.where(rows >= 0, np.append(self.aliases["id"].to_numpy(), 0)[rows], -1).astype(np.int64)
+
+    @cached_property
+    def _alias_rows(self) -> IdIndex:
+        return IdIndex.of(self.aliases["key"])
 
 
 def build(tags: pl.DataFrame, same: Same | None = None, min_count: int = 0) -> tuple[LabelSpace, pl.DataFrame]:
@@ -232,17 +235,15 @@ def no_match(typed: str, status: Findable, folder: Path) -> str:
     return f"There are no {status} interests in {folder}."
 
 
-def item_labels(
-    space: LabelSpace, items: pl.DataFrame, include: Collection[Status] = LIVE
-) -> tuple[Ints, NDArray[np.int32]]:
+def item_labels(space: LabelSpace, items: pl.DataFrame) -> tuple[Ints, NDArray[np.int32]]:
     """Items (item, tags) → CSR (offsets, label ids): item i has `labels[offsets[i]:offsets[i + 1]]`, no label twice.
 
-    Retired and blocked labels are left out unless asked for: a blocked label never leaves the space.
+    Retired and blocked labels are left out: a blocked label never leaves the space.
     """
     pairs = items.select("item", text="tags").explode("text").drop_nulls("text")
     names = named(pairs["text"]).select("text", "key").join(space.aliases, on="key")
-    wanted = space.table.filter(pl.col("status").cast(pl.String).is_in(list(include))).select("id")
-    pairs = pairs.join(names, on="text", maintain_order="left").join(wanted, on="id", how="semi", maintain_order="left")
+    live = space.table.filter(pl.col("status") == "live").select("id")
+    pairs = pairs.join(names, on="text", maintain_order="left").join(live, on="id", how="semi", maintain_order="left")
     pairs = pairs.unique(["item", "id"], keep="first", maintain_order=True).sort("item", maintain_order=True)
     size = int(cast(int, items["item"].max())) + 1 if items.height else 0
     counts = np.bincount(pairs["item"].to_numpy(), minlength=size)

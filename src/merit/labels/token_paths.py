@@ -13,10 +13,10 @@ children is needed, and a decoder that picks an edge inside a slice already know
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,16 +28,9 @@ from merit.core.ragged import Ragged, offsets_of
 Ids = NDArray[np.int32]
 Whole = NDArray[Any]  # integers of any width
 ClusterForm = Literal["none", "text", "token"]
+Tokenize = Callable[[Sequence[str]], Sequence[Sequence[int]]]  # texts → their token ids, without special tokens
 
 BATCH = 20_000  # texts handed to the tokenizer at once: bounds its Python lists, and moves the progress bar
-
-
-class Tokenize(Protocol):
-    """A batch of texts → the token ids of each, without special tokens."""
-
-    def __call__(self, texts: Sequence[str], /) -> Sequence[Sequence[int]]:
-        """In the order of the texts; an empty text gives no tokens."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -86,58 +79,37 @@ def linearise(
     foreign = (leaf.values < 0) | (leaf.values >= vocabulary)
     _refuse(leaf.lengths() == 0, texts, "give no tokens. Rename or drop them")
     _refuse(_rows_with(leaf, foreign), texts, f"get ids outside the vocabulary of {vocabulary:,}. Use its tokenizer")
-    if form == "none":
-        paths, size = leaf, vocabulary
-    else:
-        rows, clusters = _rows_of_heads(form, assignment, medoid_texts)
-        heads = HEADS[form](encode, medoid_texts or [None] * clusters, vocabulary)
-        paths = _join(heads.gather(rows), leaf)
-        size = vocabulary + clusters if form == "token" else vocabulary
+    paths, size = leaf, vocabulary
+    if form != "none":
+        if assignment is None or medoid_texts is None:
+            raise ConfigError(
+                f"The cluster form '{form}' needs clusters and medoids. Cluster the labels, or use 'none'."
+            )
+        count = len(medoid_texts)  # not that of `assignment`: all members of the last cluster may be retired
+        if form == "text":
+            heads = _tokenise([*(text or "" for text in medoid_texts), ""], encode)
+        else:
+            heads = Ragged(
+                np.arange(count + 2).clip(max=count), np.arange(vocabulary, vocabulary + count, dtype=np.int32)
+            )
+            size = vocabulary + count
+        paths = _join(heads.gather(np.where(assignment < 0, count, assignment)), leaf)  # the last head is empty
     _refuse(
         _rows_with(paths, np.isin(paths.values, list(forbidden))), texts, "contain control tokens. Rename or drop them"
     )
     return Paths(form, size, paths.offsets, paths.values, _merge(paths))
 
 
-def _rows_of_heads(
-    form: ClusterForm, assignment: Whole | None, medoid_texts: Sequence[str | None] | None
-) -> tuple[Whole, int]:
-    """The head of each label, and the number of clusters.
-
-    The medoids say best how many there are: a later version may have retired all members of the last cluster.
-    """
-    if assignment is None or (form == "text" and medoid_texts is None):
-        raise ConfigError(f"The cluster form '{form}' needs clusters and medoids. Cluster the labels, or use 'none'.")
-    count = len(medoid_texts) if medoid_texts is not None else int(assignment.max(initial=-1)) + 1
-    return np.where(assignment < 0, count, assignment), count
-
-
-def _text_heads(encode: Tokenize, medoid_texts: Sequence[str | None], vocabulary: int) -> Ragged:
-    return _tokenise([*(text or "" for text in medoid_texts), ""], encode)
-
-
-def _token_heads(encode: Tokenize, medoid_texts: Sequence[str | None], vocabulary: int) -> Ragged:
-    count = len(medoid_texts)
-    tokens = np.arange(vocabulary, vocabulary + count, dtype=np.int32)
-    return Ragged(np.minimum(np.arange(count + 2), count), tokens)
-
-
-# The tokens of each cluster, and one empty row more for labels that have none.
-HEADS = {"text": _text_heads, "token": _token_heads}
-
-
 def _tokenise(texts: Sequence[str], encode: Tokenize) -> Ragged:
     lengths, tokens = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
-    for start in _batches(len(texts)):
+    starts: Iterable[int] = range(0, len(texts), BATCH)
+    if len(texts) > BATCH:
+        starts = track(starts, "Tokenising labels", total=-(-len(texts) // BATCH))
+    for start in starts:
         rows = encode(texts[start : start + BATCH])
         lengths.append(np.fromiter(map(len, rows), np.int64, len(rows)))
         tokens.append(np.fromiter(chain.from_iterable(rows), np.int32, int(lengths[-1].sum())))
     return Ragged(offsets_of(np.concatenate(lengths)), np.concatenate(tokens))
-
-
-def _batches(count: int) -> Iterator[int]:
-    starts = range(0, count, BATCH)
-    return iter(starts) if len(starts) < 2 else track(starts, "Tokenising labels", total=len(starts))
 
 
 def _merge(paths: Ragged) -> Ids:
@@ -161,11 +133,13 @@ def _rows_with(ragged: Ragged, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _join(heads: Ragged, leaves: Ragged) -> Ragged:
-    """Row by row, head then leaf: both are written to their places in the joined rows."""
-    joined = Ragged(heads.offsets + leaves.offsets, np.empty(len(heads.values) + len(leaves.values), np.int32))
-    for rows, shift in ((heads, leaves.offsets[:-1]), (leaves, heads.offsets[1:])):
-        joined.values[np.repeat(shift, rows.lengths()) + np.arange(len(rows.values))] = rows.values
-    return joined
+    """Row by row, head then leaf."""
+    stacked = Ragged(
+        np.concatenate([heads.offsets, heads.offsets[-1] + leaves.offsets[1:]]),
+        np.concatenate([heads.values, leaves.values]),
+    )
+    pairs = stacked.gather(np.arange(2 * len(leaves)).reshape(2, -1).T.ravel())
+    return Ragged(pairs.offsets[::2], pairs.values)
 
 
 # --- the trie --------------------------------------------------------------------------------------------------------
@@ -186,7 +160,7 @@ class Trie:
         keep[0] = True  # the root stays, even over nothing
         kept_before = np.concatenate([[0], np.cumsum(keep[1:])])
         counts = np.diff(kept_before[self.offsets])[keep]
-        return Trie(_ends(counts), self.tokens[keep[1:]], label[keep])
+        return Trie(offsets_of(counts).astype(np.int32), self.tokens[keep[1:]], label[keep])
 
 
 def build_trie(path_offsets: Whole, path_tokens: Whole, label_ids: Whole) -> Trie:
@@ -199,7 +173,7 @@ def build_trie(path_offsets: Whole, path_tokens: Whole, label_ids: Whole) -> Tri
     if len(clash := np.flatnonzero(label[ends] != label_ids)):
         pairs = ", ".join(f"{label_ids[at]} and {label[ends[at]]}" for at in clash[:5])
         raise DataError(f"{len(clash):,} labels share another label's tokens (labels {pairs}). Merge them first.")
-    return Trie(_ends(np.bincount(parents, minlength=len(label))), tokens, label)
+    return Trie(offsets_of(np.bincount(parents, minlength=len(label))).astype(np.int32), tokens, label)
 
 
 def grow(path_offsets: Whole, path_tokens: Whole) -> tuple[Whole, Whole, Ids]:
@@ -222,10 +196,6 @@ def grow(path_offsets: Whole, path_tokens: Whole) -> tuple[Whole, Whole, Ids]:
         tokens.append((distinct % width).astype(np.int32))
         nodes += len(distinct)
     return ends, np.concatenate(parents), np.concatenate(tokens)
-
-
-def _ends(counts: Whole) -> Ids:
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
 
 
 def _leading_to(offsets: Ids, wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
@@ -35,7 +34,7 @@ from merit.propensity.states_model import Propensity
 from merit.propensity.train import TrainedScorer, load_scorer
 from merit.report.page import SMALLEST_CELL
 from merit.retrieval import store
-from merit.retrieval.exact import Exact, ScorerWeights
+from merit.retrieval.exact import Exact, Projection, ScorerWeights
 from merit.retrieval.store import Form
 from merit.retrieval.verticals import vertical_shares
 
@@ -79,14 +78,16 @@ def write_model(
         shares, names = vertical_shares(corpus, label_space)
         (draft.path / "verticals.safetensors").write_bytes(save({"shares": shares}))
         (draft.path / "verticals.json").write_text(json.dumps(names, ensure_ascii=False), encoding="utf-8")
-        sides = {
-            "users": (len(users), _user_vectors(scorer, features), exact.users),
-            "interests": (len(label_space), iter([_label_vectors(scorer, features)]), exact.labels),
+        starts = range(0, len(features), BLOCK)
+        user_vectors = (scorer.vectors(features.part(start, start + BLOCK)).numpy() for start in starts)
+        sides: dict[str, tuple[int, Iterable[Floats], Projection]] = {
+            "users": (len(users), user_vectors, exact.users),
+            "interests": (len(label_space), [_label_vectors(scorer, features)], exact.labels),
         }
         for name, (rows, blocks, projection) in sides.items():
             (draft.path / name).mkdir()
             with console.spinner(f"storing {rows:,} {name}"):
-                store.write(draft.path / name, rows, blocks, projection, projections_form=config.projections)
+                store.write(draft.path / name, rows, blocks, projection, config.projections)
         card = _card(propensity, corpus, labels, results, label_space)
         (draft.path / "README.md").write_text(card, encoding="utf-8")
         draft.summary |= {"users": len(users), "labels": len(label_space), "label_version": label_space.version}
@@ -121,57 +122,21 @@ def _label_vectors(scorer: TrainedScorer, now: UserFeatures) -> Floats:
     return vectors
 
 
-def _user_vectors(scorer: TrainedScorer, features: UserFeatures) -> Iterator[Floats]:
-    for at in range(0, len(features), BLOCK):
-        yield scorer.vectors(features.part(at, at + BLOCK)).numpy()
-
-
-@dataclass(frozen=True)
-class CardFacts:
-    """What the card says about data, label space and policy."""
-
-    first: date
-    last: date
-    users: int
-    events: int
-    labels: int
-    live: int
-    label_version: int
-    policy: str
-    blocked: int
-    seed: int | None
-
-
 def _card(propensity: Artifact, corpus: Artifact, labels: Artifact, results: Artifact, label_space: LabelSpace) -> str:
-    summary = corpus.manifest.summary
-    facts = CardFacts(
-        first=datetime.fromtimestamp(summary["first"] / 1000, UTC).date(),
-        last=datetime.fromtimestamp(summary["last"] / 1000, UTC).date(),
-        users=summary["users"],
-        events=summary["events"],
-        labels=len(label_space),
-        live=int(label_space.live_mask().sum()),
-        label_version=label_space.version,
-        policy=labels.manifest.config["policy"],
-        blocked=labels.manifest.summary["blocked"],
-        seed=propensity.manifest.seed,
-    )
-    figures, reliability = (
+    """The card in Markdown."""
+    figures, bins = (
         pl.read_parquet(artifact.file(f"{name}.parquet"))
         for artifact, name in ((results, "figures"), (propensity, "reliability"))
     )
-    return card_text(facts, figures, calibration.summary(reliability), calibration.by_vertical(reliability))
-
-
-def card_text(facts: CardFacts, figures: pl.DataFrame, overall: Reliability, verticals: pl.DataFrame) -> str:
-    """The card in Markdown. `figures` of the results stage, `verticals` of `calibration.by_vertical`."""
+    summary, overall, live = corpus.manifest.summary, calibration.summary(bins), int(label_space.live_mask().sum())
+    first, last = (datetime.fromtimestamp(summary[name] / 1000, UTC).date() for name in ("first", "last"))
     parts = [
         "# Model card",
-        f"Propensities over {facts.live:,} text interests, made by merit {__version__} with seed {facts.seed}.",
+        f"Propensities over {live:,} text interests, made by merit {__version__} with seed {propensity.manifest.seed}.",
         "## Data",
-        f"- Interactions from {facts.first} to {facts.last}: {facts.events:,} events of {facts.users:,} users.\n"
-        f"- Label space version {facts.label_version}: {facts.labels:,} labels, {facts.live:,} of them live, "
-        f"{facts.blocked:,} blocked by the policy `{facts.policy}`.\n"
+        f"- Interactions from {first} to {last}: {summary['events']:,} events of {summary['users']:,} users.\n"
+        f"- Label space version {label_space.version}: {len(label_space):,} labels, {live:,} of them live, "
+        f"{labels.manifest.summary['blocked']:,} blocked by the policy `{labels.manifest.config['policy']}`.\n"
         "- A probability speaks of the labels of a purchase at least a week after the last event.",
         "## Interests for a user",
         _accuracy(figures),
@@ -179,7 +144,7 @@ def card_text(facts: CardFacts, figures: pl.DataFrame, overall: Reliability, ver
         f"Test users, a curve fitted on others: expected calibration error {overall.ece:.5f} over {overall.pairs:,} "
         f"pairs, {overall.ece_likely:.4f} among pairs given 1 % and more; Brier score {overall.brier:.5f}; "
         f"{overall.prevalence:.3%} of pairs came true.",
-        _weak_verticals(overall, verticals),
+        _weak_verticals(overall, calibration.by_vertical(bins)),
         "## Not for",
         "Decisions about single people in credit, housing, employment, health or insurance. Interests blocked by the "
         "policy are neither scored nor named. A phrase far from every label of training is answered with a warning: "

@@ -82,7 +82,7 @@ class Model:
         self._queries = QueryResolver(artifact, self.labels, self._labels)
         self._hidden, self._purged = Hidden(artifact.path.parent), Purged(artifact)
         arrays = load_file(artifact.file("mlp.safetensors"))
-        self._repeat_weights = repeats.weights_of(arrays, len(self.labels), artifact.path)
+        self._repeat_weights = repeats.weights_of(arrays, len(self.labels))
         self._scorer = Scorer.read(
             ScorerWeights.of(arrays), artifact.file("users"), artifact.file("interests"), threads
         )
@@ -340,7 +340,7 @@ class Model:
 
     def are_labels(self, texts: Sequence[str]) -> bool:
         """Whether all of them are labels, so that none has to be encoded."""
-        return bool((self._queries.find(texts) >= 0).all())
+        return bool((self.labels.find(texts) >= 0).all())
 
     def label_vectors(self, numbers: Ints) -> Floats:
         """(n, text + R): the vectors of these labels."""

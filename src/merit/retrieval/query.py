@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,15 +14,14 @@ from merit.core.artifacts import Artifact
 from merit.core.errors import DataError, PolicyError
 from merit.core.ragged import Ragged
 from merit.core.seeds import stream
-from merit.core.types import Floats, Ints, LabelEncoder
+from merit.core.types import Floats, LabelEncoder
 from merit.labels import encoders, policy, space
 from merit.labels.mentions import Mentioned, Mentions
-from merit.labels.names import normalise
 from merit.labels.space import LabelSpace
 from merit.propensity import unseen_labels
 from merit.propensity.unseen_labels import Catalogue
 from merit.retrieval.store import Rows
-from merit.retrieval.users import IdIndex, sales
+from merit.retrieval.users import sales
 
 LONGEST = 200  # characters of a phrase: an interest is a few words, and an encoder cuts what is longer
 LONELY = 5  # percent of labels have no nearer neighbour than a phrase may be distant before we warn
@@ -72,22 +70,8 @@ class QueryResolver:
             raise DataError("An interest is a label or a phrase of a few words; this one is empty.")
         if len(text) > LONGEST:
             raise DataError(f"An interest has at most {LONGEST} characters; this one has {len(text):,}. Shorten it.")
-        [number] = self.find([text]).tolist()
+        [number] = self.labels.find([text]).tolist()
         return self._label(number, vectors) if number >= 0 else self._phrase(text, vectors)
-
-    def find(self, texts: Sequence[str]) -> Ints:
-        """As `labels.find`, without reading all labels for it."""
-        rows = self._index.find(pl.Series([normalise(text) for text in texts], dtype=pl.String))
-        return np.where(rows >= 0, self._numbers[rows], -1)
-
-    @cached_property
-    def _index(self) -> IdIndex:
-        return IdIndex.of(self.labels.aliases["key"])
-
-    @cached_property
-    def _numbers(self) -> Ints:
-        """Beside the aliases."""
-        return self.labels.aliases["id"].to_numpy().astype(np.int64)
 
     @cached_property
     def text_vectors(self) -> Floats:
@@ -140,7 +124,12 @@ class QueryResolver:
 
     def _phrase(self, text: str, vectors: Rows) -> Interest:
         vector = self._encoder.encode([text])[0]
-        self._require_allowed(text, vector)
+        [reason] = policy.judge([text], vector[None], self._anchors)
+        if reason:
+            raise PolicyError(
+                f"'{text}' is blocked by the sensitive-interest policy: {reason.category}, like '{reason.matched}'. "
+                "See docs/policy.md."
+            )
         live = np.flatnonzero(self.labels.live_mask())
         cosines = self.text_vectors[live] @ vector
         best = int(cosines.argmax())
@@ -156,25 +145,13 @@ class QueryResolver:
             )
         return Interest(text, -1, whole, nearest, similarity, far, named)
 
-    def _require_allowed(self, text: str, vector: Floats) -> None:
-        [verdict] = policy.judge([text], self._encoder, self._rules, vector[None], self._anchors)
-        if verdict:
-            raise PolicyError(
-                f"'{text}' is blocked by the sensitive-interest policy: {verdict.category}, like '{verdict.matched}'. "
-                "See docs/policy.md."
-            )
-
     @cached_property
     def _encoder(self) -> LabelEncoder:
         return encoders.make(self._artifact.manifest.config["encoder"])
 
     @cached_property
-    def _rules(self) -> policy.Policy:
-        return policy.load(self._artifact.file("policy.toml"))
-
-    @cached_property
     def _anchors(self) -> policy.Anchors:
-        return policy.anchor(self._rules, self._encoder)
+        return policy.anchor(policy.load(self._artifact.file("policy.toml")), self._encoder)
 
     @cached_property
     def _near(self) -> float:

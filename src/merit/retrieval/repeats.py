@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from merit.core.errors import DamagedArtifact
 from merit.core.ragged import Ragged, offsets_of, ranges, select
 from merit.core.types import Floats, Ints
 from merit.propensity.score import repeat_score
@@ -83,15 +81,8 @@ class Repeats:
         return repeat_score(times, np.maximum(times, 1) / totals, self.weights, of_label)
 
 
-def weights_of(
-    arrays: Mapping[str, NDArray[Any]], labels: int, folder: Path
-) -> tuple[tuple[float, float, float], Doubles]:
+def weights_of(arrays: Mapping[str, NDArray[Any]], labels: int) -> tuple[tuple[float, float, float], Doubles]:
     """The weights of repeats and, by label, how much more it is bought again; zero for labels added later."""
-    if missing := {"repeat", "repeat_labels"} - set(arrays):
-        raise DamagedArtifact(
-            f"{folder} has no {', '.join(sorted(missing))}: another version of merit made it. Make it again with "
-            "`merit run CONFIG`."
-        )
     first, often, share = arrays["repeat"].astype(np.float64).tolist()
     of_label = arrays["repeat_labels"].astype(np.float64)
     return (first, often, share), np.pad(of_label, (0, labels - len(of_label)))

@@ -51,27 +51,24 @@ def labels_of_regions(scorer: Scorer, users: Ints, clusters: Ints, regions: int,
 def _ranked(scorer: Scorer, users: Ints, candidates: Ragged, k: int) -> RankedLists:
     """The k best of each user's candidates, exactly; row i of the candidates is for users[i]."""
     fixed, off = scorer.fixed_users(users)
-    lists = [candidates[at].astype(np.int64) for at in range(len(users))]
 
-    def some(span: range) -> list[tuple[Ints, Floats]]:
-        work = fast.buffers(scorer.weights, scorer.block)
-        return [_near(scorer, fixed[at], lists[at], float(off[at]), k, work) for at in span]
+    def near(span: range) -> list[tuple[Ints, Floats]]:
+        """The candidates of these users that can be among the k best, and their rough scores."""
+        work, kept = fast.buffers(scorer.weights, scorer.block), []
+        for user in span:
+            labels = candidates[user].astype(np.int64)
+            rough = np.empty(len(labels), np.float32)
+            for block in spans(len(labels), scorer.block):
+                place = slice(block.start, block.stop)
+                rows, scores = labels[place], rough[place]
+                fast.score_block(scorer.weights, scorer.labels.projections, rows, fixed[user], work, scores)
+            require_numbers(rough, labels, scorer.labels)
+            best = topk.candidates(rough, k, float(off[user]))
+            kept.append((labels[best], rough[best]))
+        return kept
 
     share = -(-len(users) // (4 * scorer.threads))  # several per thread, since lists differ in length
-    near = list(chain.from_iterable(each(some, spans(len(users), share), scorer.threads)))
-    owner = np.repeat(np.arange(len(users)), [len(labels) for labels, _ in near])
-    labels, rough = (np.concatenate(column) for column in zip(*near, strict=True))
+    lists = list(chain.from_iterable(each(near, spans(len(users), share), scorer.threads)))
+    owner = np.repeat(np.arange(len(users)), [len(labels) for labels, _ in lists])
+    labels, rough = (np.concatenate(column) for column in zip(*lists, strict=True))
     return scorer.settle(users, owner, labels, rough, off, k)
-
-
-def _near(
-    scorer: Scorer, fixed: fast.Fixed, labels: Ints, off: float, k: int, work: fast.Buffers
-) -> tuple[Ints, Floats]:
-    """The candidates of one user that can be among the k best, and their rough scores."""
-    rough = np.empty(len(labels), np.float32)
-    for span in spans(len(labels), scorer.block):
-        place = slice(span.start, span.stop)
-        fast.score_block(scorer.weights, scorer.labels.projections, labels[place], fixed, work, rough[place])
-    require_numbers(rough, labels, scorer.labels)
-    near = topk.candidates(rough, k, off)
-    return labels[near], rough[near]

@@ -4,9 +4,9 @@
     users = store.read(folder, exact.users)                       # nothing is loaded but header.json
 
 Vectors are what scores are defined by; projections are computed here, from them and the first layer, so that the
-largest error of a stored projection is known and not assumed. Both may be stored in fewer bytes: float16, or int8 with
-a scale per row. Small projections never change an answer: they only decide which rows are scored exactly, and the bound
-knows their error, so more rows are. Small vectors do change scores.
+largest error of a stored projection is known and not assumed. Projections may be stored in fewer bytes: float16, or
+int8 with a scale per row. That never changes an answer: they only decide which rows are scored exactly, and the bound
+knows their error, so more rows are.
 
 Arrays are .npy files, written block by block and read through a memory map. safetensors is written from arrays that are
 whole in memory, and read by copying: a pass over all rows takes 1.45 × as long. A file is opened only if it is exactly
@@ -191,59 +191,41 @@ class Side:
 
 
 class SideHeader(Frozen):
-    """header.json: the arrays of a folder. The last two are for the bound of the error."""
+    """header.json. The last two are for the bound of the error."""
 
     rows: int
     layer: str  # fingerprint of the weights the projections were made with
-    vectors: Form
     projections: Form
     norm: float  # the largest ‖projection‖
     error: float  # the largest ‖projection − exact projection‖
 
 
-def hold(
-    name: str,
-    vectors: Floats,
-    projection: Projection,
-    vectors_form: Form = "float32",
-    projections_form: Form = "float32",
-) -> Side:
+def hold(name: str, vectors: Floats, projection: Projection, form: Form = "float32") -> Side:
     """A side in memory."""
-    parts = list(_parts(name, [vectors], projection, vectors_form, projections_form))
+    chunks = list(_chunks(name, [vectors], projection, form))
     _require_rows(name, len(vectors), len(vectors))
-    arrays = {key: np.concatenate([part.arrays[key] for part in parts]) for key in parts[0].arrays}
-    stored, projected = (Rows(arrays[key], arrays.get(f"{key}-scales")) for key in ("vectors", "projections"))
-    return Side(name, stored, projected, max(part.norm for part in parts), max(part.error for part in parts))
+    arrays = {key: np.concatenate([chunk.arrays[key] for chunk in chunks]) for key in chunks[0].arrays}
+    projections = Rows(arrays["projections"], arrays.get("projections-scales"))
+    norm, error = (max(limits) for limits in zip(*((chunk.norm, chunk.error) for chunk in chunks), strict=True))
+    return Side(name, Rows(arrays["vectors"]), projections, norm, error)
 
 
 def write(
-    folder: Path,
-    rows: int,
-    blocks: Iterable[Floats],
-    projection: Projection,
-    vectors_form: Form = "float32",
-    projections_form: Form = "float32",
+    folder: Path, rows: int, blocks: Iterable[Floats], projection: Projection, form: Form = "float32"
 ) -> SideHeader:
     """Write a side into a folder that exists (an artifact's draft). The blocks of vectors have `rows` rows in all."""
     done, norm, error = 0, 0.0, 0.0
     writers: dict[str, ArrayWriter] = {}
     with ExitStack() as files:
-        for part in _parts(str(folder), blocks, projection, vectors_form, projections_form):
-            for key, array in part.arrays.items():
+        for chunk in _chunks(str(folder), blocks, projection, form):
+            for key, array in chunk.arrays.items():
                 if key not in writers:
                     writer = ArrayWriter(folder / f"{key}.npy", array.dtype.str, (rows, *array.shape[1:]))
                     writers[key] = files.enter_context(writer)
                 writers[key].add(array)
-            done, norm, error = done + len(part.arrays["vectors"]), max(norm, part.norm), max(error, part.error)
+            done, norm, error = done + len(chunk.arrays["vectors"]), max(norm, chunk.norm), max(error, chunk.error)
     _require_rows(str(folder), done, rows)
-    header = SideHeader(
-        rows=rows,
-        layer=projection.fingerprint,
-        vectors=vectors_form,
-        projections=projections_form,
-        norm=norm,
-        error=error,
-    )
+    header = SideHeader(rows=rows, layer=projection.fingerprint, projections=form, norm=norm, error=error)
     with storage_errors(folder):
         (folder / HEADER).write_text(header.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return header
@@ -254,7 +236,7 @@ def without(folder: Path, out: Path, dropped: Ints, projection: Projection) -> S
     header, side = _header(folder), read(folder, projection)
     kept = np.delete(np.arange(len(side)), dropped)
     blocks = (side.vectors.take(kept[span.start : span.stop]) for span in spans(len(kept), CHUNK))
-    return write(out, len(kept), blocks, projection, header.vectors, header.projections)
+    return write(out, len(kept), blocks, projection, header.projections)
 
 
 def read(folder: Path, projection: Projection) -> Side:
@@ -262,10 +244,14 @@ def read(folder: Path, projection: Projection) -> Side:
     header = _header(folder)
     if header.layer != projection.fingerprint:
         raise DamagedArtifact(f"{folder} was made for another propensity model than this one. {_AGAIN}")
-    vector_width, projection_width = projection.weight.shape
-    vectors = _read(folder, "vectors", (header.rows, vector_width), header.vectors)
-    projections = _read(folder, "projections", (header.rows, projection_width), header.projections)
-    return Side(str(folder), vectors, projections, header.norm, header.error)
+    rows, (vector_width, projection_width) = header.rows, projection.weight.shape
+    vectors = _mapped(folder / "vectors.npy", (rows, vector_width), DTYPES["float32"])
+    codes = _mapped(folder / "projections.npy", (rows, projection_width), DTYPES[header.projections])
+    scales = None
+    if header.projections == "int8":  # in memory: 4 bytes a row
+        scales = np.array(_mapped(folder / "projections-scales.npy", (rows,), DTYPES["float32"]).array)
+    projections = Rows(codes.array, scales, codes)
+    return Side(str(folder), Rows(vectors.array, None, vectors), projections, header.norm, header.error)
 
 
 def _header(folder: Path) -> SideHeader:
@@ -275,60 +261,44 @@ def _header(folder: Path) -> SideHeader:
         raise DamagedArtifact(f"{folder / HEADER} cannot be read ({type(error).__name__}). {_AGAIN}") from None
 
 
-class _Part(NamedTuple):
+class _Chunk(NamedTuple):
     arrays: dict[str, Codes]
     norm: float
     error: float
 
 
-def _parts(
-    name: str, blocks: Iterable[Floats], projection: Projection, vectors_form: Form, projections_form: Form
-) -> Iterator[_Part]:
+def _chunks(name: str, blocks: Iterable[Floats], projection: Projection, form: Form) -> Iterator[_Chunk]:
     """What is stored of these vectors, a chunk for each core at a time."""
     done, width = 0, len(projection.weight)
     for block in blocks:
         if block.ndim != 2 or block.shape[1] != width:
             raise DataError(f"{name}: vectors have the shape {block.shape}; the model needs (rows, {width}).")
         for span in spans(len(block), CHUNK * cores()):
-            some = block[span.start : span.stop]
-            chunks = [(done + chunk.start, some[chunk.start : chunk.stop]) for chunk in spans(len(some), CHUNK)]
-            yield from each(partial(_part, name, projection, vectors_form, projections_form), chunks, cores())
+            some = np.asarray(block[span.start : span.stop], np.float32)
+            if not (good := np.isfinite(some).all(axis=1)).all():
+                raise DataError(
+                    f"{name}: vector {done + int(np.argmin(good)):,} holds values that are not numbers. Make the "
+                    "vectors again; if that does not help, train the propensity model again."
+                )
+            chunks = [some[chunk.start : chunk.stop] for chunk in spans(len(some), CHUNK)]
+            yield from each(partial(_chunk, projection, form), chunks, cores())
             done += len(some)
 
 
-def _part(
-    name: str, projection: Projection, vectors_form: Form, projections_form: Form, numbered: tuple[int, Floats]
-) -> _Part:
-    first, chunk = numbered[0], np.asarray(numbered[1], np.float32)
-    if not (good := np.isfinite(chunk).all(axis=1)).all():
-        raise DataError(
-            f"{name}: vector {first + int(np.argmin(good)):,} holds values that are not numbers. Make the vectors "
-            "again; if that does not help, train the propensity model again."
-        )
-    arrays: dict[str, Codes] = {}
-    exact = projection.of(_encoded(arrays, "vectors", chunk, vectors_form))
-    stored = _encoded(arrays, "projections", exact.astype(np.float32), projections_form).astype(np.float64)
-    norm, error = (float(np.linalg.norm(rows, axis=1).max(initial=0)) for rows in (stored, stored - exact))
-    return _Part(arrays, norm, error)
-
-
-def _encoded(arrays: dict[str, Codes], key: str, rows: Floats, form: Form) -> Floats:
-    """Put the rows among the arrays, and return what will be read back."""
-    arrays[key], scales = encode(rows, form)
+def _chunk(projection: Projection, form: Form, vectors: Floats) -> _Chunk:
+    exact = projection.of(vectors)
+    codes, scales = encode(exact.astype(np.float32), form)
+    stored = decode(codes, scales).astype(np.float64)
+    arrays = {"vectors": vectors, "projections": codes}
     if scales is not None:
-        arrays[f"{key}-scales"] = scales
-    return decode(arrays[key], scales)
+        arrays["projections-scales"] = scales
+    norm, error = (float(np.linalg.norm(rows, axis=1).max(initial=0)) for rows in (stored, stored - exact))
+    return _Chunk(arrays, norm, error)
 
 
 def _require_rows(name: str, count: int, announced: int) -> None:
     if count != announced or not count:
         raise DataError(f"{name}: {count:,} vectors came where {announced:,} were announced, and there must be some.")
-
-
-def _read(folder: Path, key: str, shape: tuple[int, int], form: Form) -> Rows:
-    codes = _mapped(folder / f"{key}.npy", shape, DTYPES[form])
-    scales = _mapped(folder / f"{key}-scales.npy", shape[:1], "<f4") if form == "int8" else None
-    return Rows(codes.array, None if scales is None else np.array(scales.array), codes)  # scales: 4 bytes a row
 
 
 def _mapped(path: Path, shape: tuple[int, ...], dtype: str) -> MappedArray:

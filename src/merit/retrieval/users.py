@@ -13,45 +13,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from merit.core.errors import DataError
+from merit.core.ids import IdIndex
 from merit.core.ragged import Ragged, column_lists
 from merit.core.types import Ints
 
 ENOUGH = 20  # users with a label in the history, below which its index is chance
-
-
-@dataclass(frozen=True)
-class IdIndex:
-    """Finds the rows of ids among millions, by their hashes.
-
-    A join would hash all of them for every question; a dict of Python strings takes ten times the memory.
-    """
-
-    ids: pl.Series
-    hashes: NDArray[np.uint64]  # ascending
-    rows: Ints  # beside them
-
-    @staticmethod
-    def of(ids: pl.Series) -> IdIndex:
-        """Of distinct ids. Their hashes are the same within this process only, and are stored nowhere."""
-        hashes = _hashes(ids)
-        rows = np.argsort(hashes, kind="stable")
-        return IdIndex(ids, hashes[rows], rows)
-
-    def find(self, wanted: pl.Series) -> Ints:
-        """The row of each id; -1 for one that is not there."""
-        hashes = _hashes(wanted)
-        place, end = (np.searchsorted(self.hashes, hashes, side) for side in ("left", "right"))
-        found = np.full(len(hashes), -1, np.int64)
-        while len(left := np.flatnonzero((place < end) & (found < 0))):  # once, unless two ids have one hash
-            rows = self.rows[place[left]]
-            same = (self.ids.gather(rows) == wanted.gather(left)).to_numpy()
-            found[left[same]] = rows[same]
-            place[left] += 1
-        return found
-
-
-def _hashes(ids: pl.Series) -> NDArray[np.uint64]:
-    return ids.hash().to_numpy()
 
 
 class VisibleUsers(NamedTuple):
