@@ -198,7 +198,7 @@ def one_way(scorer: Scorer, way: str, questions: list[Question], rounds: int) ->
     def ours(one: Question) -> Ranked:
         if way == "audience":
             return audience(scorer, one.fixed, one.n)
-        (ranked,) = next(scorer.all_interests(one.n, np.array([one.number]))).each()
+        (ranked,) = next(scorer.all_interests(one.n, np.array([one.number]))).per_user()
         return ranked
 
     asked = questions[0]

@@ -134,7 +134,7 @@ def test_threads_change_no_bit_of_everybody_nor_everything(block: int) -> None:
 
 
 def joined(scorer: Scorer, k: int, live: np.ndarray) -> list[Ranked]:
-    return [one for lists in scorer.all_interests(k, live=live, at_once=7) for one in lists.each()]
+    return [one for lists in scorer.all_interests(k, live=live, at_once=7) for one in lists.per_user()]
 
 
 @pytest.mark.parametrize("factors", [0, 4, 64])

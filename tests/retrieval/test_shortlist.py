@@ -33,7 +33,7 @@ def test_labels_of_the_best_regions_are_ranked_as_one_by_one(
     users = rng.permutation(40)[:7]
     slow = naive_scores(scorer, users_of(scorer), labels_of(scorer))
     candidates = shortlist.labels_of_regions(scorer, users, of_label, regions, live)
-    lists = [one for part in shortlist.interests(scorer, users, of_label, regions, k, live) for one in part.each()]
+    lists = [one for part in shortlist.interests(scorer, users, of_label, regions, k, live) for one in part.per_user()]
     firsts = {cluster: np.flatnonzero(live & (of_label == cluster))[0] for cluster in set(of_label[live].tolist())}
     for at, user in enumerate(users):
         by_score = sorted((-slow[user, first], first, cluster) for cluster, first in firsts.items())

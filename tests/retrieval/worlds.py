@@ -108,5 +108,5 @@ def audience(scorer: Scorer, label: Floats, n: int, mask: NDArray[np.bool_] | No
 
 
 def interests(scorer: Scorer, user: int, k: int, live: NDArray[np.bool_] | None = None) -> Ranked:
-    (ranked,) = next(scorer.all_interests(k, np.array([user]), live)).each()
+    (ranked,) = next(scorer.all_interests(k, np.array([user]), live)).per_user()
     return ranked

@@ -66,8 +66,8 @@ def quality(vectors: Floats, assignment: Assignment) -> tuple[float, float]:
     """
     sizes = np.bincount(assignment)
     sums = _sums(vectors, assignment, len(sizes)).astype(np.float64)
-    whole = sums.sum(axis=0)
-    return _pair_mean(float((sums**2).sum()), sizes), _pair_mean(float(whole @ whole), np.array([len(vectors)]))
+    total = sums.sum(axis=0)
+    return _pair_mean(float((sums**2).sum()), sizes), _pair_mean(float(total @ total), np.array([len(vectors)]))
 
 
 def _parts(count: int) -> list[slice]:

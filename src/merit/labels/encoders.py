@@ -239,9 +239,9 @@ class Cached:
         for held, rows in self._segments.values():
             # Sorted by the first 64 bits alone is enough: two texts sharing them would at worst be encoded again.
             at = np.minimum(np.searchsorted(held[:, 0], keys[:, 0]), len(held) - 1)
-            here = (held[at] == keys).all(axis=1) & ~cached
-            vectors[here] = rows[at[here]]
-            cached |= here
+            match = (held[at] == keys).all(axis=1) & ~cached
+            vectors[match] = rows[at[match]]
+            cached |= match
         return vectors, cached
 
     def _open_new(self) -> None:

@@ -46,9 +46,9 @@ class Paths:
     @property
     def kept(self) -> Ids:
         """The label ids that own a path, ascending."""
-        own = np.ones(len(self.offsets) - 1, bool)
-        own[self.merged[:, 0]] = False
-        return np.flatnonzero(own).astype(np.int32)
+        owns = np.ones(len(self.offsets) - 1, bool)
+        owns[self.merged[:, 0]] = False
+        return np.flatnonzero(owns).astype(np.int32)
 
     def path(self, label: int) -> tuple[int, ...]:
         """The tokens of a label. A dropped label has the path of the one it was merged into."""

@@ -36,7 +36,7 @@ from typing import NamedTuple
 import numpy as np
 
 from merit.core.types import Floats, Ints
-from merit.retrieval.exact import Doubles, ScorerWeights, each, spans
+from merit.retrieval.exact import Doubles, ScorerWeights, map_threads, spans
 from merit.retrieval.store import Rows
 
 CACHED = 2**19  # bytes of a block: half of a core's own cache, the rest is for W2 and the result
@@ -99,7 +99,8 @@ def scores(
             side.release(span if rows is None else range(int(rows[span.start]), int(rows[span.stop - 1]) + 1))
 
     share = min(STRETCH, -(-count // threads))  # so that a small side is shared among the threads as well
-    each(stretch, spans(count, max(1, -(-share // block)) * block), threads)  # whole blocks: threads change no bit
+    stretches = spans(count, max(1, -(-share // block)) * block)  # whole blocks: threads change no bit
+    map_threads(stretch, stretches, threads)
     return made
 
 

@@ -35,7 +35,7 @@ from merit.privacy.hidden import Hidden, Purged
 from merit.propensity import unseen_labels
 from merit.propensity.calibration import CalibrationCurve
 from merit.retrieval import diversity, repeats, store, topk, verticals
-from merit.retrieval.exact import Doubles, ScorerWeights, each, spans
+from merit.retrieval.exact import Doubles, ScorerWeights, map_threads, spans
 from merit.retrieval.query import Interest, QueryResolver
 from merit.retrieval.repeats import Additions, Repeats, RepeatScorer
 from merit.retrieval.scorer import Mask, Scorer
@@ -150,7 +150,7 @@ class Model:
         if not diverse_regions:
             return self.ranked(users, k)
         rows, live = self._rows(users), self.live_labels(k)
-        ranked = [one for lists in self._lists(rows, min(k * AHEAD, self.live), live) for one in lists.each()]
+        ranked = [one for lists in self._lists(rows, min(k * AHEAD, self.live), live) for one in lists.per_user()]
         return self._interest_table(rows, [diversity.spread(one, self._clusters, k) for one in ranked])
 
     def all_interests(self, k: int = 10, regions: int | None = None) -> Iterator[pl.DataFrame]:
@@ -167,7 +167,7 @@ class Model:
         """The k most likely interests of each user, of all labels or, as in `all_interests`, of some regions."""
         rows = self._rows(users)
         lists = self._lists(rows, k, self.live_labels(k), regions)
-        return self._interest_table(rows, [one for part in lists for one in part.each()])
+        return self._interest_table(rows, [one for part in lists for one in part.per_user()])
 
     def shortlist_recall(self, k: int, regions: int, users: int = 500) -> float:
         """The share of the k best interests of some users that a search in so many regions finds."""
@@ -257,7 +257,7 @@ class Model:
             scores = self._scores(np.arange(len(self._users)), query)
         else:
             scores = self._ranking.user_scores(query.vector, self._additions(query))
-        parts = each(
+        parts = map_threads(
             lambda span: self._calibration.probability(scores[span.start : span.stop]),
             spans(len(scores), PART),
             self._scorer.threads,

@@ -24,7 +24,7 @@ from merit.retrieval.store import Rows
 from merit.retrieval.users import sales
 
 LONGEST = 200  # characters of a phrase: an interest is a few words, and an encoder cuts what is longer
-LONELY = 5  # percent of labels have no nearer neighbour than a phrase may be distant before we warn
+NEAR_PERCENTILE = 5  # percent of labels have no nearer neighbour than a phrase may be distant before we warn
 SAMPLED = 256  # labels whose neighbours are looked up to learn what near is: encoders differ
 MOST = 0.5  # of a phrase's weight in a title, from which the product counts as one that names it
 
@@ -96,15 +96,15 @@ class QueryResolver:
 
         A label that was renamed is scored by its new text, without factors.
         """
-        kept, texts = vectors.take(slice(0, self.trained)), self.text_vectors
+        grown, texts = vectors.take(slice(0, self.trained)), self.text_vectors
         width = texts.shape[1]
-        padding = ((0, 0), (0, kept.shape[1] - width))
-        changed = (kept[:, :width] != texts[: self.trained]).any(axis=1)
-        kept[changed] = np.pad(texts[: self.trained][changed], padding)
+        padding = ((0, 0), (0, grown.shape[1] - width))
+        changed = (grown[:, :width] != texts[: self.trained]).any(axis=1)
+        grown[changed] = np.pad(texts[: self.trained][changed], padding)
         added = np.pad(texts[self.trained :], padding)
         for row, named in zip(added, self.named_later, strict=True):
-            row[width:] = self._factors(named, Rows(kept), width)
-        return np.concatenate([kept, added])
+            row[width:] = self._factors(named, Rows(grown), width)
+        return np.concatenate([grown, added])
 
     def _factors(self, named: Mentioned, vectors: Rows, width: int) -> Floats:
         """(R,): the factors of what these products name, from those of their labels behind `width` numbers of text."""
@@ -135,7 +135,7 @@ class QueryResolver:
         best = int(cosines.argmax())
         nearest, similarity = self.labels.table["text"][int(live[best])], float(cosines[best])
         named = self.catalogue.naming(text)
-        whole = np.concatenate([vector, self._factors(named, vectors, len(vector))])
+        extended = np.concatenate([vector, self._factors(named, vectors, len(vector))])
         far = similarity < self._near
         if far:
             console.warn(
@@ -143,7 +143,7 @@ class QueryResolver:
                 f"{similarity:.2f}): take its scores as a guess.",
                 interest=text,
             )
-        return Interest(text, -1, whole, nearest, similarity, far, named)
+        return Interest(text, -1, extended, nearest, similarity, far, named)
 
     @cached_property
     def _encoder(self) -> LabelEncoder:
@@ -157,7 +157,7 @@ class QueryResolver:
     def _near(self) -> float:
         """How similar a phrase must be to some label: as similar as most labels are to their nearest neighbour."""
         live = np.flatnonzero(self.labels.live_mask())
-        some = stream(0, "neighbours").permutation(live)[:SAMPLED]
-        cosines = self.text_vectors[some] @ self.text_vectors[live].T
-        cosines[some[:, None] == live] = -1
-        return float(np.percentile(cosines.max(axis=1), LONELY))
+        sample = stream(0, "neighbours").permutation(live)[:SAMPLED]
+        cosines = self.text_vectors[sample] @ self.text_vectors[live].T
+        cosines[sample[:, None] == live] = -1
+        return float(np.percentile(cosines.max(axis=1), NEAR_PERCENTILE))

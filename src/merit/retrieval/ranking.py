@@ -1,4 +1,4 @@
-"""rankings: what the propensity model says of the test users, both ways.
+"""rankings: the propensity model's lists for test users, and its audiences.
 
 The artifact: predictions (the most likely interests of each user, for the results table), and audiences.parquet: users
 for an interest, beside the history's frequencies and the generator's own likelihood, with intervals.
@@ -16,7 +16,7 @@ from pydantic import Field
 from merit.core import artifacts, console
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged, head, offsets_of, owners
+from merit.core.ragged import Ragged, head, matrix, offsets_of, owners
 from merit.core.types import Floats, Ints
 from merit.evaluation import predictions, ranking, tables
 from merit.evaluation.classification import Metrics
@@ -65,26 +65,26 @@ def rank(
     seed: int,
 ) -> Artifact:
     """Score all test users against all labels and judge both directions."""
-    known = space.load(labels.path)
-    truth = truth_of_test_users(corpus, known, load_vectors(labels))
+    label_space = space.load(labels.path)
+    truth = truth_of_test_users(corpus, label_space, load_vectors(labels))
     scorer = load_scorer(propensity, labels)
-    _, kept = read_features(corpus, states, "test")
-    users = scorer.users(kept)
+    _, features = read_features(corpus, states, "test")
+    users = scorer.users(features)
     trained, method = load_generator(generator, corpus, labels), settings_of(generator).train.name
     parents = {"propensity": propensity, "states": states, "generator": generator}
     parents |= {"corpus": corpus, "labels": labels}
     name = f"{method}, {NAME}"
     methods: dict[str, Scores] = {
         HISTORY_SHARE: history_share_scores(truth),
-        f"{method}, {LIKELIHOOD}": likelihood_scores(trained, kept, training_popularity(known)),
+        f"{method}, {LIKELIHOOD}": likelihood_scores(trained, features, training_popularity(label_space)),
         name: propensity_scores(scorer, users),
     }
     with artifacts.writing(out, "predictions", config=config, seed=seed, parents=parents) as draft:
-        with console.spinner(f"ranking {len(users):,} users for {len(known):,} labels"):
+        with console.spinner(f"ranking {len(users):,} users for {len(label_space):,} labels"):
             free, ranked = top_labels(scorer, users, config.budget, config.length)
-            shares, _ = vertical_shares(corpus, known)
-            judged = [judge(each, seed, score, truth, shares) for each, score in methods.items()]
-            figures = tables.compare(judged, truth.users, seed, HISTORY_SHARE, config.resamples)
+            shares, _ = vertical_shares(corpus, label_space)
+            metrics = [judge(method, seed, score, truth, shares) for method, score in methods.items()]
+            figures = tables.compare(metrics, truth.users, seed, HISTORY_SHARE, config.resamples)
         predictions.write(draft.path / "predictions-0.parquet", Predictions(name, seed, free, ranked))
         figures.write_parquet(draft.path / AUDIENCES)
         shutil.copyfile(propensity.file("reliability.parquet"), draft.path / "reliability.parquet")
@@ -93,15 +93,15 @@ def rank(
 
 
 def judge(method: str, seed: int, score: Scores, truth: Truth, shares: Floats) -> tuple[Predictions, Metrics]:
-    """The figures of a method that ranks users, in the form that `tables.compare` takes."""
-    nothing = Ragged(np.zeros(len(truth) + 1, dtype=np.int64), np.zeros(0, dtype=np.int32))
-    return Predictions(method, seed, nothing), ranking.measure_audiences(score, truth, shares)
+    """The metrics of a method that ranks users, in the form that `tables.compare` takes."""
+    no_lists = Ragged(np.zeros(len(truth) + 1, dtype=np.int64), np.zeros(0, dtype=np.int32))
+    return Predictions(method, seed, no_lists), ranking.measure_audiences(score, truth, shares)
 
 
 def top_labels(scorer: TrainedScorer, users: EncodedUsers, budget: int, length: LengthConfig) -> tuple[Ragged, Ragged]:
     """The labels with the highest scores of each user, best first; of equal ones the lower number.
 
-    As many as are worth saying, and `budget` of them.
+    First at their best lengths, then `budget` of them.
     """
     live, curve = np.flatnonzero(scorer.live), scorer.calibration
     assert curve is not None
@@ -124,34 +124,21 @@ def propensity_scores(scorer: TrainedScorer, users: EncodedUsers) -> Scores:
     curve = scorer.calibration
     assert curve is not None
 
-    def score(labels: Ints) -> Floats:
-        found: Floats = (curve.probability(scorer.grid(users, labels)) * scorer.live[labels]).astype(np.float32)
-        return found
-
-    return score
+    return lambda labels: (curve.probability(scorer.grid(users, labels)) * scorer.live[labels]).astype(np.float32)
 
 
 def history_share_scores(truth: Truth) -> Scores:
     """The share of a user's events that had the label: comparable across users, however busy they are."""
     owner = owners(truth.history)
     totals = np.bincount(owner, weights=truth.counts, minlength=len(truth))
-    share = truth.counts / np.maximum(totals[owner], 1)
-    order = np.argsort(truth.history.values, kind="stable")
-    labels, rows, shares = truth.history.values[order], owner[order], share[order]
-
-    def score(block: Ints) -> Floats:
-        first, last = np.searchsorted(labels, [block[0], block[-1] + 1])  # blocks are ranges of labels
-        scores = np.zeros((len(truth), len(block)), dtype=np.float32)
-        scores[rows[first:last], labels[first:last] - block[0]] = shares[first:last]
-        return scores
-
-    return score
+    shares = matrix(truth.history, truth.counts / np.maximum(totals[owner], 1), len(truth.cluster)).tocsc()
+    return lambda labels: shares[:, labels].toarray()
 
 
-def likelihood_scores(trained: Generator, kept: UserFeatures, popularity: Ints) -> Scores:
-    """The generator's own probability of a label as the first one it says.
+def likelihood_scores(trained: Generator, features: UserFeatures, popularity: Ints) -> Scores:
+    """The generator's probability of a label as its first one.
 
-    Of its first token, exactly; labels that share a first token share its probability by their popularity.
+    That of its first token is exact; labels that share a first token share its probability by their popularity.
     """
     paths = trained.shop.paths
     first = paths.tokens[paths.offsets[:-1]]
@@ -161,7 +148,7 @@ def likelihood_scores(trained: Generator, kept: UserFeatures, popularity: Ints) 
     share = weight / np.maximum(np.bincount(place, weights=weight)[place], 1)
     with torch.inference_mode():
         rows = backbone.head(trained.model)[torch.from_numpy(roots.astype(np.int64))]
-        states, _ = kept.states.first(1).take(np.arange(len(kept)))
+        states, _ = features.states.first(1).take(np.arange(len(features)))
         logits = torch.from_numpy(states[:, 0]) @ rows.T
         dead = torch.from_numpy(np.bincount(place, weights=weight) == 0)
         chances = logits.masked_fill(dead, -torch.inf).softmax(1).numpy()

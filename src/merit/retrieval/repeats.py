@@ -54,9 +54,9 @@ class Repeats:
 
     def users_with(self, label: int) -> Additions:
         """The users who have a label in the history, and what that adds."""
-        places = np.flatnonzero(self.history.values == label)
-        users = np.searchsorted(self.history.offsets, places, side="right") - 1
-        return users, self.added(self.times[places], self.totals[users], self.of_label[label])
+        positions = np.flatnonzero(self.history.values == label)
+        users = np.searchsorted(self.history.offsets, positions, side="right") - 1
+        return users, self.added(self.times[positions], self.totals[users], self.of_label[label])
 
     def by_label(self, labels: Ints, rows: Ints) -> list[Additions]:
         """The same for several labels and some users (ascending): sorted once, where `users_with` looks through all."""
@@ -71,9 +71,9 @@ class Repeats:
 
     def of_users(self, rows: Ints) -> Doubles:
         """Beside the labels of these users' histories: what they add."""
-        places, sizes = ranges(self.history.offsets[rows], self.history.offsets[rows + 1])
+        positions, sizes = ranges(self.history.offsets[rows], self.history.offsets[rows + 1])
         return self.added(
-            self.times[places], np.repeat(self.totals[rows], sizes), self.of_label[self.history.values[places]]
+            self.times[positions], np.repeat(self.totals[rows], sizes), self.of_label[self.history.values[positions]]
         )
 
     def added(self, times: NDArray[Any], totals: NDArray[Any], of_label: NDArray[Any] | float) -> Doubles:
@@ -112,9 +112,9 @@ class RepeatScorer:
         """(users, labels): the scores of these users for these labels, from float32."""
         scores = self.scorer.label_scores(rows)[:, labels].astype(np.float64)
         history, added = self.repeats.history.gather(rows), self.repeats.of_users(rows)
-        place = np.full(len(self.scorer.labels), -1)
-        place[labels] = np.arange(len(labels))
-        owner, column = np.repeat(np.arange(len(rows)), history.lengths()), place[history.values]
+        column_of = np.full(len(self.scorer.labels), -1)
+        column_of[labels] = np.arange(len(labels))
+        owner, column = np.repeat(np.arange(len(rows)), history.lengths()), column_of[history.values]
         scores[owner[column >= 0], column[column >= 0]] += added[column >= 0]
         return scores
 
@@ -139,10 +139,10 @@ class RepeatScorer:
             dense_lists = shortlist.interests(self.scorer, rows, clusters, regions, k_dense, live)
         for dense in dense_lists:
             history, added = repeats.history.gather(dense.users), repeats.of_users(dense.users)
-            alive = live[history.values]
-            kept = select(history, alive)
-            scores = self.scorer.score(np.repeat(dense.users, kept.lengths()), kept.values.astype(np.int64))
-            yield topk.merged_lists(dense, kept, scores, added[alive], k, len(live))
+            is_live = live[history.values]
+            alive = select(history, is_live)
+            scores = self.scorer.score(np.repeat(dense.users, alive.lengths()), alive.values.astype(np.int64))
+            yield topk.merged_lists(dense, alive, scores, added[is_live], k, len(live))
 
 
 def _below_zero(added: Doubles) -> int:

@@ -24,7 +24,7 @@ from merit.core.errors import DamagedArtifact, DataError
 from merit.core.ragged import Ragged, offsets_of
 from merit.core.types import Floats, Ints
 from merit.retrieval import fast, store, topk
-from merit.retrieval.exact import Doubles, Exact, Projection, ScorerWeights, each, spans
+from merit.retrieval.exact import Doubles, Exact, Projection, ScorerWeights, map_threads, spans
 from merit.retrieval.fast import Bound
 from merit.retrieval.store import Side
 from merit.retrieval.topk import Ranked, RankedLists
@@ -55,7 +55,7 @@ class Scorer:
 
     def of_users(self, rows: Ints) -> Scorer:
         """The same over some users, who are read into memory."""
-        return Scorer(self.weights, self.users.some(_rows(rows, self.users)), self.labels, self.threads, self.block)
+        return Scorer(self.weights, self.users.subset(_rows(rows, self.users)), self.labels, self.threads, self.block)
 
     def audiences(
         self, labels: Floats, counts: Sequence[int], users: Ints | None = None, at_once: int = 32
@@ -97,13 +97,13 @@ class Scorer:
         self.check()
 
         def chunk(span: range) -> Doubles:
-            some = slice(span.start, span.stop)
+            part = slice(span.start, span.stop)
             return self.exact.scores(
-                _projected(self.users, self.exact.users, users[some]),
-                _projected(self.labels, self.exact.labels, labels[some]),
+                _projected(self.users, self.exact.users, users[part]),
+                _projected(self.labels, self.exact.labels, labels[part]),
             )
 
-        return np.concatenate([np.empty(0), *each(chunk, spans(len(users), PAIRS), self.threads)])
+        return np.concatenate([np.empty(0), *map_threads(chunk, spans(len(users), PAIRS), self.threads)])
 
     def against(self, users: Ints, label: Floats) -> Doubles:
         """(n,): the exact scores of these users, in any order, for one label vector."""
@@ -125,10 +125,10 @@ class Scorer:
 
     def settle(self, users: Ints, owner: Ints, labels: Ints, rough: Floats, off: Doubles, k: int) -> RankedLists:
         """Candidates ranked by exact scores: labels[i] for users[owner[i]], its `rough` score `off` by at most that."""
-        sure = self.score(users[owner], labels)
-        self._require_within(rough, sure, off[owner], "the users or the labels")
-        places, sizes = topk.order_within(owner, labels, sure, k, len(users))
-        return RankedLists(users, Ragged(offsets_of(sizes), labels[places].astype(np.int32)), sure[places])
+        exact = self.score(users[owner], labels)
+        _require_within(rough, exact, off[owner], "the users or the labels")
+        positions, sizes = topk.order_within(owner, labels, exact, k, len(users))
+        return RankedLists(users, Ragged(offsets_of(sizes), labels[positions].astype(np.int32)), exact[positions])
 
     def fixed_users(self, users: Ints) -> tuple[list[fast.Fixed], Doubles]:
         """Users made ready for a pass over labels, and how far (users,) their rough scores can be off."""
@@ -144,17 +144,17 @@ class Scorer:
             near = topk.candidates(rough, n, off)
             users = near if rows is None else rows[near]
             exact = self._exact_scores(projection, users)
-            self._require_within(rough[near], exact, off, self.users.name)
+            _require_within(rough[near], exact, off, self.users.name)
             order = topk.order(users, exact, n)
             yield Ranked(users[order], exact[order])
 
     def _rough(self, side: Side, fixed: list[fast.Fixed], rows: Ints | None) -> Floats:
         """(F, n) in float32: of these rows, or of all."""
         most = rows is not None and MOST * len(side) < len(rows)
-        made = fast.scores(self.weights, side.projections, fixed, None if most else rows, self.threads, self.block)
-        kept = made[:, rows] if most else made
-        require_numbers(kept, rows, side)
-        return kept
+        scores = fast.scores(self.weights, side.projections, fixed, None if most else rows, self.threads, self.block)
+        scores = scores[:, rows] if most else scores
+        require_numbers(scores, rows, side)
+        return scores
 
     def _exact_scores(self, label: Doubles, users: Ints) -> Doubles:
         """(n,): exact scores of these users with the projection of a label."""
@@ -165,15 +165,16 @@ class Scorer:
             vectors.release(range(int(rows.min()), int(rows.max()) + 1))  # they lie far apart, the map reads around
             return scores
 
-        return np.concatenate([np.empty(0), *each(chunk, spans(len(users), PAIRS), self.threads)])
+        return np.concatenate([np.empty(0), *map_threads(chunk, spans(len(users), PAIRS), self.threads)])
 
     def _lists(self, users: Ints, rows: Ints | None, k: int) -> RankedLists:
         fixed, off = self.fixed_users(users)
         rough = self._rough(self.labels, fixed, rows)
-        near = [topk.candidates(row, k, one) for row, one in zip(rough, off.tolist(), strict=True)]
-        owner = np.repeat(np.arange(len(users)), [len(places) for places in near])
-        places = np.concatenate(near)
-        return self.settle(users, owner, places if rows is None else rows[places], rough[owner, places], off, k)
+        near = [topk.candidates(row, k, bound) for row, bound in zip(rough, off.tolist(), strict=True)]
+        owner = np.repeat(np.arange(len(users)), [len(positions) for positions in near])
+        positions = np.concatenate(near)
+        labels = positions if rows is None else rows[positions]
+        return self.settle(users, owner, labels, rough[owner, positions], off, k)
 
     def _label(self, label: Floats) -> Doubles:
         """(H + R,): the projection of a label vector."""
@@ -189,46 +190,45 @@ class Scorer:
         self.users.check()
         self.labels.check()
 
-    def _require_within(self, rough: Floats, sure: Doubles, off: Doubles | float, where: str) -> None:
-        """The bound is proven, so a larger error means that projections and vectors do not belong together."""
-        if (np.abs(rough - sure) > off).any():
-            raise DamagedArtifact(
-                f"The projections of {where} do not fit their vectors. Make them again with `merit run`."
-            )
+
+def _require_within(rough: Floats, exact: Doubles, off: Doubles | float, where: str) -> None:
+    """The bound is proven, so a larger error means that projections and vectors do not belong together."""
+    if (np.abs(rough - exact) > off).any():
+        raise DamagedArtifact(f"The projections of {where} do not fit their vectors. Make them again with `merit run`.")
 
 
 def _projected(side: Side, projection: Projection, rows: Ints) -> Doubles:
     """(n, H + R): exact projections of rows that may repeat, each computed once."""
-    distinct, place = np.unique(rows, return_inverse=True)
-    return projection.of(side.vectors.take(distinct))[place]
+    distinct, position = np.unique(rows, return_inverse=True)
+    return projection.of(side.vectors.take(distinct))[position]
 
 
 def require_numbers(rough: Floats, rows: Ints | None, side: Side) -> None:
     """Refuse rough scores, (n,) or (F, n), that are not finite, by the row of the side that gave them."""
     if not (good := np.isfinite(np.atleast_2d(rough)).all(axis=0)).all():
-        place = int(np.argmin(good))
+        position = int(np.argmin(good))
         raise DamagedArtifact(
-            f"Row {place if rows is None else rows[place]:,} of {side.name} gives a score that is not a number: "
+            f"Row {position if rows is None else rows[position]:,} of {side.name} gives a score that is not a number: "
             "its projection is damaged. Make the folder again with `merit run`."
         )
 
 
 def _vectors(vectors: Floats, projection: Projection, what: str) -> Floats:
     """(n, D)"""
-    taken = np.asarray(vectors, np.float32)
-    shape, width = taken.shape[1:], len(projection.weight)
+    array = np.asarray(vectors, np.float32)
+    shape, width = array.shape[1:], len(projection.weight)
     if shape != (width,):
         raise DataError(f"A {what} vector has {width} numbers; this one has the shape {shape}.")
-    if not np.isfinite(taken).all():
+    if not np.isfinite(array).all():
         raise DataError(f"The {what} vector holds values that are not numbers. Encode the {what} again.")
-    return taken
+    return array
 
 
 def _rows(rows: Ints, side: Side) -> Ints:
-    taken = np.asarray(rows, np.int64)
-    if len(wrong := taken[(taken < 0) | (taken >= len(side))]):
+    array = np.asarray(rows, np.int64)
+    if len(wrong := array[(array < 0) | (array >= len(side))]):
         raise DataError(f"{side.name} has rows 0 to {len(side) - 1:,}, and no row {wrong[0]}.")
-    return taken
+    return array
 
 
 def allowed(mask: Mask | None, side: Side) -> Ints | None:

@@ -15,7 +15,7 @@ import numpy as np
 from merit.core.ragged import Ragged, offsets_of
 from merit.core.types import Floats, Ints
 from merit.retrieval import fast, topk
-from merit.retrieval.exact import each, spans
+from merit.retrieval.exact import map_threads, spans
 from merit.retrieval.scorer import Mask, Scorer, require_numbers
 from merit.retrieval.topk import RankedLists
 
@@ -68,7 +68,7 @@ def _ranked(scorer: Scorer, users: Ints, candidates: Ragged, k: int) -> RankedLi
         return kept
 
     share = -(-len(users) // (4 * scorer.threads))  # several per thread, since lists differ in length
-    lists = list(chain.from_iterable(each(near, spans(len(users), share), scorer.threads)))
+    lists = list(chain.from_iterable(map_threads(near, spans(len(users), share), scorer.threads)))
     owner = np.repeat(np.arange(len(users)), [len(labels) for labels, _ in lists])
     labels, rough = (np.concatenate(column) for column in zip(*lists, strict=True))
     return scorer.settle(users, owner, labels, rough, off, k)

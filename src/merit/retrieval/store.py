@@ -35,7 +35,7 @@ from merit.core.doctor import cores
 from merit.core.errors import DamagedArtifact, DataError
 from merit.core.files import storage_errors
 from merit.core.types import Floats, Ints
-from merit.retrieval.exact import Projection, each, spans
+from merit.retrieval.exact import Projection, map_threads, spans
 
 Form = Literal["float32", "float16", "int8"]
 Codes = NDArray[Any]
@@ -151,7 +151,7 @@ class Rows:
             out *= self.scales[rows, None]
         return out
 
-    def some(self, rows: Ints) -> Rows:
+    def subset(self, rows: Ints) -> Rows:
         """These rows, in memory, in the form they have."""
         return Rows(self.codes[rows], None if self.scales is None else self.scales[rows])
 
@@ -179,10 +179,10 @@ class Side:
     def __len__(self) -> int:
         return len(self.vectors)
 
-    def some(self, rows: Ints) -> Side:
+    def subset(self, rows: Ints) -> Side:
         """These rows, in memory. What bounds the errors of all bounds theirs."""
         self.check()
-        return Side(self.name, self.vectors.some(rows), self.projections.some(rows), self.norm, self.error)
+        return Side(self.name, self.vectors.subset(rows), self.projections.subset(rows), self.norm, self.error)
 
     def check(self) -> None:
         """Refuse a side of which a file was cut short since it was opened."""
@@ -274,15 +274,15 @@ def _chunks(name: str, blocks: Iterable[Floats], projection: Projection, form: F
         if block.ndim != 2 or block.shape[1] != width:
             raise DataError(f"{name}: vectors have the shape {block.shape}; the model needs (rows, {width}).")
         for span in spans(len(block), CHUNK * cores()):
-            some = np.asarray(block[span.start : span.stop], np.float32)
-            if not (good := np.isfinite(some).all(axis=1)).all():
+            group = np.asarray(block[span.start : span.stop], np.float32)
+            if not (good := np.isfinite(group).all(axis=1)).all():
                 raise DataError(
                     f"{name}: vector {done + int(np.argmin(good)):,} holds values that are not numbers. Make the "
                     "vectors again; if that does not help, train the propensity model again."
                 )
-            chunks = [some[chunk.start : chunk.stop] for chunk in spans(len(some), CHUNK)]
-            yield from each(partial(_chunk, projection, form), chunks, cores())
-            done += len(some)
+            chunks = [group[chunk.start : chunk.stop] for chunk in spans(len(group), CHUNK)]
+            yield from map_threads(partial(_chunk, projection, form), chunks, cores())
+            done += len(group)
 
 
 def _chunk(projection: Projection, form: Form, vectors: Floats) -> _Chunk:

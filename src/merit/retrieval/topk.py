@@ -38,7 +38,7 @@ class RankedLists(NamedTuple):
     labels: Ragged
     scores: Doubles
 
-    def each(self) -> Iterator[Ranked]:
+    def per_user(self) -> Iterator[Ranked]:
         """One user after the other."""
         for start, stop in zip(self.labels.offsets[:-1], self.labels.offsets[1:], strict=True):
             yield Ranked(self.labels.values[start:stop].astype(np.int64), self.scores[start:stop])
@@ -55,7 +55,7 @@ def require_count(count: int, of_what: str) -> None:
 
 
 def candidates(scores: Floats, n: int, bound: float) -> Ints:
-    """Places, ascending, of every score that can be among the n best once scored exactly."""
+    """Positions, ascending, of every score that can be among the n best once scored exactly."""
     if n >= len(scores):
         return np.arange(len(scores))
     worst = np.partition(scores, len(scores) - n)[len(scores) - n]
@@ -63,16 +63,16 @@ def candidates(scores: Floats, n: int, bound: float) -> Ints:
 
 
 def order(rows: NDArray[Any], scores: NDArray[Any], n: int) -> Ints:
-    """Places of the n best: higher scores first, among equal ones the lower row."""
+    """Positions of the n best: higher scores first, among equal ones the lower row."""
     return np.lexsort((rows, -scores))[:n]
 
 
 def order_within(owner: Ints, rows: NDArray[Any], scores: NDArray[Any], n: int, owners: int) -> tuple[Ints, Ints]:
-    """The same for each owner of some of the rows: places, owner after owner, and how many each owner has."""
-    places = np.lexsort((rows, -scores, owner))
+    """The same for each owner of some of the rows: positions, owner after owner, and how many each owner has."""
+    positions = np.lexsort((rows, -scores, owner))
     sizes = np.bincount(owner, minlength=owners)
     rank = np.arange(len(owner)) - np.repeat(offsets_of(sizes)[:-1], sizes)
-    return places[rank < n], np.minimum(sizes, n)
+    return positions[rank < n], np.minimum(sizes, n)
 
 
 def merged(dense: Ranked, rows: Ints, scores: Doubles, added: Doubles, n: int) -> Ranked:
@@ -80,8 +80,8 @@ def merged(dense: Ranked, rows: Ints, scores: Doubles, added: Doubles, n: int) -
     others = ~np.isin(dense.rows, rows)
     all_rows = np.concatenate([dense.rows[others], rows])
     totals = np.concatenate([dense.scores[others], scores + added])
-    places = order(all_rows, totals, n)
-    return Ranked(all_rows[places], totals[places])
+    positions = order(all_rows, totals, n)
+    return Ranked(all_rows[positions], totals[positions])
 
 
 def merged_lists(
@@ -93,5 +93,5 @@ def merged_lists(
     others = ~np.isin(owner * n_labels + dense.labels.values, changed * n_labels + rows.values)
     labels = np.concatenate([dense.labels.values[others], rows.values]).astype(np.int64)
     totals = np.concatenate([dense.scores[others], scores + added])
-    places, sizes = order_within(np.concatenate([owner[others], changed]), labels, totals, k, users)
-    return RankedLists(dense.users, Ragged(offsets_of(sizes), labels[places].astype(np.int32)), totals[places])
+    positions, sizes = order_within(np.concatenate([owner[others], changed]), labels, totals, k, users)
+    return RankedLists(dense.users, Ragged(offsets_of(sizes), labels[positions].astype(np.int32)), totals[positions])
