@@ -17,6 +17,7 @@ from merit.core.errors import DamagedArtifact, DataError, MissingArtifact, Polic
 from merit.core.pipeline import run
 from merit.core.settings import RunConfig
 from merit.labels.build import change_labels
+from merit.labels.names import normalise
 from tests.small_run import SMALL, shop
 
 
@@ -131,10 +132,11 @@ def test_everybodys_probability_is_that_of_the_pair(model, label):
     np.testing.assert_allclose(model.audience_scores(text), pairs, rtol=1e-4)
 
 
-def test_names_of_labels_are_found_as_the_space_finds_them(model):
+def test_names_of_labels_are_found_by_their_keys(model):
     texts = model.labels.texts
     asked = [texts[3], f"  {texts[5].upper()}!", "what nobody sells", "", "🙂", texts[3]]
-    assert model._queries.find(asked).tolist() == model.labels.find(asked).tolist()
+    ids = dict(model.labels.aliases.select("key", "id").rows())
+    assert model.labels.find(asked).tolist() == [ids.get(normalise(text), -1) for text in asked]
     assert model.are_labels(texts[:2]) and model.are_labels([]) and not model.are_labels(asked)
 
 

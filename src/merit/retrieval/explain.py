@@ -31,12 +31,14 @@ class Variants(NamedTuple):
 
     vectors: Floats  # (1 + items, width): of a user with such a history
     items: Ints
-    times: NDArray[np.float64]  # (1 + items,): how often the label is in it
+    times: NDArray[np.float64]  # (1 + items,): how often the label is in it; or, where it is named, by how much
     totals: NDArray[np.float64]  # (1 + items,): labels, repeats counted
 
 
-def leave_one_out(model: Artifact, labels: Artifact, items: NDArray[np.int32], label: int) -> Variants:
-    """The variants of a history of items, oldest first."""
+def leave_one_out(
+    model: Artifact, labels: Artifact, items: NDArray[np.int32], label: int, named: Mentioned | None = None
+) -> Variants:
+    """The variants of a history of items, oldest first. `named` are the products that name a phrase, or a new label."""
     newest_first = items[::-1]
     _, first = np.unique(newest_first, return_index=True)
     distinct = newest_first[np.sort(first)][:MOST].astype(np.int64)
@@ -52,17 +54,16 @@ def leave_one_out(model: Artifact, labels: Artifact, items: NDArray[np.int32], l
     vocabulary = json.loads(model.file(f"propensity/{WORDS}").read_text(encoding="utf-8"))
     words = TitleWords.of(vocabulary, catalogue["title"])
     history = Ragged.of([values.tolist() for values, _ in counted])
+    if named is None:
+        label_times = [float(counts[values == label].sum()) for values, counts in counted]
+    else:
+        weights = np.zeros(len(catalogue))
+        weights[named.items] = named.weights
+        label_times = [float(weights[variant].sum()) for variant in histories]
     features = UserFeatures(states, history, times, words.in_histories(item_lists))
     return Variants(
         scorer.vectors(features).numpy(),
         distinct,
-        np.array([counts[values == label].sum() for values, counts in counted], dtype=np.float64),
+        np.array(label_times),
         np.array([counts.sum() for _, counts in counted], dtype=np.float64),
     )
-
-
-def mention_times(items: NDArray[np.int32], distinct: Ints, named: Mentioned, n_items: int) -> NDArray[np.float64]:
-    """(1 + items,): the weights with which the products of each variant name a phrase, added up."""
-    weights = np.zeros(n_items)
-    weights[named.items] = named.weights
-    return np.array([weights[items].sum(), *(weights[items[items != item]].sum() for item in distinct)])

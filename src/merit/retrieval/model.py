@@ -320,9 +320,9 @@ class Model:
 
         row, query = int(self._rows([user])[0]), self.interest(interest)
         items, exact, again = self._users.items[row], self._scorer.exact, self._ranking.repeats
-        vectors, distinct, times, totals = explain.leave_one_out(self.artifact, self._labels, items, query.label)
-        if query.named is not None:
-            times = explain.mention_times(items, distinct, query.named, len(self._queries.catalogue.labels))
+        vectors, distinct, times, totals = explain.leave_one_out(
+            self.artifact, self._labels, items, query.label, query.named
+        )
         of_label = again.of_label[query.label] if query.label >= 0 else 0.0
         scores = exact.scores(exact.users.of(vectors), exact.labels.of(query.vector[None])[0])
         scores = scores + again.added(times, np.maximum(totals, 1), of_label)
