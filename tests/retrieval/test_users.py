@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 import merit
 from merit.core import artifacts
+from merit.core import ids as ids_module
 from merit.core.errors import DataError
 from merit.core.ids import IdIndex
 from merit.core.ragged import Ragged, column_lists
 from merit.labels.build import change_labels
-from merit.retrieval import users
 from merit.retrieval.users import ENOUGH, OverIndex, StoredUsers, sales
 
 
@@ -81,7 +81,7 @@ def test_each_id_is_where_a_list_has_it(known: list[str], others: list[str], has
             def few(column: pl.Series) -> np.ndarray:
                 return column.str.len_chars().to_numpy().astype(np.uint64) % np.uint64(hashes)
 
-            patch.setattr(users, "_hashes", few)
+            patch.setattr(ids_module, "_hashes", few)
         found = IdIndex.of(pl.Series(known, dtype=pl.String)).find(pl.Series(wanted, dtype=pl.String))
     assert found.tolist() == places(known, wanted)
 

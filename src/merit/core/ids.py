@@ -25,18 +25,22 @@ class IdIndex:
     @staticmethod
     def of(ids: pl.Series) -> IdIndex:
         """Of distinct ids. Their hashes are the same within this process only, and are stored nowhere."""
-        hashes = ids.hash().to_numpy()
+        hashes = _hashes(ids)
         rows = np.argsort(hashes, kind="stable")
         return IdIndex(ids, hashes[rows], rows)
 
     def find(self, wanted: pl.Series) -> Ints:
         """The row of each id; -1 for one that is not there."""
-        hashes = wanted.hash().to_numpy()
-        place, end = (np.searchsorted(self.hashes, hashes, side) for side in ("left", "right"))
-        places = np.full(len(hashes), -1, np.int64)
-        while len(left := np.flatnonzero((place < end) & (places < 0))):  # once, unless two ids have one hash
-            rows = self.rows[place[left]]
+        hashes = _hashes(wanted)
+        position, end = (np.searchsorted(self.hashes, hashes, side) for side in ("left", "right"))
+        row_of = np.full(len(hashes), -1, np.int64)
+        while len(left := np.flatnonzero((position < end) & (row_of < 0))):  # once, unless two ids have one hash
+            rows = self.rows[position[left]]
             same = (self.ids.gather(rows) == wanted.gather(left)).to_numpy()
-            places[left[same]] = rows[same]
-            place[left] += 1
-        return places
+            row_of[left[same]] = rows[same]
+            position[left] += 1
+        return row_of
+
+
+def _hashes(ids: pl.Series) -> NDArray[np.uint64]:
+    return ids.hash().to_numpy()
