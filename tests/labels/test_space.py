@@ -210,7 +210,7 @@ def test_unknown_labels_are_answered_with_the_nearest(labels: LabelSpace) -> Non
 
 @settings(max_examples=30, deadline=None)
 @given(
-    st.lists(st.tuples(st.sampled_from(["add", "retire", "rename", "block"]), st.sampled_from("abcdef")), max_size=8)
+    st.lists(st.tuples(st.sampled_from(["add", "retired", "rename", "blocked"]), st.sampled_from("abcdef")), max_size=8)
 )
 def test_ids_are_dense_and_names_never_lost(steps: list[tuple[str, str]]) -> None:
     now, _ = space.build(tags(("a", 1, "V"), ("b", 1, "V"), ("c", 1, "V")))
@@ -222,7 +222,7 @@ def test_ids_are_dense_and_names_never_lost(steps: list[tuple[str, str]]) -> Non
             elif action == "rename":
                 now = changes.rename(now, name, name * 2)
             else:
-                now = getattr(changes, action)(now, [name], "because")
+                now = changes.set_status(now, [name], action, "because")
         except DataError:
             continue
         assert now.version == before.version + 1 == now.changes[-1].version
