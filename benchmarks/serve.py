@@ -38,8 +38,8 @@ from safetensors.numpy import load_file
 
 from benchmarks import harness, large_model
 from merit.core.artifacts import MANIFEST
-from merit.core.doctor import cores
 from merit.core.errors import DataError
+from merit.core.processes import cores
 from merit.core.seeds import stream
 from merit.retrieval.exact import ScorerWeights
 from merit.retrieval.scorer import Scorer

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from merit.core.doctor import cores
 from merit.core.errors import DamagedArtifact, DataError
+from merit.core.processes import cores
 from merit.core.ragged import Ragged, offsets_of
 from merit.core.types import Floats, Ints
 from merit.retrieval import fast, store, topk

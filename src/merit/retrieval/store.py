@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from merit.core.config import Frozen
-from merit.core.doctor import cores
 from merit.core.errors import DamagedArtifact, DataError
 from merit.core.files import storage_errors
+from merit.core.processes import cores
 from merit.core.types import Floats, Ints
 from merit.retrieval.exact import Projection, map_threads, spans
 
