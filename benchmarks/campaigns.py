@@ -53,7 +53,7 @@ TOY = [
     *("predict.exposure=false", "predict.union=false", "predict.likelihood=false"),
     *("prepare.per_train_user=1", "mining.samples=1", "mining.max_labels=3", "predict.sampling.samples=1"),
     *("stage_1.batch_size=16", "stage_2.batch_size=16", "text.prompt.budget=32"),
-    *("predict.budget=5", "evaluation.resamples=100", "rankings.resamples=100"),
+    *("predict.budget=5", "evaluation.resamples=100", "ranking.resamples=100"),
 ]
 
 

@@ -58,7 +58,7 @@ SMALL: dict[str, Any] = {
         "fit": {"epochs": 2},
     },
     "evaluation": {"resamples": 100},
-    "rankings": {"resamples": 100},
+    "ranking": {"resamples": 100},
     "engine": ENGINE.model_dump(),
 }
 

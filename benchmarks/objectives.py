@@ -46,7 +46,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 Judged = list[tuple[Predictions, Metrics]]
-OURS = ("self-correction (β = 0)", "self-correction (β = 0), by likelihood")
+OURS = ("self-correction (β = 0)", "self-correction (β = 0), likelihood ranking")
 DUELS: tables.Columns = {
     "free length": MetricKey("recall", "exact"),
     **{f"@{budget}": MetricKey("recall", "exact", budget) for budget in (5, 10, 20)},

@@ -53,7 +53,7 @@ from merit.labels.build import load_vectors
 from merit.objective.collate import Corpus, collate
 
 BUDGETS = (5, 10, 20)
-LIKELY = ", by likelihood"
+LIKELY = ", likelihood ranking"
 BATCH = 64  # examples timed together
 RESAMPLES = 2000  # of the rounds of a timing
 

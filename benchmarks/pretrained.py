@@ -59,7 +59,7 @@ from merit.retrieval.ranking import rank
 
 PROBE = 8  # steps that tell how many fit into the time
 STAGES = ("stage-1", "stage-2")
-SAID, RANKED = "predictions", "rankings"
+SAID, RANKED = "predictions", "ranking"
 WAYS = ("as decoded", "by likelihood", "by propensity")
 BUDGETS = (5, 10, 20)
 COLUMNS: tables.Columns = {f"recall@{budget}": MetricKey("recall", "exact", budget) for budget in BUDGETS}
@@ -197,8 +197,8 @@ def chain(config: RunConfig, shop: Shop, seconds: float) -> None:
     own = {"corpus": few.corpus, "states": states, "mined": mistakes(second, "mined-2"), "labels": few.labels}
     learn = partial(train_propensity, *own.values(), config=config.propensity, seed=seed)
     scorer = made(config, "propensity", "propensity", config.propensity, own, learn)
-    order = partial(rank, scorer, states, second, *few, config=config.rankings, seed=seed)
-    made(config, RANKED, SAID, config.rankings, on_second | {"propensity": scorer, "states": states}, order)
+    order = partial(rank, scorer, states, second, *few, config=config.ranking, seed=seed)
+    made(config, RANKED, SAID, config.ranking, on_second | {"propensity": scorer, "states": states}, order)
 
 
 def costs(config: RunConfig) -> dict[str, float | None]:

@@ -162,8 +162,8 @@ def interest_lists(
     shop = (corpus, labels)
     place = folder / "self-correction-0-predictions"
     said = kept(place, "predictions") or predict(DecodeJob(made.generators["2"], *shop, config.predict, seed), place)
-    ranked = kept(folder / "rankings", "predictions") or rank(
-        made.propensity["2"], made.states["2"], made.generators["2"], *shop, folder / "rankings", config.rankings, seed
+    ranked = kept(folder / "ranking", "predictions") or rank(
+        made.propensity["2"], made.states["2"], made.generators["2"], *shop, folder / "ranking", config.ranking, seed
     )
     return {f"generator-{seed}": said, f"propensity-{seed}": ranked}
 

@@ -51,7 +51,7 @@ second = 8
 epochs = 3
 [evaluation]
 resamples = 100
-[rankings]
+[ranking]
 resamples = 100
 """
 DEMO = """
@@ -65,6 +65,7 @@ steps = 20
 [stage_2]
 steps = 20
 """
+OLD_NAMES = {"ranking": "rankings"}  # of stages, so that answers of an older checkout can be compared
 REQUEST = """
 interests = ["{label}"]
 name = "same"
@@ -101,8 +102,8 @@ def _digest(text: str) -> str:
 def answers(run: Path) -> dict[str, str]:
     """What a run says, in ways that do not depend on stored names."""
     said = {
-        f"{folder}/{file.name}": content(file)
-        for folder in ("predictions-1", "predictions-2", "rankings")
+        f"{OLD_NAMES.get(folder, folder)}/{file.name}": content(file)
+        for folder in ("predictions-1", "predictions-2", "ranking")
         for file in sorted((run / folder).glob("*.parquet"))
     }
     labels = pl.read_parquet(run / "labels/labels.parquet").filter(pl.col("status") == "live")

@@ -89,7 +89,7 @@ SMALL = {
     "states": {"labels": 3},
     "propensity": {"model": {"labels": 2, "width": 16, "layers": 1, "heads": 2, "hidden": 24, "second": 8}},
     "evaluation": {"resamples": 100},
-    "rankings": {"resamples": 100},
+    "ranking": {"resamples": 100},
 }
 
 

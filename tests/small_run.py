@@ -22,7 +22,7 @@ SMALL: dict[str, Any] = {
     },
     "predict": {"exposure": False, "union": False, "likelihood": False},
     "evaluation": {"resamples": 100},
-    "rankings": {"resamples": 100},
+    "ranking": {"resamples": 100},
 }
 
 

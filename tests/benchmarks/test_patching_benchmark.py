@@ -68,7 +68,7 @@ def test_gains_are_over_the_cell_that_is_named(judged: patching.Judged) -> None:
     plain, started = (patching.against(cell, judged, 2, 100) for cell in (patching.PLAIN, patching.STARTED))
     told = patching.recalls(plain)
     for cell, share in shares.items():
-        assert told[f"{cell} @10"][0] == told[f"{cell}, by likelihood @10"][0] == share
+        assert told[f"{cell} @10"][0] == told[f"{cell}, likelihood ranking @10"][0] == share
         if cell != patching.PLAIN:
             assert told[f"{cell} @10, gain"][0] == share - 25
     worth = patching.worth_of_curriculum(started)

@@ -169,6 +169,6 @@ def test_the_whole_comparison_in_small(tmp_path: Path, capsys: pytest.CaptureFix
     assert figures["popularity P@1"] == 100  # everything is a program
     for objective in xmc.OURS:
         assert 0 <= figures[f"{objective}, as decoded PSP@5"] <= 100
-        assert f"{objective}, by likelihood P@1" in figures
+        assert f"{objective}, likelihood ranking P@1" in figures
     assert "| method | P@1 |" in capsys.readouterr().out
     json.dumps(figures)

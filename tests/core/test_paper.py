@@ -25,7 +25,7 @@ SMALLER = [
     *("predict.budget=3", "predict.sampling.max_labels=2", "predict.sampling.samples=2", "states.labels=2"),
     *("propensity.model.labels=2", "propensity.model.width=16", "propensity.model.heads=2"),
     *("propensity.model.factors=4", "propensity.model.hidden=24", "propensity.model.second=8"),
-    *("propensity.fit.epochs=1", "evaluation.resamples=100", "rankings.resamples=100"),
+    *("propensity.fit.epochs=1", "evaluation.resamples=100", "ranking.resamples=100"),
 ]
 
 

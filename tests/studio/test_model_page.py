@@ -108,7 +108,7 @@ def test_results_are_those_of_the_run_both_ways(page: Any, studio: Studio, shop:
     page.locator("label:has([name=part][value='novel'])").click()
     page.get_by_text("No such figure").wait_for()
     assert "match=0.7" in page.url and "part=novel" in page.url
-    hits = pl.read_parquet(shop / "run/rankings/audiences.parquet").filter(pl.col("match") == "10%")
+    hits = pl.read_parquet(shop / "run/ranking/audiences.parquet").filter(pl.col("match") == "10%")
     for option, vertical in (("Mean over verticals", "all"), ("Every pair of user and label", "")):
         page.get_by_label("Interests of").select_option(label=option)
         told_hits = {row[0]: row[4].split("\n")[0] for row in rows(page, option)}

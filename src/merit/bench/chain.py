@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from merit.core.stage import make_unless_current
 from merit.core.timings import Timing
 from merit.core.types import Floats
 from merit.data.texts import TextConfig
+from merit.engine.run import INLINE
 from merit.evaluation.evaluate import truth_of_test_users
 from merit.evaluation.predictions import Truth
 from merit.generator.backbone import BackboneConfig
@@ -35,6 +36,7 @@ from merit.generator.mining import MiningConfig, mine
 from merit.generator.model import GeneratorConfig, ObjectiveConfig
 from merit.generator.predict import predict
 from merit.generator.train import train_generator
+from merit.generator.worker import decode_stage
 from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.propensity.states import write_states
@@ -179,7 +181,9 @@ class Chain:
         return self._made(name, "generator", settings, parents, train_generator)
 
     def _of(self, generator: Artifact, name: str, kind: str, settings: BaseModel, stage: StageFunction) -> Artifact:
-        return self._made(name, kind, settings, {"generator": generator} | self.dataset.parents, stage)
+        """What a stage that decodes makes of a generator."""
+        parents = {"generator": generator} | self.dataset.parents
+        return self._made(name, kind, settings, parents, partial(decode_stage(stage), engine=INLINE))
 
     def _made(
         self, name: str, kind: str, settings: BaseModel, parents: Mapping[str, Artifact], stage: StageFunction

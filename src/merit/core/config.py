@@ -31,6 +31,7 @@ RENAMED = {
     "states.words": "corpus.title_words",
     "states.purchases": "corpus.purchases_per_user",
     "states.enough": "corpus.min_purchases",
+    "rankings": "ranking",
     "engine.runner=here": "engine.runner=inline",
 }
 

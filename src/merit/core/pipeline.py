@@ -30,7 +30,7 @@ LABELLED = EXAMPLES | {"labels": "labels"}
 CORPUS = {"corpus": "corpus", "labels": "labels"}
 STAGE_1, STAGE_2 = ({"generator": name} | CORPUS for name in ("stage-1", "stage-2"))
 SCORED = {"propensity": "propensity", "states": "states"} | STAGE_2
-PREDICTIONS = {name: name for name in ("predictions-1", "predictions-2", "rankings")}
+PREDICTIONS = {name: name for name in ("predictions-1", "predictions-2", "ranking")}
 DECODING = ("decode_batch", "engine")
 # name: Stage(kind of artifact, its inputs by role, the function, its settings, options that decide nothing it makes)
 STAGES: dict[str, Stage] = {
@@ -57,7 +57,7 @@ STAGES: dict[str, Stage] = {
         train_propensity,
         lambda run: run.propensity,
     ),
-    "rankings": Stage("predictions", SCORED, rank, lambda run: run.rankings),
+    "ranking": Stage("predictions", SCORED, rank, lambda run: run.ranking),
     "results": Stage("results", PREDICTIONS | CORPUS, evaluate, lambda run: run.evaluation),
     "model": Stage("model", SCORED | {"results": "results"}, write_model, lambda run: run.model),
 }

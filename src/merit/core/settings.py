@@ -25,7 +25,7 @@ from merit.plan.config import PlanConfig
 from merit.propensity.states import StatesConfig
 from merit.propensity.train import PropensityRun
 from merit.retrieval.build import ModelConfig
-from merit.retrieval.ranking import RankingsConfig
+from merit.retrieval.ranking import RankingConfig
 
 
 class FirstStage(ObjectiveConfig):
@@ -76,7 +76,7 @@ class RunConfig(Frozen):
     predict: PredictConfig = PredictConfig()
     states: StatesConfig = StatesConfig()
     propensity: PropensityRun = PropensityRun()
-    rankings: RankingsConfig = RankingsConfig()
+    ranking: RankingConfig = RankingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     model: ModelConfig = ModelConfig()
     plan: PlanConfig = PlanConfig()

@@ -88,7 +88,7 @@ def _methods(decoded: dict[str, Ragged], name: str, config: PredictConfig, seed:
     methods = [Predictions(name, seed, free, decoded["ranked"])]
     if config.likelihood:
         same_length = head(decoded["likely"], free.lengths())
-        methods.append(Predictions(f"{name}, by likelihood", seed, same_length, decoded["likely"]))
+        methods.append(Predictions(f"{name}, likelihood ranking", seed, same_length, decoded["likely"]))
     if config.union:
         union = _by_votes(decoded["sampled"])
         methods.append(Predictions(f"{name}, union of {config.sampling.samples} samples", seed, union))

@@ -1,4 +1,4 @@
-"""rankings: the propensity model's lists for test users, and its audiences.
+"""ranking: the propensity model's lists for test users, and its audiences.
 
 The artifact: predictions (the most likely interests of each user, for the results table), and audiences.parquet: users
 for an interest, beside the history's frequencies and the generator's own likelihood, with intervals.
@@ -44,7 +44,7 @@ class LengthConfig(Frozen):
     """β of the F-score: 1 weighs precision and recall alike, 2 makes longer lists."""
 
 
-class RankingsConfig(Frozen):
+class RankingConfig(Frozen):
     """How long lists are, and from how many resamples of users intervals come."""
 
     budget: int = Field(20, ge=1)
@@ -61,7 +61,7 @@ def rank(
     corpus: Artifact,
     labels: Artifact,
     out: Path,
-    config: RankingsConfig,
+    config: RankingConfig,
     seed: int,
 ) -> Artifact:
     """Score all test users against all labels and judge both directions."""

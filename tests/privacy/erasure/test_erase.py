@@ -133,7 +133,7 @@ def test_rows_without_ids_are_those_of_the_others(work: Path, model: Any) -> Non
     assert found.drop("example").equals(kept.drop("example")) and found["example"].to_list() == list(range(len(kept)))
 
 
-PREDICTED = "rankings/predictions-0.parquet"
+PREDICTED = "ranking/predictions-0.parquet"
 
 
 def test_a_quarantine_loses_the_rows_too(work: Path, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_every_file_of_a_run_is_known(made: Path) -> None:
     assert not any(each.rows or each.unlinked for each in told.values())
     assert {name for name, each in told.items() if each.files} == {
         *("examples", "corpus", "data-report", "mined-1", "mined-2", "states", "model"),
-        *("predictions-1", "predictions-2", "rankings", "results"),
+        *("predictions-1", "predictions-2", "ranking", "results"),
     }
 
 

@@ -38,7 +38,7 @@ def test_users_for_an_interest_come_from_the_rankings(ask: Any, made: Path, monk
     assert ask("read").get("/v1/model/results").json()["audiences"] == []  # 33 test users are too few to tell
     monkeypatch.setattr(routes, "SMALLEST_CELL", 1)
     told = ask("read").get("/v1/model/results").json()
-    ranked = pl.read_parquet(made / "rankings/audiences.parquet").filter(pl.col("users") >= 1)
+    ranked = pl.read_parquet(made / "ranking/audiences.parquet").filter(pl.col("users") >= 1)
     assert [row["value"] for row in told["audiences"]] == ranked["value"].to_list()
     figures = pl.read_parquet(made / "results/figures.parquet").filter(pl.col("users") >= 1)
     assert len(told["figures"]) == len(figures) and {row["metric"] for row in told["audiences"]} == {"hit"}
