@@ -45,7 +45,7 @@ class PseudonymKey:
     """A secret, and the file it is in. It is never printed with an id."""
 
     secret: bytes
-    place: Path
+    path: Path
 
     def __repr__(self) -> str:
         return f"<key {self.number}>"
@@ -80,42 +80,42 @@ class PseudonymKey:
 # --- keys ------------------------------------------------------------------------------------------------------------
 
 
-def create(place: Path) -> PseudonymKey:
+def create(path: Path) -> PseudonymKey:
     """A new key, which nobody but its owner may read. One that is there is never written over."""
-    place = place.expanduser()
-    if place.exists():
-        raise ConfigError(f"{place} is there already. A lost key cannot be made again: name another file.")
-    require_apart(place)
-    files.write(place, secrets.token_hex(BYTES) + "\n")
-    return read(place)
+    path = path.expanduser()
+    if path.exists():
+        raise ConfigError(f"{path} is there already. A lost key cannot be made again: name another file.")
+    require_apart(path)
+    files.write(path, secrets.token_hex(BYTES) + "\n")
+    return read(path)
 
 
-def read(place: Path) -> PseudonymKey:
+def read(path: Path) -> PseudonymKey:
     """The key in a file, unless others could read it, or it lies beside what it protects."""
-    place = place.expanduser()
+    path = path.expanduser()
     try:
-        text, mode = place.read_text(encoding="ascii").strip(), place.stat().st_mode
+        text, mode = path.read_text(encoding="ascii").strip(), path.stat().st_mode
     except FileNotFoundError:
-        raise ConfigError(f"There is no key {place}. Make one with `merit pseudonyms key {place}`.") from None
+        raise ConfigError(f"There is no key {path}. Make one with `merit pseudonyms key {path}`.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The key {place} cannot be read ({type(error).__name__}). Name a key file.") from None
+        raise ConfigError(f"The key {path} cannot be read ({type(error).__name__}). Name a key file.") from None
     if mode & 0o077:
-        raise ConfigError(f"The key {place} can be read or changed by others. Mend it: `chmod 600 {place}`.")
+        raise ConfigError(f"The key {path} can be read or changed by others. Mend it: `chmod 600 {path}`.")
     if not re.fullmatch(f"[0-9a-f]{{{2 * BYTES},}}", text) or len(text) % 2:
         raise ConfigError(
-            f"{place} holds no key: {2 * BYTES} hexadecimal digits are needed. Make one: `merit pseudonyms key FILE`."
+            f"{path} holds no key: {2 * BYTES} hexadecimal digits are needed. Make one: `merit pseudonyms key FILE`."
         )
-    require_apart(place)
-    return PseudonymKey(bytes.fromhex(text)[: 2 * BYTES], place)
+    require_apart(path)
+    return PseudonymKey(bytes.fromhex(text)[: 2 * BYTES], path)
 
 
-def require_apart(place: Path, run: Path | None = None) -> None:
+def require_apart(path: Path, run: Path | None = None) -> None:
     """Refuse a file with a key, or with real ids, inside an artifact, or in the folder of a run."""
-    around = place.expanduser().resolve().parents
+    around = path.expanduser().resolve().parents
     inside = [folder for folder in around if _is_artifact(folder) or (run and folder == run.resolve())]
     beside = [around[0]] if any(_is_artifact(file.parent) for file in around[0].glob(f"*/{MANIFEST}")) else []
     if refused := [*inside, *beside]:
-        raise ConfigError(f"{place} lies in {refused[0]}, which must hold pseudonyms only. Name a place elsewhere.")
+        raise ConfigError(f"{path} lies in {refused[0]}, which must hold pseudonyms only. Name a place elsewhere.")
 
 
 def _is_artifact(folder: Path) -> bool:
@@ -129,9 +129,9 @@ def _is_artifact(folder: Path) -> bool:
 _in_use: list[PseudonymKey] = []  # one for a process, as the one workspace it works on has one
 
 
-def use(place: Path | None) -> None:
+def use(path: Path | None) -> None:
     """From now on, ids that come from outside are real ones."""
-    _in_use[:] = [read(place)] if place else []
+    _in_use[:] = [read(path)] if path else []
 
 
 def in_use() -> PseudonymKey:
@@ -145,7 +145,7 @@ def in_use() -> PseudonymKey:
 
 
 def hide(tables: SourceTables, key: PseudonymKey) -> SourceTables:
-    """The interactions with pseudonyms in every place where an id stood, bad rows and their reasons too."""
+    """The interactions with pseudonyms wherever an id stood, bad rows and their reasons too."""
     user, order, problem = key.column(pl.col("user_id")), key.column(pl.col("order_id"), ORDER), pl.col("problem")
     # Where columns have slipped, an id can stand anywhere in a bad row: only the number of the row is reported.
     safe = problem.str.replace(r"(?s)'.*'", "(hidden)").str.replace(r"(?s)^(\w+) .* is not a whole", "$1 is no whole")
@@ -177,7 +177,7 @@ def stored_ids(ids: Sequence[str], stored: Iterable[str | None]) -> list[str]:
     key = _in_use[0]
     if key.number not in numbers:
         raise ConfigError(
-            f"{key.place} is key {key.number}, but the users here are of key {listed}. Give that one: "
+            f"{key.path} is key {key.number}, but the users here are of key {listed}. Give that one: "
             "`merit --key FILE …`."
         )
     return key.of(ids)

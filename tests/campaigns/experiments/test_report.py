@@ -80,7 +80,7 @@ def test_a_small_segment_is_hidden_and_cannot_be_worked_out(tmp_path: Path) -> N
     page = lift_page(told(tmp_path, tiny=30))
     section = next(section for section in page.sections if section.title == "By vertical")
     rows = {row["segment"]: row for row in section.tables[0].frame.iter_rows(named=True)}
-    assert rows["<rare>"]["users"] == "<50" and rows["<rare>"]["by itself"] is None
+    assert rows["<rare>"]["users"] == "<50" and rows["<rare>"]["alone"] is None
     assert [row["users"] for row in rows.values()].count("withheld") == 1
 
 

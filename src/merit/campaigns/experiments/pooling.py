@@ -75,7 +75,7 @@ class Pooled:
     common: Mixture
     """Random effects: the mean of all campaigns there could be, if each has its own lift."""
     shrunk: tuple[Mixture, ...]
-    """Every campaign in the light of the others: shrunk to the mean, the more the less is known of it."""
+    """Every campaign pooled with the others: shrunk to the mean, the more the less is known of it."""
     spread: float
     """τ: how much the campaigns' own lifts differ; the mean of its posterior."""
     scale: float
@@ -167,7 +167,7 @@ def _together_section(campaigns: Mapping[str, Lift], pooled: Pooled) -> Section:
             f"Had all campaigns one lift, {share(pooled.alike)} of such sets would differ as much.",
         ),
         charts=(
-            Chart("Campaigns and what they say together", forest(lifts)),
+            Chart("Campaigns and their pooled lift", forest(lifts)),
             Chart(
                 "If all had one lift", density(pooled.fixed), "The blue area is the probability that it is positive."
             ),
@@ -177,12 +177,12 @@ def _together_section(campaigns: Mapping[str, Lift], pooled: Pooled) -> Section:
 
 def _campaign_table(campaigns: Mapping[str, Lift], pooled: Pooled) -> Table:
     rows = [
-        (name, _interval(own), share(own.above()), _interval(shrunk), share(shrunk.above()))
-        for (name, own), shrunk in zip(campaigns.items(), pooled.shrunk, strict=True)
+        (name, _interval(alone), share(alone.above()), _interval(shrunk), share(shrunk.above()))
+        for (name, alone), shrunk in zip(campaigns.items(), pooled.shrunk, strict=True)
     ]
-    names = ["campaign", "by itself", "P(lift > 0)", "in the light of all", "P(lift > 0), all"]
+    names = ["campaign", "alone", "P(lift > 0)", "pooled", "P(lift > 0), pooled"]
     frame = pl.DataFrame(rows, schema=names, orient="row")
-    note = "In the light of all: drawn to the common mean, the more the less is known of the campaign itself."
+    note = "Pooled: shrunk to the common mean, the more the less is known of the campaign itself."
     return Table("Campaigns", frame, dict.fromkeys(names[1:], "count"), note, wide=True)
 
 

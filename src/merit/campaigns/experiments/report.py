@@ -254,19 +254,19 @@ def _segment_section(analysis: Analysis) -> Section:
         )
         for row in analysis.segments
     ]
-    names = ["segment", "users", "by itself", "in the light of all", "P(lift > 0)"]
+    names = ["segment", "users", "alone", "pooled", "P(lift > 0)"]
     frame = suppress(pl.DataFrame(rows, schema=names, orient="row"), keep=("segment",), partition=True)
     public = set(frame.filter(~pl.col("users").is_in([TOO_FEW, WITHHELD]))["segment"])
     lifts = {row.name: row.pooled.interval for row in analysis.segments if row.pooled and row.name in public}
-    text = "Of many segments one always looks best, by luck. In the light of all, it does so less."
+    text = "Among many segments, one always looks best by chance. Pooled with the others, it does so less."
     if analysis.segments_alike is not None:
         alike = share(analysis.segments_alike)
         text += f" Had all segments one lift, {alike} of tests would still show such differences."
-    note = "Drawn to the common mean, the more the less is known."
+    note = "Shrunk to the common mean, the more the fewer conversions a segment has."
     return Section(
         f"By {analysis.design.segment}",
         (text,),
-        charts=(Chart("Segments in the light of all", forest(lifts), note),) if lifts else (),
+        charts=(Chart("Segments, pooled", forest(lifts), note),) if lifts else (),
         tables=(Table("Lift by segment", frame, dict.fromkeys(names[2:], "count"), FEW_NOTE, wide=True),),
     )
 

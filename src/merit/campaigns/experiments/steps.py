@@ -201,7 +201,7 @@ def pool_campaigns(folders: Sequence[Path], table: Path | None, out: Path, confi
             "campaigns": {name: asdict(lift) for name, lift in lifts.items()},
             "one lift for all": _figures(pooled.fixed),
             "mean of lifts": _figures(pooled.common),
-            "each in the light of all": dict(zip(lifts, map(_figures, pooled.shrunk), strict=True)),
+            "each, pooled": dict(zip(lifts, map(_figures, pooled.shrunk), strict=True)),
             "spread": pooled.spread,
             "spread_prior_scale": pooled.scale,
             "alike": pooled.alike,

@@ -131,10 +131,10 @@ const reading = (row) => (row ? [signed(row.lift), el("small", { class: "ends" }
 const segments = ({ segments: rows, design }) =>
   card(
     `By ${design.segment}`,
-    el("p", {}, "Of many segments one always looks best, by luck. In the light of all, it does so less."),
+    el("p", {}, "Among many segments, one always looks best by chance. Pooled with the others, it does so less."),
     table(
       "Lift by segment",
-      [["segment", false], ["users", true], ["by itself", true], ["in the light of all", true]],
+      [["segment", false], ["users", true], ["alone", true], ["pooled", true]],
       rows.map((row) => (row.users < SMALLEST ? [row.name, `<${SMALLEST}`, "–", "–"] : [row.name, count(row.users), reading(row.alone), reading(row.pooled)])),
     ),
   );
