@@ -6,6 +6,7 @@ part = encode_examples(shard, "train", shop, prompt)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -78,11 +79,17 @@ def learn_vocabulary(items: pl.DataFrame, space: LabelSpace, size: int, whole: i
 def encode_shop(
     items: pl.DataFrame, labels: Artifact, space: LabelSpace, vocabulary: Vocabulary, config: TextConfig
 ) -> EncodedShop:
-    """Every label and item in tokens."""
-    names = space.texts
+    """Every label and item in tokens. A text that stands for several of them is tokenised once."""
+    names, ids = space.texts, dict[str, list[int]]()
+
+    def encode(texts: Sequence[str]) -> list[list[int]]:
+        new = [text for text in dict.fromkeys(texts) if text not in ids]
+        ids.update(zip(new, vocabulary.encode(new), strict=True))
+        return [ids[text] for text in texts]
+
     paths = linearise(
         names,
-        vocabulary.encode,
+        encode,
         form=config.cluster_form,
         vocabulary=len(vocabulary),
         assignment=space.table["cluster"].to_numpy(),
@@ -91,7 +98,7 @@ def encode_shop(
     )
     of_item = _canonical(Ragged(*item_labels(space, items)), paths)
     item_texts = _item_texts(items, of_item, space, config)
-    texts = tokenise(item_texts, names, vocabulary.encode, vocabulary.controls, config.prompt)
+    texts = tokenise(item_texts, names, encode, vocabulary.controls, config.prompt)
     return EncodedShop(vocabulary, paths, texts, of_item)
 
 
