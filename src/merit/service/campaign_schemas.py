@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import date
+from math import inf
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from merit.campaigns.audiences.audience import ResolvedInterest
 from merit.campaigns.audiences.forecast import Forecast, SizeForecast
@@ -19,6 +20,8 @@ from merit.service.schemas import LONGEST_ID, PageResponse, ResponseModel, UserI
 State = Literal["PENDING", "RUNNING", "DONE", "FAILED"]
 STATES: tuple[State, ...] = get_args(State)
 MOST_ERASED = 1_000  # users in one request
+# a few users against a strong prior would need an infinite lift, which JSON does not have
+Lift = Annotated[float | None, BeforeValidator(lambda lift: None if lift == inf else lift)]
 
 
 class WaterfallRow(ResponseModel):
@@ -176,7 +179,7 @@ class PowerByWeek(ResponseModel):
 
     weeks: int
     users: int
-    lift: float | None
+    lift: Lift
     """Detected with the agreed power; null where no lift would be."""
 
 
@@ -184,7 +187,7 @@ class ExpectedPower(ResponseModel):
     """What the users of the agreed window can show."""
 
     users: int
-    lift: float | None
+    lift: Lift
     """The smallest that is detected with the agreed power."""
     chance: float
     """The probability to ship if the lift is the smallest worth having."""

@@ -77,9 +77,8 @@ class Client:
 
     def score(self, users: Sequence[str], interests: Sequence[str]) -> pl.DataFrame:
         """The probability of every pair."""
-        return _frame(
-            self._post("/v1/score", {"users": list(users), "interests": list(interests)}, schemas.ScoresResponse)
-        )
+        body = {"users": list(users), "interests": list(interests)}
+        return _frame(self._post("/v1/score", body, schemas.ScoresResponse))
 
     def score_pairs(self, users: Sequence[str], interests: Sequence[str]) -> pl.DataFrame:
         """The probability of the first user for the first interest, of the second for the second, and so on."""
@@ -92,9 +91,8 @@ class Client:
 
     def explain(self, user: str, interest: str, k: int = 10) -> pl.DataFrame:
         """Which events of a user carry the probability of an interest."""
-        return _frame(
-            self._post("/v1/explain", {"user_id": user, "interest": interest, "k": k}, schemas.ExplanationResponse)
-        )
+        body = {"user_id": user, "interest": interest, "k": k}
+        return _frame(self._post("/v1/explain", body, schemas.ExplanationResponse))
 
     def key(self) -> schemas.KeyResponse:
         """The key in use, and what it may do."""
@@ -144,8 +142,8 @@ class Client:
 
     def build(self, request: Audience, idempotency: str | None = None) -> campaigns.JobResponse:
         """Start a job. Sent again with the same idempotency key, it is still one job."""
-        headers = {"Idempotency-Key": idempotency or secrets.token_hex(16)}
-        return self._post("/v1/audience/jobs", _plain(request), campaigns.JobResponse, headers)
+        key = idempotency or secrets.token_hex(16)
+        return self._post("/v1/audience/jobs", _plain(request), campaigns.JobResponse, key)
 
     def job(self, number: str) -> campaigns.JobResponse:
         """The state of a job, by its id; one of another key is missing, unless this key is an admin's."""
@@ -209,8 +207,8 @@ class Client:
         self, users: Sequence[str], reason: str = "", idempotency: str | None = None
     ) -> campaigns.ErasureResponse:
         """Hide users at once and start to purge them. The same idempotency key starts no second one."""
-        headers = {"Idempotency-Key": idempotency or secrets.token_hex(16)}
-        return self._post("/v1/erasures", {"users": list(users), "reason": reason}, campaigns.ErasureResponse, headers)
+        body, key = {"users": list(users), "reason": reason}, idempotency or secrets.token_hex(16)
+        return self._post("/v1/erasures", body, campaigns.ErasureResponse, key)
 
     def erasure(self, number: str) -> campaigns.ErasureResponse:
         """The state of an erasure, and its certificate once it is done."""
@@ -244,11 +242,11 @@ class Client:
     def _get(self, path: str, response: type[T]) -> T:
         return _parsed(response, self._send("GET", path)[0])
 
-    def _post(self, path: str, body: Any, response: type[T], headers: Mapping[str, str] | None = None) -> T:
-        data, kind = None, {}
-        if body is not None:
-            data, kind = json.dumps(body, allow_nan=False).encode(), {"Content-Type": "application/json"}
-        return _parsed(response, self._send("POST", path, data, {**kind, **(headers or {})})[0])
+    def _post(self, path: str, body: Any, response: type[T], idempotency: str | None = None) -> T:
+        data = None if body is None else json.dumps(body, allow_nan=False).encode()
+        headers = {"Content-Type": "application/json"} if data else {}
+        headers |= {"Idempotency-Key": idempotency} if idempotency else {}
+        return _parsed(response, self._send("POST", path, data, headers)[0])
 
     def _send(
         self, method: str, path: str, data: bytes | None = None, headers: Mapping[str, str] | None = None

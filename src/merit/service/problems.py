@@ -76,14 +76,7 @@ def refusal(error: MeritError, message: str) -> Refusal:
 
 def response(refused: Refusal, request_id: str) -> Response:
     """The refusal as application/problem+json, with its status and headers; `errors` only where there are some."""
-    problem = Problem(
-        title=refused.title,
-        status=refused.status,
-        detail=refused.detail,
-        remedy=refused.remedy,
-        request_id=request_id,
-        errors=refused.errors,
-    )
+    problem = Problem.model_validate(vars(refused) | {"request_id": request_id})
     return Response(problem.model_dump_json(exclude_none=True), refused.status, refused.headers, MEDIA)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
@@ -58,7 +57,7 @@ def design(request: ExperimentDesign) -> schemas.DesignResponse:
             users_needed=power.users_needed(request.minimum_effect, outlook, rule),
             expected=_expected(request),
             by_lift=power.by_lift(request.minimum_effect, outlook, rule).to_dicts(),
-            by_week=[row | {"lift": _or_null(row["lift"])} for row in power.by_week(outlook, rule).to_dicts()],
+            by_week=power.by_week(outlook, rule).to_dicts(),
         )
     except (ArithmeticError, ValueError):
         raise DataError(DESIGN_OVERFLOW) from None
@@ -74,15 +73,10 @@ def _expected(design: ExperimentDesign) -> schemas.ExpectedPower | None:
     users = min(daily + total)
     return schemas.ExpectedPower(
         users=users,
-        lift=_or_null(power.smallest_lift(outlook, rule, users)),
+        lift=power.smallest_lift(outlook, rule, users),
         chance=power.chance_to_ship(design.minimum_effect, outlook, rule, users),
         luck=power.chance_to_ship(0.0, outlook, rule, users),
     )
-
-
-def _or_null(lift: float) -> float | None:
-    """A few users against a strong prior would need an infinite lift, which JSON does not have."""
-    return lift if math.isfinite(lift) else None
 
 
 def analyze(request: schemas.AnalysisRequest) -> Analysis:
