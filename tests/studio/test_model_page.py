@@ -126,7 +126,7 @@ def test_a_view_is_in_its_address(page: Any, studio: Studio) -> None:
     ("status", "answer", "says"),
     [
         (200, {"figures": [], "audiences": [], "calibration": None}, "Too few test users"),
-        (404, {"title": "Not there", "detail": "Not beside it.", "remedy": "Serve the run."}, "No results here"),
+        (404, {"title": "Not found", "detail": "Not beside it.", "remedy": "Serve the run."}, "No results here"),
     ],
 )
 def test_without_figures_the_page_says_why(page: Any, studio: Studio, status: int, answer: Any, says: str) -> None:

@@ -95,7 +95,7 @@ def doctor_command(
     else:
         rows = [(f.what, f.value, "ok" if f.ok else f"! {f.remedy}") for f in findings if not (quiet and f.ok)]
         if rows:
-            console.show_table("merit doctor", ["what", "found", ""], rows)
+            console.show_table("merit doctor", ["check", "value", ""], rows)
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
 

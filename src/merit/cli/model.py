@@ -57,7 +57,7 @@ def list_labels(
 
 
 @model_app.command()
-def everyone(
+def all_interests(
     folder: common.ModelFolder,
     out: Annotated[str, typer.Option(help="the Parquet file to write; or a folder of parts, which may be s3://…")],
     k: Annotated[int, typer.Option("-k", help="interests of each")] = 10,

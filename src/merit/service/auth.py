@@ -75,10 +75,10 @@ class AuthMiddleware:
         self.limiter.require(key.id)
         if methods:
             allowed = ", ".join(methods)
-            detail = "This address answers to other methods."
-            raise Refusal(405, "No such method", detail, f"Use {allowed}.", {"Allow": allowed})
+            detail = "This address does not support the method."
+            raise Refusal(405, "Method not allowed", detail, f"Use {allowed}.", {"Allow": allowed})
         if not path:
-            raise Refusal(404, "Nothing here", "There is no such address.", "See /v1/docs for the routes.")
+            raise Refusal(404, "Not found", "There is no such address.", "See /v1/docs for the routes.")
         if required is None:
             raise Refusal(403, "Closed", "This route declares no scope, so no key may use it.", "Tell the operator.")
         if required not in key.scopes:

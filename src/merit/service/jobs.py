@@ -95,7 +95,7 @@ class JobQueue(Generic[R]):
             ending = {"state": "FAILED", "reason": self._redact(error)}
         except Exception as error:
             console.warn(f"job {number}: {type(error).__name__}", job=number, error=type(error).__name__)
-            reason = "The service met an unexpected error. Tell the operator the id of the job."
+            reason = "An unexpected error occurred in the service. Tell the operator the id of the job."
             ending = {"state": "FAILED", "reason": reason}
         return self._change(number, ended=now(), **ending)
 

@@ -51,7 +51,7 @@ class Refusal(Exception):
 KINDS: dict[type[MeritError], tuple[int, str, str]] = {
     ConfigError: (422, "The request does not fit", "Correct what is named and send it again."),
     DataError: (422, "This cannot be answered", "Correct what is named and send it again."),
-    MissingArtifact: (404, "Not there", "Ask for something that is listed."),
+    MissingArtifact: (404, "Not found", "Ask for something that is listed."),
     DamagedArtifact: (409, "Damaged", "Tell the operator: the artifact must be made again."),
     MissingDependency: (409, "Not installed", "Tell the operator what is missing."),
     StorageError: (409, "The file system refused", "Tell the operator: there is no space or no permission."),
@@ -61,7 +61,7 @@ OTHER = (409, "Refused", "Tell the operator.")
 UNEXPECTED = Refusal(
     500,
     "Something went wrong",
-    "The service met an unexpected error. Nothing was changed.",
+    "An unexpected error occurred in the service. Nothing was changed.",
     "Tell the operator the request id: the log knows more.",
 )
 LAST_SENTENCE = re.compile(r"^(?P<detail>.*[.!?])\s+(?P<remedy>[A-Z`][^.]*(?:\.\w[^.]*)*\.?\)?)$", re.DOTALL)

@@ -1,7 +1,7 @@
 """How large a request may be and how long its answer may take to begin; and strict JSON.
 
-Strict JSON has no NaN, no infinities, no number beyond 64 bits, no half of a surrogate pair and no key twice: it can be
-computed with, stored and sent again.
+Strict JSON has no NaN, no infinities, no number beyond 64 bits, no lone surrogate and no duplicate key, so that every
+value can be computed with, stored and sent again.
 """
 
 from __future__ import annotations
@@ -145,5 +145,5 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"The key {twice!r} is set twice. Keep one of the two.")
+        raise DataError(f"The key {twice!r} occurs twice. Keep one of the two.")
     return values

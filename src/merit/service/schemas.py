@@ -15,7 +15,7 @@ from merit.core.types import Status
 from merit.retrieval.query import LONGEST
 from merit.service.keys import Scope
 
-MOST_K = 1_000  # interests of a user, over all pages: nobody reads further, and a page costs as much as all before it
+MOST_K = 1_000  # interests of a user, over all pages: a page costs as much as all before it
 MOST_PAIRS = 10_000  # scored in one request
 MOST_INTERESTS = 100  # different ones in one request: each phrase that is no label goes through the encoder
 LONGEST_ID = 200  # characters of a user id, a name or an idempotency key
