@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from merit import __version__
 from merit.cli.audience import audience_app
-from merit.cli.common import AsJson, ConfigFile, Overrides, described, settings
+from merit.cli.common import AsJson, ConfigFile, Overrides, described, group, settings
 from merit.cli.data import data_app
 from merit.cli.experiment import experiment_app
 from merit.cli.labels import labels_app
@@ -36,20 +36,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 INTERRUPTED = 130  # typer's exit code of Ctrl-C, which it does not explain
-config_app = typer.Typer(help="What can be set, and what is set.", no_args_is_help=True)
-for name, group in {
-    "data": data_app,
-    "labels": labels_app,
-    "config": config_app,
-    "weights": weights_app,
-    "model": model_app,
-    "audience": audience_app,
-    "experiment": experiment_app,
-    "keys": keys_app,
-    "audit": audit_app,
-    "pseudonyms": pseudonyms_app,
-}.items():
-    app.add_typer(group, name=name)
+config_app = group("config", "What can be set, and what is set.")
+GROUPS = (data_app, labels_app, config_app, weights_app, model_app, audience_app, experiment_app)
+for commands in (*GROUPS, keys_app, audit_app, pseudonyms_app):
+    app.add_typer(commands)
 for command in (run, serve, bench, plan, erase):
     app.command()(command)
 

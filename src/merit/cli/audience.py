@@ -20,8 +20,8 @@ from merit.report import page
 if TYPE_CHECKING:
     from merit.campaigns.audiences.audience import AudienceSummary
 
-audience_app = typer.Typer(
-    help="Audiences that can be sent: preview one, build it, export it, compare several.", no_args_is_help=True
+audience_app = common.group(
+    "audience", "Audiences that can be sent: preview one, build it, export it, compare several."
 )
 
 

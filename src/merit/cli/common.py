@@ -45,6 +45,11 @@ Address = Annotated[str | None, typer.Option(help="of a Ray cluster, HOST:PORT; 
 DEFAULT_CACHE = Path(".cache/merit")
 
 
+def group(name: str, help: str) -> typer.Typer:
+    """A group of commands; without one of them, its help is shown."""
+    return typer.Typer(name=name, help=help, no_args_is_help=True)
+
+
 def settings(file: Path, override: list[str] | None) -> RunConfig:
     """The whole configuration. It imports torch: three seconds that other commands need not wait."""
     from merit.core.settings import RunConfig

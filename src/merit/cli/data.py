@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 from pydantic import ConfigDict
 
-from merit.cli.common import AsJson, Out, Overrides, require_key_apart
+from merit.cli.common import AsJson, Out, Overrides, group, require_key_apart
 from merit.core import config, console
 from merit.core.errors import ConfigError
 from merit.data import check, planted, sources, validate
 
-data_app = typer.Typer(help="Look at input tables before anything is made of them.", no_args_is_help=True)
+data_app = group("data", "Look at input tables before anything is made of them.")
 
 
 @data_app.command(name="check")

@@ -11,11 +11,11 @@ from rich.markup import escape
 
 from merit.campaigns.experiments import steps
 from merit.campaigns.experiments.design import ExperimentDesign
-from merit.cli.common import AsJson, Design, Out, Overrides, described, point_to_page, show
+from merit.cli.common import AsJson, Design, Out, Overrides, described, group, point_to_page, show
 from merit.core import artifacts, config, console
 
-experiment_app = typer.Typer(
-    help="Test a campaign: agree on a design, assign users, analyse outcomes, pool campaigns.", no_args_is_help=True
+experiment_app = group(
+    "experiment", "Test a campaign: agree on a design, assign users, analyse outcomes, pool campaigns."
 )
 
 

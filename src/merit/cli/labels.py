@@ -6,13 +6,11 @@ from typing import Annotated
 
 import typer
 
-from merit.cli.common import DEFAULT_CACHE, Cache, LabelsFolder, Out, Reason, Texts, show
+from merit.cli.common import DEFAULT_CACHE, Cache, LabelsFolder, Out, Reason, Texts, group, show
 from merit.core import artifacts
 from merit.labels.build import change_labels
 
-labels_app = typer.Typer(
-    help="Change a label space; every change is a new version in a new folder.", no_args_is_help=True
-)
+labels_app = group("labels", "Change a label space; every change is a new version in a new folder.")
 
 
 @labels_app.command()

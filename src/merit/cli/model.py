@@ -18,7 +18,7 @@ from merit.labels.space import Findable
 from merit.privacy import pseudonyms
 from merit.retrieval.bulk import write_all_interests, write_audiences
 
-model_app = typer.Typer(help="Ask a trained model: interests for a user, users for an interest.", no_args_is_help=True)
+model_app = common.group("model", "Ask a trained model: interests for a user, users for an interest.")
 
 
 @model_app.command()

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from merit.cli.common import AsJson
+from merit.cli.common import AsJson, group
 from merit.cli.serve import DEFAULT_STATE
 from merit.core import console
 from merit.core.errors import ConfigError
@@ -60,7 +60,7 @@ def _lines(file: Path) -> list[str]:
         raise ConfigError(f"{file} cannot be read ({type(error).__name__}). Name a text file of ids.") from None
 
 
-pseudonyms_app = typer.Typer(help="Keep real ids out of a run: make a key, find ids again.", no_args_is_help=True)
+pseudonyms_app = group("pseudonyms", "Keep real ids out of a run: make a key, find ids again.")
 
 
 @pseudonyms_app.command()
@@ -89,9 +89,7 @@ def restore(
     console.tell(f"{rows:,} users with their real ids in {out}", rows=rows, file=str(out))
 
 
-audit_app = typer.Typer(
-    help="The log of exports, overrides, erasures and keys: show it, verify it.", no_args_is_help=True
-)
+audit_app = group("audit", "The log of exports, overrides, erasures and keys: show it, verify it.")
 Logged = Annotated[Path, typer.Argument(help="a folder with a log, or with folders that have one")]
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from merit.cli.common import AsJson, NewerLabels, Overrides
+from merit.cli.common import AsJson, NewerLabels, Overrides, group
 from merit.core import config, console
 from merit.core.artifacts import MANIFEST
 from merit.core.errors import ConfigError, MissingArtifact, MissingDependency
@@ -68,7 +68,7 @@ def _served(folder: Path | None, state: Path, demo: bool) -> Iterator[tuple[Path
         yield DEMO, Path(name) if state == DEFAULT_STATE else state, *keys.make("demo", ["read", "audience", "export"])
 
 
-keys_app = typer.Typer(help="API keys of a service: make, list and revoke them.", no_args_is_help=True)
+keys_app = group("keys", "API keys of a service: make, list and revoke them.")
 
 
 @keys_app.command()

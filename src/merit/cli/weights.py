@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from merit.cli.common import AsJson
+from merit.cli.common import AsJson, group
 from merit.core import console, weights
 
-weights_app = typer.Typer(help="Pretrained weights: list and install them.", no_args_is_help=True)
+weights_app = group("weights", "Pretrained weights: list and install them.")
 
 
 @weights_app.command(name="install")

@@ -91,16 +91,12 @@ class AuthMiddleware:
 
     def _matched(self, scope: Scope) -> tuple[BaseRoute | None, list[str]]:
         """The route of a request; or, where only its path fits, the methods it could have."""
-        near: BaseRoute | None = None
-        methods: set[str] = set()
-        for route in self.routes:
-            match, _ = route.matches(scope)
-            if match == Match.FULL and (route is not self.routes[-1] or near is None):
-                return route, []
-            if match == Match.PARTIAL:
-                near = near or route
-                methods |= getattr(route, "methods", None) or set()
-        return near, sorted(methods)
+        matches = [(route.matches(scope)[0], route) for route in self.routes]
+        full = next((route for match, route in matches if match == Match.FULL), None)
+        near = [route for match, route in matches if match == Match.PARTIAL]
+        if near and full in (None, self.routes[-1]):
+            return near[0], sorted({method for route in near for method in getattr(route, "methods", ())})
+        return full, []
 
     def _key(self, scope: Scope) -> ApiKey:
         kind, _, secret = Headers(scope=scope).get("authorization", "").partition(" ")

@@ -71,15 +71,13 @@ def make(name: str, scopes: Sequence[str]) -> tuple[ApiKey, str]:
 def revoke(path: Path, number: str) -> ApiKey:
     """The revoked key. A running service refuses it from the next request on."""
     with files.locked(path.with_name(".keys.lock")):
-        stored = read(path)
-        if number not in {key.id for key in stored}:
+        stored = {key.id: key for key in read(path)}
+        if number not in stored:
             raise ConfigError(f"There is no key '{number}' in {path}. See `merit keys list`.")
-        changed = tuple(
-            key.model_copy(update={"revoked": key.revoked or now()}) if key.id == number else key for key in stored
-        )
-        _write(path, changed)
+        stored[number] = stored[number].model_copy(update={"revoked": stored[number].revoked or now()})
+        _write(path, tuple(stored.values()))
     audit.append(path.parent, "key revoked", key=number)
-    return next(key for key in changed if key.id == number)
+    return stored[number]
 
 
 def read(path: Path) -> tuple[ApiKey, ...]:

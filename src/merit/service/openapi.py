@@ -79,20 +79,13 @@ def page(document: dict[str, Any]) -> str:
     """All routes with their examples, as HTML."""
     source = files("merit.service").joinpath("docs.html.j2").read_text(encoding="utf-8")
     template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(source)
-    rows = [
-        {
-            "method": method.upper(),
-            "path": path,
-            "scope": operation["x-scope"],
-            "description": operation.get("description") or operation.get("summary", ""),
-            "parameters": operation.get("parameters", []),
-        }
-        | {kind: _pretty(value) for kind, value in EXAMPLES.get(operation["operationId"], MISSING).items()}
+    routes = [
+        (f"{method.upper()} {path}", operation, EXAMPLES.get(operation["operationId"], MISSING))
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
     ]
-    return template.render(rows=rows, version=document["info"]["version"], reasons=REASONS)
+    return template.render(routes=routes, version=document["info"]["version"], reasons=REASONS, pretty=_pretty)
 
 
 def _pretty(value: Any) -> str:
-    return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
