@@ -164,10 +164,15 @@ def read(file: Path, design: ExperimentDesign) -> Outcomes:
         raise DataError(f"{file} is no JSON: {error}. Write it as docs/experiments.md shows.") from None
     if not isinstance(values, dict):
         raise DataError(f"{file} holds no JSON object. Write it as docs/experiments.md shows.")
-    statistics = build(Statistics, values, origin=str(file))
-    _check_columns(statistics, design, file)
-    cells = (_moments(cell, design, f"{file}, arm '{cell.arm}'", len(statistics.columns)) for cell in statistics.cells)
-    return Outcomes(statistics.columns, tuple(cells), None)
+    return outcomes_of(build(Statistics, values, origin=str(file)), design, str(file))
+
+
+def outcomes_of(statistics: Statistics, design: ExperimentDesign, origin: str) -> Outcomes:
+    """The same from statistics in memory; `origin` names them in messages."""
+    _check_columns(statistics, design, origin)
+    width = len(statistics.columns)
+    cells = tuple(_moments(cell, design, f"{origin}, arm '{cell.arm}'", width) for cell in statistics.cells)
+    return Outcomes(statistics.columns, cells, None)
 
 
 def write(file: Path, outcomes: Outcomes) -> None:
@@ -188,20 +193,20 @@ def write(file: Path, outcomes: Outcomes) -> None:
     file.write_text(statistics.model_dump_json(indent=1, exclude_none=True) + "\n", encoding="utf-8")
 
 
-def _check_columns(statistics: Statistics, design: ExperimentDesign, file: Path) -> None:
+def _check_columns(statistics: Statistics, design: ExperimentDesign, origin: str) -> None:
     agreed = (design.outcome.column, *design.covariates)
     if statistics.columns[: len(agreed)] != agreed:
         raise DataError(
-            f"{file} is about {', '.join(statistics.columns)}, but the design agreed on {', '.join(agreed)}, in this "
+            f"{origin} is about {', '.join(statistics.columns)}, but the design agreed on {', '.join(agreed)}, in this "
             "order. Compute the statistics of those columns."
         )
     if unknown := {cell.arm for cell in statistics.cells} - set(design.arms):
-        raise DataError(f"{file} has an arm '{min(unknown)}'; the design has {', '.join(design.arms)}.")
+        raise DataError(f"{origin} has an arm '{min(unknown)}'; the design has {', '.join(design.arms)}.")
     keys = {(cell.arm, cell.segment, cell.chosen) for cell in statistics.cells}
     if len(keys) < len(statistics.cells):
-        raise DataError(f"{file} gives an arm twice. Each arm (and segment, and choice) is one cell.")
+        raise DataError(f"{origin} gives an arm twice. Each arm (and segment, and choice) is one cell.")
     if other := {cell.chosen for cell in statistics.cells} - {None, *CHOSEN}:
-        raise DataError(f"{file}: chosen is one of {', '.join(CHOSEN)}, not {min(map(str, other))!r}.")
+        raise DataError(f"{origin}: chosen is one of {', '.join(CHOSEN)}, not {min(map(str, other))!r}.")
 
 
 def _moments(cell: CellStatistics, design: ExperimentDesign, where: str, columns: int) -> CellMoments:

@@ -81,10 +81,7 @@ def _expected(design: ExperimentDesign) -> schemas.ExpectedPower | None:
 
 def analyze(request: schemas.AnalysisRequest) -> Analysis:
     """Lift, findings and decision from sufficient statistics: no user leaves the warehouse."""
-    with _folder() as folder:
-        file = folder / "statistics.json"
-        file.write_text(request.statistics.model_dump_json(), encoding="utf-8")
-        outcomes = statistics.read(file, request.design)
+    outcomes = statistics.outcomes_of(request.statistics, request.design, "The request")
     return _analysed(request.design, outcomes, request.until, request.assigned)
 
 
