@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Annotated
 
-import numpy as np
 import polars as pl
 from fastapi import Path, Query
 
@@ -52,24 +52,13 @@ def regions(
     top = served.model.interests(user_id, min(k, served.model.live)).drop("user_id")
     clusters = served.model.labels.table.select(interest="text", cluster="cluster")
     rows = top.join(clusters, on="interest", how="left", maintain_order="left")
-    items = [_region(part) for part in rows.partition_by("cluster", maintain_order=True)]
-    shares = np.array([region.expected for region in items])
-    shares = shares[shares > 0] / max(shares.sum(), 1e-12)
-    return schemas.RegionsResponse(
-        user_id=user_id,
-        model=served.version,
-        effective=float(np.exp(-(shares * np.log(shares)).sum())),
-        items=sorted(items, key=lambda region: -region.expected),
+    items = rows.group_by(pl.col("cluster").replace(-1, None), maintain_order=True).agg(
+        name=pl.col("interest").first(), expected=pl.col("probability").sum(), interests=pl.struct(top.columns)
     )
-
-
-def _region(rows: pl.DataFrame) -> schemas.Region:
-    cluster = rows["cluster"][0]
-    return schemas.Region(
-        cluster=None if cluster == -1 else cluster,
-        name=rows["interest"][0],
-        expected=float(rows["probability"].sum()),
-        interests=rows.drop("cluster").to_dicts(),
+    entropy = items["expected"].filter(items["expected"] > 0).entropy() or 0.0
+    items = items.sort("expected", descending=True, maintain_order=True)
+    return schemas.RegionsResponse(
+        user_id=user_id, model=served.version, effective=math.exp(entropy), items=items.to_dicts()
     )
 
 
