@@ -8,6 +8,7 @@ texts that are no live label are counted and left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -66,10 +67,8 @@ def _groov(world: World, seed: int, config: GroovConfig, search: Search) -> Answ
         batch = collate(corpus, rows.tolist(), epoch, OBJECTIVE, COLLATE, seed)
         return loss_of(generator.model, batch, OBJECTIVE.beta)[0]
 
-    def validation_recall() -> float:
-        return recall(generator, first_few(text.validation), world)
-
-    summary = fit(generator.model, loss, corpus.prompts.lengths(), config.fit, seed, budget, validation_recall)
+    validate = partial(recall, generator, first_few(text.validation), world)
+    summary = fit(generator.model, loss, corpus.prompts.lengths(), config.fit, seed, budget, validate)
     beams, probabilities, invented = search(generator, world, config)
     longer = generator.decode(text.test, DecodeConfig(max_labels=BUDGET, fixed_budget=True), seed=0)
     labels, sums = beam_sums(beams, probabilities)

@@ -9,6 +9,7 @@ original's second decoder (binary relevance) is left out: it is an ensemble memb
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -51,10 +52,8 @@ def ocd(world: World, seed: int, config: OcdConfig | None = None) -> Answer:
         samples = sampled(generator, corpus.prompts.gather(rows), config, int(draws.integers(2**31)))
         return loss_of(generator.model, batch_of(samples, rows, corpus, text.shop.vocabulary), beta=0.0)[0]
 
-    def validation_recall() -> float:
-        return recall(generator, first_few(text.validation), world)
-
-    summary = fit(generator.model, loss, corpus.prompts.lengths(), config.fit, seed, budget, validation_recall)
+    validate = partial(recall, generator, first_few(text.validation), world)
+    summary = fit(generator.model, loss, corpus.prompts.lengths(), config.fit, seed, budget, validate)
     return greedy_answer(generator, text.test, summary, budget)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,10 +96,8 @@ def _patchrec(world: World, seed: int, config: PatchrecConfig, groups: Groups) -
         batch = collate(part, list(range(len(rows))), epoch, IN_ORDER, COLLATE, seed, patched)
         return loss_of(generator.model, batch, 1.0)[0]
 
-    def validation_recall() -> float:
-        return recall(generator, first_few(validation), world)
-
-    summary = fit(generator.model, loss, train.lengths(), config.fit, seed, budget, validation_recall)
+    validate = partial(recall, generator, first_few(validation), world)
+    summary = fit(generator.model, loss, train.lengths(), config.fit, seed, budget, validate)
     return greedy_answer(generator, test, summary, budget)
 
 

@@ -76,10 +76,10 @@ def sasrec(world: World, seed: int, config: SasrecConfig | None = None) -> Answe
     def loss(rows: Ints, epoch: int) -> Tensor:
         return _loss(model, train.gather(rows), gold.gather(rows), bags)
 
-    def validation_recall() -> float:
+    def validate() -> float:
         return recall_of_scores(_probabilities(model, checked, bags), world)
 
-    summary = fit(model, loss, train.lengths(), config.fit, seed, budget, validation_recall)
+    summary = fit(model, loss, train.lengths(), config.fit, seed, budget, validate)
     return answer_of(_probabilities(model, test, bags), world, budget.with_prediction(summary))
 
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -80,7 +79,7 @@ def xlgen_mcg(world: World, seed: int, config: XlgenConfig | None = None) -> Ans
     """Both tasks are examples of one corpus: clusters are further labels of one token each."""
     config = config or XlgenConfig()
     budget = TimeBudget(world.seconds)
-    guide, generator = _guide(world, config, seed), _untrained(world, config, seed)
+    guide, generator = _untrained(world, config, seed)
     corpus = _two_tasks(world, guide)
     clusters = np.arange(guide.number)
     cluster_trie = build_trie(np.arange(guide.number + 1), guide.first + clusters, clusters.astype(np.int32))
@@ -100,7 +99,7 @@ def xlgen_bcl(world: World, seed: int, config: XlgenConfig | None = None) -> Ans
     """The head reads the text only: the clusters follow it, where a causal model has not looked yet."""
     config = config or XlgenConfig()
     budget = TimeBudget(world.seconds)
-    guide, generator, text = _guide(world, config, seed), _untrained(world, config, seed), world.text
+    (guide, generator), text = _untrained(world, config, seed), world.text
     gold = frequent_first(world.train.gold, world.popularity)
     clusters, sizes = guide.of(gold), text.train.lengths()
     prompts = guide.behind(text.train, clusters, guide.to_labels)
@@ -135,11 +134,9 @@ def _trained(
     budget: TimeBudget,
 ) -> Answer:
     """The greedy answer after training; `guided` puts predicted clusters after prompts."""
-
-    def validation_recall() -> float:
-        return recall(generator, guided(first_few(world.text.validation)), world)
-
-    summary = fit(model, loss, corpus.prompts.lengths(), config.fit, seed, budget, validation_recall)
+    few = first_few(world.text.validation)
+    lengths = corpus.prompts.lengths()
+    summary = fit(model, loss, lengths, config.fit, seed, budget, lambda: recall(generator, guided(few), world))
     return greedy_answer(generator, guided(world.text.test), summary, budget)
 
 
@@ -160,20 +157,15 @@ def label_clusters(world: World, number: int, seed: int) -> Ints:
     return np.asarray(clusters, dtype=np.int64)
 
 
-def _guide(world: World, config: XlgenConfig, seed: int) -> _Guide:
-    number = min(config.clusters, len(world.live))
-    return _Guide(label_clusters(world, number, seed), number, first=len(world.text.shop.vocabulary))
-
-
-def _untrained(world: World, config: XlgenConfig, seed: int) -> Generator:
-    """The generator with embeddings for the new tokens."""
+def _untrained(world: World, config: XlgenConfig, seed: int) -> tuple[_Guide, Generator]:
+    """The clusters, and the generator with embeddings for the new tokens."""
     if world.text.backbone.lora_rank:
         raise ConfigError("XLGen adds tokens, which LoRA would leave untrained. Set backbone.lora_rank to 0.")
     generator = untrained_generator(world, seed)
-    size = len(world.text.shop.vocabulary) + config.clusters + 2
+    first, number = len(world.text.shop.vocabulary), min(config.clusters, len(world.live))
     with torch_stream(seed, "clusters"):
-        generator.model.resize_token_embeddings(size, mean_resizing=False)
-    return generator
+        generator.model.resize_token_embeddings(first + config.clusters + 2, mean_resizing=False)
+    return _Guide(label_clusters(world, number, seed), number, first), generator
 
 
 def _two_tasks(world: World, guide: _Guide) -> Corpus:
@@ -216,10 +208,7 @@ def _predicted_clusters(model: Any, head: nn.Linear, prompts: Ragged) -> Ragged:
             rows = [prompts[row] for row in range(start, min(start + BLOCK, len(prompts)))]
             tokens = nn.utils.rnn.pad_sequence([torch.from_numpy(row.astype(np.int64)) for row in rows], True)
             means = _means(backbone.states(model, tokens), np.array([len(row) for row in rows]))
-            clusters += [_likely(row) for row in head(means).numpy()]
+            for logits in head(means).numpy():
+                order = np.argsort(-logits, kind="stable")
+                clusters.append(order[: max(1, int((logits > 0).sum()))].tolist())
     return Ragged.of(clusters)
-
-
-def _likely(logits: NDArray[np.float32]) -> list[int]:
-    order = np.argsort(-logits, kind="stable")
-    return [int(cluster) for cluster in order[: max(1, int((logits > 0).sum()))]]

@@ -139,7 +139,7 @@ def _tiny(config: BackboneConfig, vocabulary: Vocabulary) -> Any:
 
 
 def _start_by_copying(model: Any) -> None:
-    """Let an untrained model say what it has read: users mostly want again what they wanted before.
+    """Let an untrained model repeat what it has read: users mostly want again what they wanted before.
 
     The first attention passes tokens on as they are, to a head that is their own embedding, in rows of length one. Left
     to find this out by itself, a small model spends most of a short training on it (docs/log.md).

@@ -75,12 +75,12 @@ def _written(labels: Ragged, paths: Ragged) -> NDArray[np.int64]:
 def plan_batches(corpus: Corpus, config: BatchConfig, seed: int, schedule: Schedule) -> Plan:
     """Number of a micro-batch → its epoch and its examples."""
     lengths = bucket_lengths(corpus, config)
-    everybody = _passes(np.arange(len(corpus)), lengths, config.batch_size, seed)
+    all_examples = _passes(np.arange(len(corpus)), lengths, config.batch_size, seed)
     only = [step for step in range(config.steps) if schedule(step / config.steps).only]
     pooled = np.flatnonzero(corpus.patched.some()) if corpus.patched else np.zeros(0, np.int64)
     if not only or not len(pooled):
-        return everybody
-    return _passes(pooled, lengths, config.batch_size, seed, everybody, only[0] * config.accumulate)
+        return all_examples
+    return _passes(pooled, lengths, config.batch_size, seed, all_examples, only[0] * config.accumulate)
 
 
 def _passes(
@@ -91,7 +91,7 @@ def _passes(
     before: Plan | None = None,
     first: int = 0,
 ) -> Plan:
-    """Epoch after epoch over these rows, from micro-batch `first` on, and as `before` says up to there."""
+    """Epoch after epoch over these rows, from micro-batch `first` on, and by the plan `before` up to there."""
     per_epoch = math.ceil(len(rows) / size)
     earlier = before(first - 1)[0] + 1 if before and first else 0  # epochs: what is drawn in one is never drawn again
 

@@ -70,8 +70,8 @@ def restore(file: Path, model: Any, optimizer: torch.optim.Optimizer | None) -> 
         for name, value in trainable(model).items():
             value.copy_(_shared_out(opened.get_tensor(f"model.{name}"), value))
         for number, parameter in enumerate(_parameters(optimizer)):
-            here = [name for name in MOMENTS if f"optimizer.{number}.{name}" in names]
-            state = {name: opened.get_tensor(f"optimizer.{number}.{name}") for name in here}
+            moments = [name for name in MOMENTS if f"optimizer.{number}.{name}" in names]
+            state = {name: opened.get_tensor(f"optimizer.{number}.{name}") for name in moments}
             if optimizer:
                 optimizer.state[parameter] = {name: _shared_out(each, parameter) for name, each in state.items()}
     return progress
@@ -87,15 +87,15 @@ def fingerprint(model: Any) -> str:
     weights = [value for value in model.parameters() if id(value) not in words]
     frozen = [value for value in weights if not value.requires_grad]  # with LoRA, all that was brought
     brought = frozen or (weights if getattr(model.config, "_name_or_path", "") else [])
-    found = 0
+    checksum = 0
     for value in brought:
-        found = zlib.crc32(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy(), found)
-    return f"{found:08x}" if brought else ""
+        checksum = zlib.crc32(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy(), checksum)
+    return f"{checksum:08x}" if brought else ""
 
 
-def check_backbone(file: Path, header: dict[str, Any], own: str) -> None:
+def check_backbone(file: Path, header: dict[str, Any], brought: str) -> None:
     """Weights learnt beside those of another backbone mean nothing here, though every shape be the same."""
-    if header.get("backbone", own) != own:  # older checkpoints have none
+    if header.get("backbone", brought) != brought:  # older checkpoints have none
         raise ConfigError(
             f"{file} is a checkpoint of another backbone: the weights that it was begun with are not those of "
             f"backbone.name. Put the setting back to go on from it, or remove {file.parent} to begin anew."
@@ -105,11 +105,11 @@ def check_backbone(file: Path, header: dict[str, Any], own: str) -> None:
 def _check_shapes(file: Path, had: dict[str, list[int]], model: Any) -> None:
     """Weights of another model are refused as such, before any of them is put in place."""
     for name, value in trainable(model).items():
-        found = had.get(f"model.{name}")
-        if found != list(value.shape):
-            there = f"{found} there" if found else "not there"
+        shape = had.get(f"model.{name}")
+        if shape != list(value.shape):
+            stored = f"{shape} there" if shape else "not there"
             raise ConfigError(
-                f"{file} is a checkpoint of another backbone: {name} is {there} and {list(value.shape)} here. Put the "
+                f"{file} is a checkpoint of another backbone: {name} is {stored} and {list(value.shape)} here. Put the "
                 f"backbone's settings back to go on from it, or remove {file.parent} to begin anew."
             )
 

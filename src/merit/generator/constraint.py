@@ -223,7 +223,9 @@ def _complete(constraint: Constraint, walk: Walk, beams: Tensor) -> None:
     full = (path >= 0) & (used == constraint.below[path])
     parents = torch.cat([torch.zeros_like(depth), path], 1)  # (n, depth + 1)  the node each door belongs to
     doors = torch.where(full, path + parents[:, :-1], -1)  # edge e = path - 1, and its door is e + 1 + v
-    own = constraint.table[node, 0] + node
-    walk.closed[beams, place] = torch.cat([doors, torch.full_like(depth, -1)], 1).scatter(1, depth, own[:, None])
+    end_of_label = constraint.table[node, 0] + node
+    walk.closed[beams, place] = torch.cat([doors, torch.full_like(depth, -1)], 1).scatter(
+        1, depth, end_of_label[:, None]
+    )
     walk.node[beams], walk.depth[beams], walk.running[beams] = 0, 0, 0.0
     walk.count[beams] = place + 1

@@ -239,14 +239,14 @@ def _write(out: Decoded, rows: NDArray[np.int64], walk: Walk) -> None:
     walk.labels[beyond], walk.log_probs[beyond] = -1, 0
     # After SEP a beam may have chosen END, and left the state of a label that never came.
     walk.states[torch.arange(out.states.shape[2], device=walk.count.device) >= walk.count[:, None]] = 0
-    for place, found in (
+    for target, values in (
         (out.labels, walk.labels),
         (out.log_probs, walk.log_probs),
         (out.counts, walk.count),
         (out.scores, walk.score),
         (out.states, walk.states.float()),
     ):
-        place[rows] = found.cpu().numpy().reshape(len(rows), *place.shape[1:])
+        target[rows] = values.cpu().numpy().reshape(len(rows), *target.shape[1:])
 
 
 def _greedy(constraint: Constraint, config: DecodeConfig, batch: _Batch, step: int) -> tuple[Tensor, Tensor]:
@@ -310,7 +310,7 @@ def _drawn(logits: Tensor, rows: Tensor, noise: Tensor, temperature: float) -> t
 
 
 def _top(logits: Tensor, rows: Tensor, beams: int) -> tuple[Tensor, Tensor]:
-    found, column = logits.topk(min(beams, logits.shape[1]))
-    missing = (0, beams - found.shape[1])
-    log_probs = found - logits.logsumexp(1, keepdim=True)
+    highest, column = logits.topk(min(beams, logits.shape[1]))
+    missing = (0, beams - highest.shape[1])
+    log_probs = highest - logits.logsumexp(1, keepdim=True)
     return pad(column, missing), pad(log_probs, missing, value=-torch.inf)

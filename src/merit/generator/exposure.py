@@ -27,7 +27,7 @@ BUDGET = 5
 def after_prefixes(
     trained: Generator, gold: Ragged, prompts: Ragged, mined: Mined, seed: int
 ) -> tuple[Ragged, Ragged, Ragged]:
-    """By example: what is said after gold labels, what after mistakes, and the golds that are left to be found."""
+    """By example: labels decoded after gold labels, after mistakes, and the golds that are left to be found."""
     golds, mistakes, left = _prefixes(gold, mined)
     config = DecodeConfig(max_labels=BUDGET, fixed_budget=True)
     after_gold, after_mistakes = (

@@ -106,8 +106,8 @@ class Continuations:
         rows, (_, ahead) = len(self.mask), tokens.shape
         new = self.beams * ahead
         slots = torch.arange(new, device=tokens.device)
-        own = slots // ahead == torch.arange(self.beams, device=tokens.device)[:, None]  # (beams, new)
-        causal = own.repeat_interleave(ahead, 0) & (slots <= slots[:, None])  # (new, new)
+        visible = slots // ahead == torch.arange(self.beams, device=tokens.device)[:, None]  # (beams, new)
+        causal = visible.repeat_interleave(ahead, 0) & (slots <= slots[:, None])  # (new, new)
         before = self.mask[:, :, : self.length].repeat_interleave(ahead, 1)
         within = _mask(causal, before.dtype).expand(rows, -1, -1)
         read = decoder(
@@ -117,7 +117,7 @@ class Continuations:
             past_key_values=self.cache,
             use_cache=True,
         ).last_hidden_state.view(len(tokens), ahead, -1)
-        real = own & (slots % ahead < sizes.view(rows, self.beams, 1))  # (rows, beams, new)
+        real = visible & (slots % ahead < sizes.view(rows, self.beams, 1))  # (rows, beams, new)
         self.mask = _written(self.mask, _mask(real, before.dtype), self.length)
         self.length += new
         self.position = self.position + sizes

@@ -71,10 +71,10 @@ def embed(model: Any, input_ids: Tensor, windows: Windows) -> Tensor:
     used = np.flatnonzero(np.diff(by_token.indptr))  # the different tokens
     number = np.zeros(by_bag.shape[1], np.int64)
     number[used] = np.arange(len(used))
-    there = (number[bags.tokens.values], bags.tokens.offsets, bags.shares)
+    forth = (number[bags.tokens.values], bags.tokens.offsets, bags.shares)
     back = (by_token.indices, np.append(by_token.indptr[used], by_token.nnz), by_token.data)
     looked_up = words(torch.from_numpy(used).to(put))  # (different tokens, width)
-    sums: Tensor = _Sums.apply(looked_up, *(_put(each, put) for each in (*there, *back)))  # type: ignore[no-untyped-call]
+    sums: Tensor = _Sums.apply(looked_up, *(_put(each, put) for each in (*forth, *back)))  # type: ignore[no-untyped-call]
     return sums.view(*input_ids.shape, -1)
 
 
@@ -85,13 +85,13 @@ def _put(values: NDArray[Any], device: torch.device) -> Tensor:
 def _bags(ids: Ints, windows: Windows) -> Windows:
     """The tokens of every position: its own, or those of its patch."""
     patches = ids < 0
-    own = windows.gather(~ids[patches])
+    pooled = windows.gather(~ids[patches])
     sizes = np.ones(len(ids), np.int64)
-    sizes[patches] = own.tokens.lengths()
+    sizes[patches] = pooled.tokens.lengths()
     inside = np.repeat(patches, sizes)
     tokens, shares = np.empty(len(inside), np.int32), np.ones(len(inside), np.float32)
-    tokens[inside], tokens[~inside] = own.tokens.values, ids[~patches]
-    shares[inside] = own.shares
+    tokens[inside], tokens[~inside] = pooled.tokens.values, ids[~patches]
+    shares[inside] = pooled.shares
     return Windows(Ragged(offsets_of(sizes), tokens), shares)
 
 

@@ -85,7 +85,7 @@ class _Run:
     folder: Path
     log: Log | None
     schedule: Schedule
-    brought: str
+    fingerprint: str
     """What tells the pretrained weights apart from others of the same shape."""
 
 
@@ -107,13 +107,14 @@ def train(
     """
     check_corpus(corpus, config)
     schedule = SCHEDULES[patching.schedule] if patching else in_full
-    brought = checkpoint.fingerprint(model)
+    fingerprint = checkpoint.fingerprint(model)
     accelerator = processes.join()
-    trained = deepcopy(model) if _elsewhere(accelerator) else model
+    elsewhere = accelerator.is_fsdp2 or accelerator.device.type != "cpu"  # the caller's model stays on the CPU, whole
+    trained = deepcopy(model) if elsewhere else model
     optimizer = torch.optim.AdamW(_groups(trained, config.weight_decay), lr=config.learning_rate, betas=(0.9, 0.98))
     reader, optimizer = accelerator.prepare(Reader(trained), optimizer)
     shared = (accelerator, reader, trained, model, optimizer)
-    run = _Run(*shared, corpus, objective, config, seed, folder, log, schedule, brought)
+    run = _Run(*shared, corpus, objective, config, seed, folder, log, schedule, fingerprint)
     identity = f"{digest(config)}-{digest(objective)}-{seed}-{len(corpus)}" + (
         f"-{digest(patching)}" if patching else ""
     )
@@ -121,7 +122,8 @@ def train(
     steps = range(progress.step, progress.step if progress.stopped else config.steps)
     gradients = partial(_gradients, run, plan_batches(corpus, config, seed, schedule))
     clip = partial(accelerator.clip_grad_norm_, list(reader.parameters()), config.clip)
-    with _bar(run, progress.step) as bar:
+    main = accelerator.is_main_process  # no other process shows a bar
+    with console.steps("training", config.steps, progress.step) if main else nullcontext(lambda status: None) as bar:
         begin = time.perf_counter()
         for step, metrics in descend(optimizer, steps, gradients, clip, partial(learning_rate, config=config)):
             progress.step, progress.tokens = step + 1, progress.tokens + int(metrics["tokens"])
@@ -129,7 +131,7 @@ def train(
             if evaluate and config.evaluate_every and progress.step % config.evaluate_every == 0:
                 _judge(run, evaluate, progress)
             if progress.step % config.checkpoint_every == 0 or progress.step == config.steps or progress.stopped:
-                header = vars(progress) | {"digest": identity, "backbone": brought}
+                header = vars(progress) | {"digest": identity, "backbone": fingerprint}
                 _save(run, f"step-{progress.step:07}.safetensors", header, optimizer)
             now = time.perf_counter()
             bar(f"loss {metrics['loss']:.3f}, {metrics['tokens'] / (now - begin):,.0f} tokens/s")
@@ -269,7 +271,7 @@ def _resume(run: _Run, identity: str) -> Progress:
     file = checkpoint.latest(run.folder, identity)
     if not file:
         return Progress()
-    checkpoint.check_backbone(file, checkpoint.read_header(file), run.brought)
+    checkpoint.check_backbone(file, checkpoint.read_header(file), run.fingerprint)
     header = checkpoint.restore(file, run.model, run.optimizer)
     console.tell(f"going on from {file}", file=str(file), step=header["step"])
     return Progress(**{name: value for name, value in header.items() if name not in ("digest", "backbone")})
@@ -306,11 +308,6 @@ def _save(run: _Run, name: str, header: dict[str, Any], optimizer: Any) -> None:
     run.accelerator.wait_for_everyone()
 
 
-def _elsewhere(accelerator: Accelerator) -> bool:
-    """Whether training leaves the caller's model, which is whole and in the CPU's memory, and works on a copy of it."""
-    return bool(accelerator.is_fsdp2 or accelerator.device.type != "cpu")
-
-
 def _give_back(run: _Run) -> None:
     """Let the caller's model have the weights as they are now."""
     if run.original is run.model:
@@ -319,10 +316,3 @@ def _give_back(run: _Run) -> None:
     with torch.no_grad():
         for name, value in checkpoint.trainable(run.model).items():
             weights[name].copy_(checkpoint.whole(value))
-
-
-def _bar(run: _Run, done: int) -> Any:
-    """The progress bar of the main process; no other shows one."""
-    if run.accelerator.is_main_process:
-        return console.steps("training", run.config.steps, done)
-    return nullcontext(lambda status: None)

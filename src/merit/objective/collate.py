@@ -155,9 +155,9 @@ def collate(
         valid_ids = np.concatenate([valid_ids, _one_each(following, valid_ids.shape[1])])
         shares = config.history_weight * _per_example([int((prompt[1:] >= 0).sum()) for prompt in prompts])
         weights = np.concatenate([weights, shares])
-    own, patches = (input_ids, None) if windows is None else numbered(input_ids, windows)
+    ids, patches = (input_ids, None) if windows is None else numbered(input_ids, windows)
     return Batch(
-        input_ids=torch.from_numpy(own),
+        input_ids=torch.from_numpy(ids),
         rows=torch.from_numpy(np.concatenate(rows)),
         valid_ids=torch.from_numpy(valid_ids),
         weights=torch.from_numpy(weights.astype(np.float32)),
@@ -170,7 +170,7 @@ def collate(
 def _prompts(
     corpus: Corpus, examples: Sequence[int], patched: NDArray[np.bool_] | None
 ) -> tuple[list[Tokens], Windows | None]:
-    """The prompt of each example in the form asked for, and the windows of patches among them."""
+    """The prompt of each example in its form, and the windows of patches among them."""
     if corpus.patched is None or patched is None:
         return [corpus.prompts[example] for example in examples], None
     forms = (corpus.prompts, corpus.patched)
@@ -179,7 +179,7 @@ def _prompts(
 
 
 def _histories(prompts: Sequence[NDArray[np.int32]], width: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Every position of a prompt that a token follows in the prompt, and that token. A patch cannot be said."""
+    """Every position of a prompt that a token follows in the prompt, and that token. A patch cannot be predicted."""
     rows = [line * width + np.flatnonzero(prompt[1:] >= 0) for line, prompt in enumerate(prompts)]
     return np.concatenate(rows), np.concatenate([prompt[1:][prompt[1:] >= 0] for prompt in prompts])
 

@@ -22,7 +22,7 @@ def target_sequence(
     `labels`: gold and mined labels in the order they are read, as token tuples, each once. `gold`: the gold ones; a
     gold label that is not among `labels` was cut for room, stays right throughout, and keeps END wrong.
 
-    A mined label (1,) begins like the gold (1, 4), is turned towards it, and is not counted as said:
+    A mined label (1,) begins like the gold (1, 4), is turned towards it, and does not count as predicted:
 
     >>> tokens, valid = target_sequence([(1,), (2, 3), (1, 4)], {(1, 4), (2, 3)}, sep=8, end=9)
     >>> for token, right in zip(tokens, valid):

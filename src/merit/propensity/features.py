@@ -8,6 +8,7 @@ every k.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -102,9 +103,9 @@ class UserFeatures:
         times = self._times(rows)
         owner = np.repeat(np.arange(len(rows)), sizes)
         total = np.maximum(np.bincount(owner, weights=times, minlength=len(rows)), 1)
-        keys, wanted = owner * n_labels + history, np.arange(len(rows))[:, None] * n_labels + labels
+        keys, pairs = owner * n_labels + history, np.arange(len(rows))[:, None] * n_labels + labels
         order = np.argsort(keys, kind="stable")
-        counts = counts_of(wanted, keys[order], times[order]).astype(np.float32)
+        counts = counts_of(pairs, keys[order], times[order]).astype(np.float32)
         counts[labels < 0] = 0  # -1 is no label, though its key may be another's
         seen = np.where(counts > 0, np.maximum(counts, 1), 0)
         return HistoryCounts(counts, (seen / total[:, None]).astype(np.float32))
@@ -168,9 +169,9 @@ def no_states(users: int) -> States:
 
 def create(folder: Path, name: str, users: int, labels: int, width: int) -> States:
     """States of a split in a new file, to be filled part by part."""
-    values = np.lib.format.open_memmap(_file(folder, name), mode="w+", dtype=np.float16, shape=(users, labels, width))
-    counts = np.lib.format.open_memmap(_file(folder, f"{name}-counts"), mode="w+", dtype=np.int32, shape=(users,))
-    return States(values, counts)
+    make = partial(np.lib.format.open_memmap, mode="w+")
+    values = make(folder / f"{name}.npy", dtype=np.float16, shape=(users, labels, width))
+    return States(values, make(folder / f"{name}-counts.npy", dtype=np.int32, shape=(users,)))
 
 
 def fill(states: States, rows: Ints, values: NDArray[np.floating], counts: NDArray[np.int32]) -> None:
@@ -192,19 +193,11 @@ def half_precision(values: NDArray[np.floating]) -> NDArray[np.float16]:
 
 def read(folder: Path, name: str) -> States:
     """The states of a split, memory-mapped."""
-    values, counts = _open(_file(folder, name)), _open(_file(folder, f"{name}-counts"))
-    if len(values) != len(counts):
-        raise DamagedArtifact(f"{_file(folder, name)} and its counts are of different lengths. Make the states again.")
-    return States(values, counts)
-
-
-def _file(folder: Path, name: str) -> Path:
-    return folder / f"{name}.npy"
-
-
-def _open(file: Path) -> NDArray[Any]:
+    files = [folder / f"{name}.npy", folder / f"{name}-counts.npy"]
     try:
-        array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+        values, counts = (np.load(file, mmap_mode="r", allow_pickle=False) for file in files)
     except (ValueError, OSError) as error:
-        raise DamagedArtifact(f"{file} cannot be read ({error}). Make the states again.") from None
-    return array
+        raise DamagedArtifact(f"{files[0]} or its counts cannot be read ({error}). Make the states again.") from None
+    if len(values) != len(counts):
+        raise DamagedArtifact(f"{files[0]} and its counts are of different lengths. Make the states again.")
+    return States(values, counts)

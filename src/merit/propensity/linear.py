@@ -111,8 +111,8 @@ def factors_loss(
     table = model.labels(torch.from_numpy(vectors[labels]), torch.from_numpy(labels), dropped)
     users = model.user_factors(torch.dropout(summed_factors(model, batch), dropout, train=True))
     scores = users @ model.full_label_factors(table).T + model.last.bias
-    spots, there = _spots(batch.labels, batch.offsets, labels)
-    times, shares = (torch.from_numpy(column[there]) for column in (batch.times, batch.times / batch.totals))
+    spots, present = _spots(batch.labels, batch.offsets, labels)
+    times, shares = (torch.from_numpy(column[present]) for column in (batch.times, batch.times / batch.totals))
     repeats = model.repeat_score(times, shares, model.label_repeats(table)[spots % len(labels)])
     scores = scores.flatten().index_add(0, spots, repeats).view_as(scores)
     if batch.trends:
@@ -129,8 +129,8 @@ def _spots(labels: Ints, offsets: Ints, columns: Ints) -> tuple[Tensor, NDArray[
     """Where these pairs are in a grid of users and columns, and which of them are in it."""
     owner = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     place = np.minimum(np.searchsorted(columns, labels), len(columns) - 1)
-    there = columns[place] == labels
-    return torch.from_numpy((owner * len(columns) + place)[there]), there
+    present = columns[place] == labels
+    return torch.from_numpy((owner * len(columns) + place)[present]), present
 
 
 def _start_at_popularity(model: Propensity, gold: Ragged) -> None:

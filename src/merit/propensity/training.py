@@ -176,7 +176,7 @@ def _sums(place: Ints, offsets: Ints, table: Tensor, weights: Floats) -> Tensor:
 def _cross_entropy(scores: Tensor, right: Pairs, wrong: Pairs) -> Tensor:
     truth = torch.zeros_like(scores)
     truth[:, : right.labels.shape[1]] = 1
-    there = torch.from_numpy(np.concatenate([right.labels, wrong.labels], axis=1) >= 0)
+    real = torch.from_numpy(np.concatenate([right.labels, wrong.labels], axis=1) >= 0)
     rates = torch.from_numpy(np.concatenate([right.rates, wrong.rates], axis=1))
     losses = binary_cross_entropy_with_logits(scores - rates.log(), truth, reduction="none")
-    return losses[there].mean()
+    return losses[real].mean()
