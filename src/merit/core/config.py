@@ -32,6 +32,8 @@ RENAMED = {
     "states.purchases": "corpus.purchases_per_user",
     "states.enough": "corpus.min_purchases",
     "rankings": "ranking",
+    "propensity.model.own": "propensity.model.factors",
+    "model.halves": "model.projections",
     "engine.runner=here": "engine.runner=inline",
 }
 
