@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -208,7 +209,10 @@ def _predicted_clusters(model: Any, head: nn.Linear, prompts: Ragged) -> Ragged:
             rows = [prompts[row] for row in range(start, min(start + BLOCK, len(prompts)))]
             tokens = nn.utils.rnn.pad_sequence([torch.from_numpy(row.astype(np.int64)) for row in rows], True)
             means = _means(backbone.states(model, tokens), np.array([len(row) for row in rows]))
-            for logits in head(means).numpy():
-                order = np.argsort(-logits, kind="stable")
-                clusters.append(order[: max(1, int((logits > 0).sum()))].tolist())
+            clusters += [_likely(row) for row in head(means).numpy()]
     return Ragged.of(clusters)
+
+
+def _likely(logits: NDArray[np.float32]) -> list[int]:
+    clusters: list[int] = np.argsort(-logits, kind="stable").tolist()
+    return clusters[: max(1, int((logits > 0).sum()))]
