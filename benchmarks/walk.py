@@ -157,7 +157,7 @@ def follow(place: Path) -> Trace:
         made = build(model, request, place / "audience")
     trace.stage = "audience export"
     with trace.following():
-        export.export(export.load(made.path), model, "csv", place / "users.csv", "treatment")
+        export.export(made, model, "csv", place / "users.csv", "treatment")
     return trace
 
 
