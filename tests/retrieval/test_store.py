@@ -14,7 +14,7 @@ from merit.core.errors import DamagedArtifact, DataError, StorageError
 from merit.retrieval import shortlist, store
 from merit.retrieval.exact import Exact, ScorerWeights
 from merit.retrieval.scorer import Scorer
-from merit.retrieval.store import DTYPES, ArrayWriter, Form, MappedArray, decode, encode
+from merit.retrieval.store import DTYPES, Form, MappedArray, decode, encode, writing
 from tests.retrieval.worlds import audience, labels_of, users_of, weights, world
 
 
@@ -117,9 +117,9 @@ def test_vectors_that_cannot_be_stored_are_named(tmp_path: Path) -> None:
 def test_a_full_disk_is_one_sentence() -> None:
     with (
         pytest.raises(StorageError, match="the disk is full"),
-        ArrayWriter(Path("/dev/full"), "<f4", (1000, 100)) as writer,
+        writing(Path("/dev/full"), "<f4", (1000, 100)) as write,
     ):
-        writer.add(np.zeros((1000, 100), np.float32))
+        write(np.zeros((1000, 100), np.float32))
 
 
 def test_released_rows_can_be_read_again(tmp_path: Path) -> None:

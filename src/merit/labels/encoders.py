@@ -6,11 +6,7 @@ torch is imported only when a sentence-transformer first encodes, so the rest of
 from __future__ import annotations
 
 import difflib
-import json
-import os
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -18,13 +14,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save
+from safetensors.numpy import load, save
 
-from merit.core import weights
+from merit.core import files, weights
 from merit.core.artifacts import hash_file
 from merit.core.console import tell, track, warn
 from merit.core.errors import ConfigError, MissingArtifact, MissingDependency
-from merit.core.files import storage_errors
 from merit.core.seeds import mix
 from merit.core.types import Floats, Ints, LabelEncoder
 
@@ -57,14 +52,14 @@ class SentenceEncoder:
     @cached_property
     def fingerprint(self) -> str:
         """Of everything in the folder that can change a vector: weights, tokenizer and settings."""
-        files = sorted(
+        paths = sorted(
             path for path in self.folder.rglob("*") if path.suffix in {".safetensors", ".json", ".txt", ".model"}
         )
-        if not any(path.suffix == ".safetensors" for path in files):
+        if not any(path.suffix == ".safetensors" for path in paths):
             raise MissingArtifact(
                 f"{self.folder} holds no .safetensors weights. Name the folder of a sentence-transformer."
             )
-        lines = [f"{path.relative_to(self.folder).as_posix()} {hash_file(path)}" for path in files]
+        lines = [f"{path.relative_to(self.folder).as_posix()} {hash_file(path)}" for path in paths]
         return f"sentence:{sha256(chr(10).join(lines).encode()).hexdigest()[:32]}"
 
     @cached_property
@@ -78,7 +73,10 @@ class SentenceEncoder:
         text_of = dict(zip(keys, texts, strict=True))  # texts the model cannot tell apart are encoded once
         by_length = sorted(text_of, key=lambda key: (key.count(" "), key))
         vectors = np.empty((len(by_length), self.dimension), np.float32)
-        for start in self._batches(len(by_length)):
+        starts: Iterable[int] = range(0, len(by_length), self.batch)
+        if len(by_length) >= self.long:
+            starts = track(starts, "Encoding labels", total=-(-len(by_length) // self.batch))
+        for start in starts:
             part = [text_of[key] for key in by_length[start : start + self.batch]]
             vectors[start : start + len(part)] = self._model.encode(
                 part, batch_size=self.batch, show_progress_bar=False, normalize_embeddings=True
@@ -98,10 +96,6 @@ class SentenceEncoder:
             return_token_type_ids=False,
         )["input_ids"]
         return [" ".join(map(str, row)) for row in ids]
-
-    def _batches(self, count: int) -> Iterator[int]:
-        starts = range(0, count, self.batch)
-        return iter(starts) if count < self.long else track(starts, "Encoding labels", total=len(starts))
 
     @cached_property
     def _model(self) -> Any:
@@ -198,8 +192,6 @@ class Cached:
         self.encoder = encoder
         self.folder = folder / blake2b(encoder.fingerprint.encode(), digest_size=8).hexdigest()
         self.misses = 0
-        self._segments: dict[str, tuple[Keys, Floats]] = {}
-        self._damaged: set[str] = set()
 
     @property
     def fingerprint(self) -> str:
@@ -226,50 +218,28 @@ class Cached:
         for start in range(0, len(missing), self.chunk):
             part = missing[start : start + self.chunk]
             vectors[part] = self.encoder.encode([distinct[at] for at in part])
-            self._remember(keys[part], vectors[part])
+            segment = save({"keys": keys[part], "vectors": vectors[part]})
+            files.write(self.folder / f"{sha256(segment).hexdigest()}.safetensors", segment, 0o644)
             if len(missing) > self.chunk:
                 tell(f"Encoded {start + len(part):,} of {len(missing):,} new label texts.")
         return vectors if len(distinct) == len(texts) else vectors[[row[text] for text in texts]]
 
     def _recall(self, keys: Keys) -> tuple[Floats, NDArray[np.bool_]]:
-        """The vectors that any segment holds, and which rows those are."""
-        self._open_new()
+        """The vectors that any segment holds, whoever wrote it, and which rows those are."""
         vectors = np.zeros((len(keys), self.dimension), np.float32)
         cached = np.zeros(len(keys), bool)
-        for held, rows in self._segments.values():
-            # Sorted by the first 64 bits alone is enough: two texts sharing them would at worst be encoded again.
-            at = np.minimum(np.searchsorted(held[:, 0], keys[:, 0]), len(held) - 1)
-            match = (held[at] == keys).all(axis=1) & ~cached
-            vectors[match] = rows[at[match]]
-            cached |= match
-        return vectors, cached
-
-    def _open_new(self) -> None:
-        """Map the segments that appeared since the last look, whoever wrote them."""
         for path in sorted(self.folder.glob("*.safetensors")):
-            if path.stem in self._segments or path.stem in self._damaged:
-                continue
-            if hash_file(path) == path.stem:
-                self._segments[path.stem] = _map(path)
-            else:
-                self._damaged.add(path.stem)
+            segment = path.read_bytes()
+            if sha256(segment).hexdigest() != path.stem:
                 warn(f"{path} is damaged; its labels will be encoded again. Delete it to lose this warning.")
-
-    def _remember(self, keys: Keys, vectors: Floats) -> None:
-        """Commit one segment: temporary file, fsync, rename."""
-        order = np.lexsort((keys[:, 1], keys[:, 0]))
-        with storage_errors(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            _sweep(self.folder)
-            draft = self.folder / f"segment.tmp-{os.getpid()}"
-            try:
-                # written by Python, so that a full disk is an OSError and not a text of safetensors' own
-                draft.write_bytes(save({"keys": keys[order], "vectors": vectors[order]}))
-                name = hash_file(draft, sync=True)
-                draft.rename(self.folder / f"{name}.safetensors")
-            finally:
-                draft.unlink(missing_ok=True)
-        self._damaged.discard(name)  # the same bytes again have just mended it
+                continue
+            tensors = load(segment)
+            # The first 64 bits alone are enough: two texts sharing them would at worst be encoded again.
+            _, wanted, at = np.intersect1d(keys[:, 0], tensors["keys"][:, 0], return_indices=True)
+            match = (tensors["keys"][at] == keys[wanted]).all(axis=1)
+            vectors[wanted[match]] = tensors["vectors"][at[match]]
+            cached[wanted[match]] = True
+        return vectors, cached
 
 
 def _keys(texts: Sequence[str], fingerprint: str) -> Keys:
@@ -277,26 +247,6 @@ def _keys(texts: Sequence[str], fingerprint: str) -> Keys:
     encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
     joined = b"".join(blake2b(text, digest_size=16, key=salt).digest() for text in encoded)
     return np.frombuffer(joined, "<u8").astype(np.uint64).reshape(-1, 2)
-
-
-def _map(path: Path) -> tuple[Keys, Floats]:
-    """A segment's keys in memory and its vectors mapped: safetensors' own reader copies whole tensors."""
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(size))
-    tensors = {
-        name: np.memmap(path, kind, "r", 8 + size + header[name]["data_offsets"][0], tuple(header[name]["shape"]))
-        for name, kind in (("keys", "<u8"), ("vectors", "<f4"))
-    }
-    return np.array(tensors["keys"]), tensors["vectors"]
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what a killed writer left. A day is longer than any writer needs."""
-    for stale in folder.glob("segment.tmp-*"):
-        with suppress(FileNotFoundError):
-            if time.time() - stale.stat().st_mtime > 86_400:
-                stale.unlink()
 
 
 ENCODERS: dict[str, Callable[[], LabelEncoder]] = {

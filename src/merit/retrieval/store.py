@@ -17,9 +17,8 @@ meanwhile would end the process.
 from __future__ import annotations
 
 import mmap
-import os
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,7 +43,6 @@ LARGEST = 127  # of int8, the same both ways: a row and its negative keep the sa
 HEADER = "header.json"
 CHUNK = 16_384  # rows computed at a time: 40 MiB of float64 projections
 RESIDENT = 2**30  # bytes of a file that may stay in memory between uses: mapping them again is 8 % of a pass
-_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 _AGAIN = "Make it again with `merit run`."
 
 
@@ -73,24 +71,22 @@ class MappedArray:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._file = path.open("rb")
-            shape, fortran, dtype = _HEADERS[npy.read_magic(self._file)](self._file)
+            mapped = npy.open_memmap(path, mode="r")
         except FileNotFoundError:
             raise DamagedArtifact(f"{path} is missing. {_AGAIN}") from None
-        except (ValueError, KeyError, EOFError):
-            raise DamagedArtifact(f"{path} does not begin as an array file does. {_AGAIN}") from None
-        if fortran or dtype.hasobject:
+        except (ValueError, EOFError) as error:
+            raise DamagedArtifact(f"{path} is cut short, or no array file ({error}). {_AGAIN}") from None
+        if not mapped.flags.c_contiguous:
             raise DamagedArtifact(f"{path} holds an array that merit did not write. {_AGAIN}")
-        self._start = self._file.tell()
-        self._row = int(np.prod(shape[1:])) * dtype.itemsize
-        self._size = self._start + shape[0] * self._row
+        self.array: NDArray[Any] = mapped.view(np.ndarray)
+        self._map: Any = mapped.base
+        self._start = mapped.offset
+        self._row, self._size = mapped.strides[0], mapped.offset + mapped.nbytes
         self.check()
-        self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-        self.array: NDArray[Any] = np.ndarray(shape, dtype, self._map, self._start)
 
     def check(self) -> None:
         """Refuse a file that is not as long as its header says."""
-        if (size := os.fstat(self._file.fileno()).st_size) != self._size:
+        if (size := self._map.size()) != self._size:
             raise DamagedArtifact(f"{self.path} has {size:,} bytes, but its header says {self._size:,}. {_AGAIN}")
 
     @property
@@ -106,25 +102,15 @@ class MappedArray:
             self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
 
 
-class ArrayWriter:
-    """Writes a .npy file block after block. The file is not mapped, so that a full disk is an error, not a crash."""
+@contextmanager
+def writing(path: Path, dtype: str, shape: tuple[int, ...]) -> Iterator[Callable[[NDArray[Any]], object]]:
+    """What writes the next rows of a .npy file; their type and shape are for the caller to check.
 
-    def __init__(self, path: Path, dtype: str, shape: tuple[int, ...]) -> None:
-        with storage_errors(path):
-            self._path, self._file = path, path.open("wb")
-            npy.write_array_header_1_0(self._file, {"descr": dtype, "fortran_order": False, "shape": shape})
-
-    def add(self, block: NDArray[Any]) -> None:
-        """Write the next rows. Their type and shape are for the caller to check."""
-        with storage_errors(self._path):
-            self._file.write(np.ascontiguousarray(block).data)
-
-    def __enter__(self) -> ArrayWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with storage_errors(self._path):
-            self._file.close()
+    The file is not mapped, so that a full disk is an error, not a crash.
+    """
+    with storage_errors(path), path.open("wb") as file:
+        npy.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
+        yield lambda rows: file.write(np.ascontiguousarray(rows).data)
 
 
 @dataclass(frozen=True)
@@ -215,14 +201,14 @@ def write(
 ) -> SideHeader:
     """Write a side into a folder that exists (an artifact's draft). The blocks of vectors have `rows` rows in all."""
     done, norm, error = 0, 0.0, 0.0
-    writers: dict[str, ArrayWriter] = {}
+    write_rows: dict[str, Callable[[NDArray[Any]], object]] = {}
     with ExitStack() as files:
         for chunk in _chunks(str(folder), blocks, projection, form):
             for key, array in chunk.arrays.items():
-                if key not in writers:
-                    writer = ArrayWriter(folder / f"{key}.npy", array.dtype.str, (rows, *array.shape[1:]))
-                    writers[key] = files.enter_context(writer)
-                writers[key].add(array)
+                if key not in write_rows:
+                    writer = writing(folder / f"{key}.npy", array.dtype.str, (rows, *array.shape[1:]))
+                    write_rows[key] = files.enter_context(writer)
+                write_rows[key](array)
             done, norm, error = done + len(chunk.arrays["vectors"]), max(norm, chunk.norm), max(error, chunk.error)
     _require_rows(str(folder), done, rows)
     header = SideHeader(rows=rows, layer=projection.fingerprint, projections=form, norm=norm, error=error)

@@ -21,7 +21,7 @@ from merit.core.artifacts import Artifact
 from merit.core.files import sync_folder
 from merit.core.types import Ints
 from merit.data.split import SPLITS
-from merit.retrieval.store import ArrayWriter, MappedArray
+from merit.retrieval.store import MappedArray, writing
 
 BLOCK = 16_384  # rows of an array at a time
 ROW = "row to be dropped"
@@ -36,10 +36,10 @@ def drop_rows(file: Path, out: Path, rows: Ints, numbered: str | None = None) ->
     """Write a file again without some rows. The column `numbered` of a table counts its rows and is counted anew."""
     if file.suffix == ".npy":
         array = MappedArray(file).array
-        with ArrayWriter(out, array.dtype.str, (len(array) - len(rows), *array.shape[1:])) as writer:
+        with writing(out, array.dtype.str, (len(array) - len(rows), *array.shape[1:])) as write:
             for start in range(0, len(array), BLOCK):
                 block = np.arange(start, min(start + BLOCK, len(array)))
-                writer.add(array[block[~np.isin(block, rows)]])
+                write(array[block[~np.isin(block, rows)]])
     elif file.suffix == ".safetensors":
         save_file({name: np.delete(array, rows, axis=0) for name, array in load_file(file).items()}, out)
     else:
