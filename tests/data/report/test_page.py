@@ -188,8 +188,8 @@ def test_no_rare_item_or_label_is_named(data: Prepared, facts: DataSummary) -> N
     per_item = data.events.group_by("item").agg(pl.col("user").n_unique()).join(data.items, on="item")
     rare = set(per_item.group_by("title").agg(pl.col("user").max()).filter(pl.col("user") < 50)["title"])
     assert rare and len(facts.prompts) == 3
-    for prompt in facts.prompts:
-        assert not rare & set(prompt.history)
+    for history in facts.prompts["history"]:
+        assert not rare & set(history)
 
 
 def test_no_user_is_named(facts: DataSummary) -> None:

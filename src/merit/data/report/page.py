@@ -31,20 +31,9 @@ def data_page(summary: DataSummary, provenance: Provenance | None = None) -> Pag
     if summary.users < SMALLEST_CELL:
         few = f"This data is about fewer than {SMALLEST_CELL} users. No figure is shown."
         return Page(title, subtitle, (Section("Too few users", (few,)),), (), provenance)
-    sections = (
-        _events_section(summary),
-        _examples_section(summary),
-        _labels_section(summary),
-        _repeat_section(summary),
-        _verticals_section(summary),
-        _prompts_section(summary),
-    )
-    return Page(title, subtitle, sections, _tiles(summary), provenance)
-
-
-def _tiles(summary: DataSummary) -> tuple[Tile, ...]:
+    sections = (_events, _examples, _labels, _old_and_new, _verticals, _in_words)
     first, last = summary.span
-    return (
+    tiles = (
         Tile("Users", count(summary.users)),
         Tile("Items", count(summary.items)),
         Tile("Labels", count(summary.labels)),
@@ -52,25 +41,17 @@ def _tiles(summary: DataSummary) -> tuple[Tile, ...]:
         Tile("Examples", _unless_few(summary, count(summary.examples))),
         Tile("Days", count((last - first).days + 1), f"{first:%d %b %Y} – {last:%d %b %Y}"),
     )
+    return Page(title, subtitle, [section(summary) for section in sections], tiles, provenance)
 
 
-def _events_section(summary: DataSummary) -> Section:
+def _events(summary: DataSummary) -> Section:
     shown = large_enough(summary.weeks)
     hidden = len(summary.weeks) - len(shown)
-    weeks = charts.curve(
-        shown,
-        "week",
-        "events",
-        description=f"Events per week over {len(shown)} weeks, {_range(shown, 'events')}.",
-        y_title="events a week",
-        x_form="date",
-        area=True,
-    )
+    over = f"Events per week over {len(shown)} weeks, {_range(shown, 'events')}."
+    weeks = charts.curve(shown, "week", "events", description=over, y_title="events a week", x_form="date", area=True)
     shares = summary.types.with_columns(share=pl.col("events") / summary.events)
     types = suppress(shares, keep=("event",), partition=True)
-    note = (
-        f"{count(hidden)} week{'s' * (hidden != 1)} with fewer than {SMALLEST_CELL} users not drawn." if hidden else ""
-    )
+    note = f"{count(hidden)} week{'s' * (hidden != 1)} with fewer than {SMALLEST_CELL} users not drawn."
     return Section(
         "Events",
         ("What users did. An event is a view, a click, a cart or a purchase of one item.",),
@@ -88,7 +69,7 @@ def _events_section(summary: DataSummary) -> Section:
     )
 
 
-def _examples_section(summary: DataSummary) -> Section:
+def _examples(summary: DataSummary) -> Section:
     return Section(
         "Examples",
         (
@@ -103,16 +84,11 @@ def _examples_section(summary: DataSummary) -> Section:
     )
 
 
-def _labels_section(summary: DataSummary) -> Section:
+def _labels(summary: DataSummary) -> Section:
     frequencies = summary.rank_frequency
+    falling = f"Events of a label against its rank, both logarithmic, {_range(frequencies, 'events')}."
     ranks = charts.curve(
-        frequencies,
-        "rank",
-        "events",
-        description=f"Events of a label against its rank, both logarithmic, {_range(frequencies, 'events')}.",
-        x_title="rank of the label",
-        y_title="events",
-        log=True,
+        frequencies, "rank", "events", description=falling, x_title="rank of the label", y_title="events", log=True
     )
     top = large_enough(summary.top_labels)
     leader = f"; most frequent: {top['label'][0]}" if len(top) else ""
@@ -132,19 +108,12 @@ def _labels_section(summary: DataSummary) -> Section:
     )
 
 
-def _repeat_section(summary: DataSummary) -> Section:
+def _old_and_new(summary: DataSummary) -> Section:
     shown = large_enough(summary.history_length).filter(pl.col("gold") > 0)
     shares = shown.with_columns(share=pl.col("repeated") / pl.col("gold"))
-    among = "Share of gold labels already in the history, by history length"
-    chart = charts.columns(
-        shares,
-        "bin",
-        "share",
-        description=f"{among}, {_range(shares, 'share', percent)}.",
-        x="events in the history",
-        y="repeat share",
-        form="percent",
-    )
+    described = f"Share of gold labels already in the history, by history length, {_range(shares, 'share', percent)}."
+    titles = {"x": "events in the history", "y": "repeat share"}
+    chart = charts.columns(shares, "bin", "share", description=described, form="percent", **titles)
     old, new = (_unless_few(summary, percent(share)) for share in (summary.repeat_share, 1 - summary.repeat_share))
     return Section(
         "Old and new interests",
@@ -160,22 +129,25 @@ def _repeat_section(summary: DataSummary) -> Section:
     )
 
 
-def _verticals_section(summary: DataSummary) -> Section:
+def _verticals(summary: DataSummary) -> Section:
     table = suppress(summary.verticals, keep=("vertical",), partition=True)
     return Section("Verticals", tables=(Table("Users and events by vertical", table, {"share": "percent"}),))
 
 
-def _prompts_section(summary: DataSummary) -> Section:
-    rows = [(" · ".join(prompt.history), ", ".join(prompt.gold)) for prompt in summary.prompts]
-    heads = {"last items of the history, newest last": pl.String, "gold labels of what was bought later": pl.String}
+def _in_words(summary: DataSummary) -> Section:
     few = f"Items of fewer than {SMALLEST_CELL} users are shown by their common labels in brackets, or not at all."
-    table = Table("History → gold", pl.DataFrame(rows, schema=heads, orient="row"), note=few, wide=True)
+    heads = ("last items of the history, newest last", "gold labels of what was bought later")
+    prompts = summary.prompts.select(
+        pl.col("history").list.join(" · ").alias(heads[0]), pl.col("gold").list.join(", ").alias(heads[1])
+    )
+    table = Table("History → gold", prompts, note=few, wide=True)
     return Section("Examples in words", ("Three of the examples, without who they are about.",), tables=(table,))
 
 
 def _histogram(title: str, frame: pl.DataFrame, value: str, x: str, y: str) -> Chart:
     shown = large_enough(frame)
-    description = f"{title}: {y} by {x}, {_range(shown, value)}; most in {_peak(shown, value)}."
+    peak = shown.sort(value, descending=True)["bin"][0] if len(shown) else "no bin"
+    description = f"{title}: {y} by {x}, {_range(shown, value)}; most in {peak}."
     return Chart(title, charts.columns(shown, "bin", value, description=description, x=x, y=y))
 
 
@@ -183,10 +155,6 @@ def _range(frame: pl.DataFrame, value: str, form: Callable[[float], str] = count
     if not len(frame):
         return "nothing to show"
     return f"from {form(frame[value].min())} to {form(frame[value].max())}"  # type: ignore[arg-type]
-
-
-def _peak(frame: pl.DataFrame, value: str) -> str:
-    return str(frame.sort(value, descending=True)["bin"][0]) if len(frame) else "no bin"
 
 
 def _unless_few(summary: DataSummary, figure: str) -> str:

@@ -1,7 +1,7 @@
 """The figures of a prepared data set: counted shard by shard of users, added up, put into bins, shares and words.
 
     counts = add_up(count_events(events, items) for every shard)
-    summary = summarise(counts, count_examples(examples), ...)
+    summary = summarise(span, counts, …)
 
 Events are labelled by the corpus alone: what examples and labels are about is read from its tables.
 """
@@ -25,14 +25,6 @@ EVENT_EDGES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
 HISTORY_EDGES = (0, 1, 5, 10, 20, 50, 100, 200, 500, 1000)
 GOLD_EDGES = (0, 1, 2, 3, 4, 5, 6, 8, 11, 16, 21)
 GAP_EDGES = (1, 2, 4, 8, 15, 31, 61, 91, 181)
-
-
-@dataclass(frozen=True)
-class ExampleText:
-    """An example in words. What fewer than 50 users touched is not named."""
-
-    history: tuple[str, ...]
-    gold: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -60,7 +52,7 @@ class DataSummary:
     repeat_share: float  # of gold, already in the user's history
     top_labels: pl.DataFrame  # label, vertical, events, gold, users
     verticals: pl.DataFrame  # vertical, events, share, users
-    prompts: tuple[ExampleText, ...]
+    prompts: pl.DataFrame  # history, gold: texts of three examples. What fewer than 50 users touched is not named
 
 
 # --- counts ----------------------------------------------------------------------------------------------------------
@@ -98,29 +90,6 @@ def _gaps(events: pl.DataFrame) -> pl.DataFrame:
     return days.filter(pl.col("user") == pl.col("user").shift()).select("user", "days")
 
 
-def count_examples(examples: pl.LazyFrame) -> pl.DataFrame:
-    """By example of the corpus: user, split, events of the history, gold labels, and those that the history holds."""
-    gold = pl.col("gold")
-    repeated = gold.list.set_intersection("history").list.len()
-    sizes = examples.select(
-        "split", user="user_id", history=pl.col("items").list.len(), gold=gold.list.len(), repeated=repeated
-    )
-    return sizes.cast({pl.UInt32: pl.Int64}).collect(engine="streaming")
-
-
-def count_gold(examples: pl.LazyFrame, labels: int) -> Ints:
-    """(labels,): how often each is gold."""
-    counts = examples.select(pl.col("gold").explode()).group_by("gold").len().drop_nulls().collect(engine="streaming")
-    return np.bincount(counts["gold"], counts["len"], minlength=labels).astype(np.int64)
-
-
-def pick_candidates(examples: pl.LazyFrame, rows: int) -> pl.DataFrame:
-    """Examples spread over all of them, one a user: the last different items of the history, and the gold labels."""
-    recent = pl.col("items").list.reverse().list.unique(maintain_order=True).list.head(SHOWN).list.reverse()
-    spread = examples.gather_every(max(1, rows // CANDIDATES)).filter(pl.col("items").list.len() >= 3)
-    return spread.select("user_id", recent, "gold").collect().unique("user_id", maintain_order=True).drop("user_id")
-
-
 # --- bins, shares and words ------------------------------------------------------------------------------------------
 
 
@@ -134,7 +103,15 @@ def summarise(
     labels: pl.DataFrame,
 ) -> DataSummary:
     """All figures of the report. `label_counts` (events, users) and `examples` (split, and its rows) as in a corpus."""
-    sizes, users, gold = count_examples(examples), counts["user"], count_gold(examples, len(labels))
+    lengths = examples.select(
+        *("split", pl.col("user_id").alias("user"), pl.col("items").list.len().alias("history")),
+        gold=pl.col("gold").list.len(),
+        repeated=pl.col("gold").list.set_intersection("history").list.len(),
+    )
+    sizes = lengths.cast({pl.UInt32: pl.Int64}).collect(engine="streaming")
+    golden = examples.select(pl.col("gold").explode()).group_by("gold").len().drop_nulls().collect(engine="streaming")
+    gold = np.bincount(golden["gold"], golden["len"], minlength=len(labels)).astype(np.int64)
+    users = counts["user"]
     splits = sizes.group_by("split").agg(examples=pl.len(), users=pl.col("user").n_unique())
     shares = counts["vertical"].with_columns(share=pl.col("events") / pl.col("events").sum())
     events, label_users = (label_counts[name].to_numpy() for name in ("events", "users"))
@@ -170,7 +147,12 @@ def summarise(
         .head(20),
         verticals=shares.sort("events", descending=True),
         prompts=_prompts(
-            pick_candidates(examples, len(sizes)), counts["item"], label_users, items, item_labels, labels
+            examples.gather_every(max(1, len(sizes) // CANDIDATES)),
+            counts["item"],
+            label_users,
+            items,
+            item_labels,
+            labels,
         ),
     )
 
@@ -227,31 +209,28 @@ def _rank_frequency(events: Ints) -> pl.DataFrame:
 
 
 def _prompts(
-    picked: pl.DataFrame,
+    examples: pl.LazyFrame,
     item_users: pl.DataFrame,
     label_users: Ints,
     items: pl.DataFrame,
     item_labels: Ragged,
     labels: pl.DataFrame,
-) -> tuple[ExampleText, ...]:
-    """The three candidates of which most can be named."""
-    titles = dict(
-        items.join(item_users.filter(pl.col("users") >= SMALLEST_CELL), on="item").select("item", "title").rows()
-    )
-    texts = labels.sort("id")["text"].to_list()
+) -> pl.DataFrame:
+    """The three examples of which most can be named, one a user: the last different items, and the gold labels."""
+    known = items.join(item_users.filter(pl.col("users") >= SMALLEST_CELL), on="item")
+    titles, texts = dict(known.select("item", "title").rows()), labels.sort("id")["text"].to_list()
+    recent = pl.col("items").list.reverse().list.unique(maintain_order=True).list.head(SHOWN).list.reverse()
+    chosen = examples.filter(pl.col("items").list.len() >= 3).select("user_id", recent, "gold").collect()
 
     def common(ids: Iterable[int]) -> list[str]:
         return [texts[label] for label in ids if label_users[label] >= SMALLEST_CELL]
 
     def named(item: int) -> str:
-        return titles.get(item) or (
-            f"[{', '.join(shown)}]" if (shown := common(item_labels[item])) else "[a rarer item]"
-        )
+        return titles.get(item) or f"[{', '.join(common(item_labels[item])) or 'a rarer item'}]"
 
-    def in_words(history: list[int], gold: list[int]) -> ExampleText:
-        return ExampleText(tuple(map(named, history)), tuple(sorted(common(gold))) or ("[rarer labels]",))
-
-    def hidden(example: ExampleText) -> int:
-        return -sum(not text.startswith("[") for text in example.history + example.gold)
-
-    return tuple(sorted((in_words(*row) for row in picked.iter_rows()), key=hidden)[:3])
+    rows = [
+        (list(map(named, history)), sorted(common(gold)) or ["[rarer labels]"])
+        for _, history, gold in chosen.unique("user_id", maintain_order=True).iter_rows()
+    ]
+    rows.sort(key=lambda row: -sum(not text.startswith("[") for text in row[0] + row[1]))
+    return pl.DataFrame(rows[:3], schema=dict.fromkeys(("history", "gold"), pl.List(pl.String)), orient="row")
