@@ -146,9 +146,9 @@ def test_the_verdict_is_the_interval(results: BenchResults) -> None:
         in told
     )
     assert verdicts([own]).rows() == [
-        ("recall at 5 labels, exact", "ahead: +2.0 [+1.0, +3.0], linear"),
-        ("recall at 10 labels, exact", "level: +1.0 [-1.0, +3.0], linear"),
-        ("recall at 20 labels, exact", "behind: -2.0 [-3.0, -1.0], linear"),
+        ("recall at 5 labels, exact", "ahead: 50.0 against 40.0 of linear, +2.0 [+1.0, +3.0]"),
+        ("recall at 10 labels, exact", "level: 50.0 against 40.0 of linear, +1.0 [-1.0, +3.0]"),
+        ("recall at 20 labels, exact", "behind: 50.0 against 40.0 of linear, -2.0 [-3.0, -1.0]"),
     ]
 
 

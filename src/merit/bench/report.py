@@ -60,7 +60,9 @@ EXPLAINED = {
 SHOWN = MetricKey("recall", "exact", 10)
 OVERVIEW = "Recall of the first 10 labels, exact match, with 95 % intervals over users"
 WIDTH, ROW = 190, 15
-VERDICTS_TITLE = "MERIT and the best other method by every figure, the difference in points with its 95 % interval:"
+VERDICTS_TITLE = (
+    "MERIT against the best other method by every figure, in points, and the difference with its 95 % interval:"
+)
 BEGIN, END = "<!-- merit bench: begin -->", "<!-- merit bench: end -->"
 
 

@@ -177,6 +177,10 @@ class Duel(NamedTuple):
         """By the interval alone: a large lead whose interval includes zero is level."""
         return "ahead" if self.low > 0 else "behind" if self.high < 0 else "level"
 
+    def sides(self) -> str:
+        """Both figures in points of a hundred, such as 41.5 against 41.0 of linear."""
+        return f"{100 * self.ours:.1f} against {100 * self.theirs:.1f} of {self.other}"
+
     def points(self) -> str:
         """The lead in points of a hundred with its interval, such as +1.2 [+0.4, +2.0]."""
         return _points(self.lead, self.low, self.high)
@@ -251,15 +255,15 @@ def _of_dataset(dataset: str, found: Sequence[Duel]) -> list[str]:
 
 
 def verdicts(all_results: Sequence[BenchResults]) -> pl.DataFrame:
-    """Every figure by data set: the verdict, the difference to the best other method in points, and which that is."""
+    """Every figure by data set: the verdict, our figure and that of the best other method, and their difference."""
     found = {results.dataset: {duel.key: duel for duel in duels(results)} for results in all_results}
     rows = {what: [own.get(key) for own in found.values()] for what, key in compared().items()}
-    told = [(what, *map(_told, own)) for what, own in rows.items() if any(own)]
-    return pl.DataFrame(told, schema=dict.fromkeys(("figure", *found), pl.String), orient="row")
-
-
-def _told(duel: Duel | None) -> str | None:
-    return duel and f"{duel.verdict}: {duel.points()}, {duel.other}"
+    cells = [
+        (what, *(duel and f"{duel.verdict}: {duel.sides()}, {duel.points()}" for duel in row))
+        for what, row in rows.items()
+        if any(row)
+    ]
+    return pl.DataFrame(cells, schema=dict.fromkeys(("figure", *found), pl.String), orient="row")
 
 
 def claims(results: BenchResults) -> pl.DataFrame:
