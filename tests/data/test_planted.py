@@ -11,8 +11,7 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from merit.data.planted import START, PlantedConfig, PlantedShop, ceiling, shop, write
-from merit.data.planted_shelves import shelf_table
+from merit.data.planted import START, PlantedConfig, PlantedShop, ceiling, shelf_table, shop, write
 
 CONFIG = PlantedConfig()
 

@@ -2,15 +2,18 @@
 
 Every purchase of a user is a draw from one distribution over items, so the best possible recall is known, and so is
 what a model gets that follows co-occurrence instead of the user: labels of one region share items and baskets, while
-a user's interests lie in regions that have nothing to do with each other. See docs/planted.md.
+a user's interests lie in regions that have nothing to do with each other. See docs/planted.md; its words
+are in planted.toml.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from importlib import resources
 from pathlib import Path
 from typing import Self
 
@@ -21,13 +24,14 @@ from pydantic import Field, model_validator
 from scipy.special import ndtri
 
 from merit.core.config import Frozen
-from merit.core.seeds import mix, stable_hash, unit_interval
+from merit.core.ragged import ranges
+from merit.core.seeds import mix, stable_hash, stream, unit_interval
 from merit.core.types import Ints
-from merit.data.planted_shelves import Shelves, shelf_table, stock
 
 Reals = NDArray[np.float64]
 Draw = Callable[..., Reals]
 
+WORDS = tomllib.loads((resources.files(__package__) / "planted.toml").read_text(encoding="utf-8"))
 START = datetime(2024, 1, 1, tzinfo=UTC)
 EVENTS = ("view", "click", "cart", "purchase")
 REACH = np.array([1.0, 0.6, 0.45, 0.35])  # share of looked-at items that get as far as each event
@@ -89,12 +93,14 @@ class PlantedShop:
 
 def shop(config: PlantedConfig, seed: int) -> PlantedShop:
     """Plant a shop. A user's rows depend on the seed, the shelves and the user's own name, never on other users."""
-    size = (config.regions, config.labels_per_region, config.items)
-    shelves = stock(*size, skew=config.popularity_skew, cascade=config.cascade, seed=seed)
+    shelves = _stock(config, seed)
     ids = [f"u{number:06d}" for number in range(config.users)]
     draw = partial(_draw, seed, ids)
     users = _make_users(config, shelves, draw)
-    interactions = _interactions(config, shelves, users, ids, draw)
+    looks = _looks(config, draw)
+    items = _items_seen(config, shelves, users, looks, draw)
+    stages = (draw("depth", looks.totals)[:, None] < REACH).sum(axis=1)
+    interactions = _event_table(shelves, ids, looks, items, stages)
     return PlantedShop(interactions, shelves.items, _truth(config, shelves, users, ids), shelves.shelf)
 
 
@@ -110,9 +116,104 @@ def ceiling(planted: PlantedShop, k: int) -> float:
 def write(planted: PlantedShop, folder: Path) -> None:
     """The two tables merit reads, and the truth beside them."""
     folder.mkdir(parents=True, exist_ok=True)
-    planted.interactions.write_parquet(folder / "interactions.parquet")
-    planted.items.write_parquet(folder / "items.parquet")
-    planted.truth.write_parquet(folder / "truth.parquet")
+    for name in ("interactions", "items", "truth"):
+        getattr(planted, name).write_parquet(folder / f"{name}.parquet")
+
+
+# --- the shelves ------------------------------------------------------------------------------------------------------
+
+
+def shelf_table(regions: int, labels_per_region: int) -> pl.DataFrame:
+    """label, region, vertical of the first regions and labels, in their fixed order."""
+    rows = [
+        (label, region["name"], region["vertical"])
+        for region in WORDS["regions"][:regions]
+        for label in region["labels"][:labels_per_region]
+    ]
+    return pl.DataFrame(rows, schema=["label", "region", "vertical"], orient="row")
+
+
+@dataclass(frozen=True)
+class Shelves:
+    """What is there before any user comes. R regions, L labels in each, I items."""
+
+    shelf: pl.DataFrame
+    items: pl.DataFrame
+    region_weight: Reals  # (R,)
+    label_weight: Reals  # (R, L) sums to one in each region
+    main: Ints  # (I,) the label an item is chosen for
+    share: Reals  # (I, L) of each label of its region in an item's tags
+    item_weight: Reals  # (I,) sums to one among the items of a label
+
+    def pick(self, label: Ints, uniform: Reals) -> Ints:
+        """An item per label, by popularity. Items lie sorted by label, so one search over all labels is enough."""
+        return _search(self.item_weight, label + uniform)
+
+    def pick_popular(self, uniform: Reals) -> Ints:
+        """An item by popularity in the whole shop."""
+        return _search(self.popularity(), uniform)
+
+    def popularity(self) -> Reals:
+        """(I,) the share of each item in choices that no interest guides."""
+        return (self.region_weight[:, None] * self.label_weight).ravel()[self.main] * self.item_weight
+
+
+def _stock(config: PlantedConfig, seed: int) -> Shelves:
+    """Fill the shelves with labels and items, and give them their popularity."""
+    regions, width, count, skew = config.regions, config.labels_per_region, config.items, config.popularity_skew
+    shelf, rng = shelf_table(regions, width), stream(seed, "planted", "shelves")
+    region_weight, label_weight = _zipf(rng, (1, regions), skew)[0], _zipf(rng, (regions, width), skew)
+    popularity = (region_weight[:, None] * label_weight).ravel()  # every label has one item, the rest follow this
+    extra = stream(seed, "planted", "items").choice(len(popularity), count - len(popularity), p=popularity)
+    main: Ints = np.sort(np.concatenate([np.arange(len(popularity)), extra]))
+    weight = (rng.permutation(count) + 1.0) ** -skew
+    share = _tag_shares(config.cascade, label_weight, main, stream(seed, "planted", "tags"))
+    items = _item_table(shelf, main, share, stream(seed, "planted", "titles"))
+    return Shelves(shelf, items, region_weight, label_weight, main, share, weight / np.bincount(main, weight)[main])
+
+
+def _zipf(rng: np.random.Generator, shape: tuple[int, int], skew: float) -> Reals:
+    rank = rng.permuted(np.tile(np.arange(1.0, shape[1] + 1), (shape[0], 1)), axis=1)
+    weight: Reals = rank**-skew
+    weight /= weight.sum(axis=1, keepdims=True)
+    return weight
+
+
+def _tag_shares(cascade: float, label_weight: Reals, main: Ints, rng: np.random.Generator) -> Reals:
+    region, own = np.divmod(main, label_weight.shape[1])
+    race = rng.exponential(size=(len(main), label_weight.shape[1])) / label_weight[region]
+    race[np.arange(len(main)), own] = -1.0  # the main label always arrives first
+    arrival = race.argsort(axis=1).argsort(axis=1)
+    extras = rng.binomial(2, cascade, len(main))
+    tagged = arrival <= extras[:, None]
+    share: Reals = tagged / tagged.sum(axis=1, keepdims=True)
+    return share
+
+
+def _item_table(shelf: pl.DataFrame, main: Ints, share: Reals, rng: np.random.Generator) -> pl.DataFrame:
+    names, width = shelf["label"].to_list(), share.shape[1]
+    others = [np.flatnonzero(row) + first for row, first in zip(share, main // width * width, strict=True)]
+    tags = [[names[own], *(names[tag] for tag in row if tag != own)] for own, row in zip(main, others, strict=True)]
+    brands, variants = (rng.choice(WORDS[kind], len(main)) for kind in ("brands", "variants"))
+    titles = [f"{brand} {row[0]}, {variant}" for brand, row, variant in zip(brands, tags, variants, strict=True)]
+    return pl.DataFrame(
+        {
+            "item_id": [f"i{number:05d}" for number in range(len(main))],
+            "title": titles,
+            "tags": tags,
+            "vertical": shelf["vertical"].gather(main),
+        }
+    )
+
+
+def _search(weight: Reals, point: Reals) -> Ints:
+    """The index whose stretch of the summed weights holds each point."""
+    edges = np.cumsum(weight)
+    index: Ints = np.searchsorted(edges, point, side="right")
+    return np.minimum(index, len(edges) - 1)  # rounding may leave the last sum just under the whole
+
+
+# --- users and what they do -------------------------------------------------------------------------------------------
 
 
 def _draw(seed: int, ids: list[str], purpose: str, counts: int | Ints = 1) -> Reals:
@@ -128,11 +229,7 @@ def _draw(seed: int, ids: list[str], purpose: str, counts: int | Ints = 1) -> Re
 
 def _within(counts: Ints) -> Ints:
     """0, 1, … inside each ragged group."""
-    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-
-
-def _exponential(uniform: Reals) -> Reals:
-    return -np.log1p(-uniform)
+    return ranges(np.zeros_like(counts), counts)[0]
 
 
 @dataclass(frozen=True)
@@ -153,7 +250,7 @@ def _make_users(config: PlantedConfig, shelves: Shelves, draw: Draw) -> _Users:
     active = np.arange(slots) < low + np.floor(draw("interests") * (slots - low + 1))
     share = (0.3 + draw("shares", slots)) * active  # the 0.3 keeps every interest worth finding
     whim = draw("taste", region.shape[1] * config.labels_per_region).reshape(*region.shape, -1)
-    taste = shelves.label_weight[region] * _exponential(whim) ** config.taste
+    taste = shelves.label_weight[region] * (-np.log1p(-whim)) ** config.taste
     taste /= taste.sum(axis=2, keepdims=True)
     drifted = draw("drift")[:, 0] < config.drift
     column = np.broadcast_to(np.arange(slots), (2, len(drifted), slots)).copy()
@@ -164,7 +261,7 @@ def _make_users(config: PlantedConfig, shelves: Shelves, draw: Draw) -> _Users:
 
 def _unrelated(config: PlantedConfig, shelves: Shelves, draw: Draw) -> Ints:
     """Regions by popularity, one per vertical at most: a race in which only the first of each vertical counts."""
-    race = _exponential(draw("regions", config.regions)) / shelves.region_weight
+    race = -np.log1p(-draw("regions", config.regions)) / shelves.region_weight
     vertical = shelves.shelf["vertical"].to_numpy()[:: config.labels_per_region]
     columns = [np.flatnonzero(vertical == name) for name in np.unique(vertical)]
     winners = np.stack([column[race[:, column].argmin(axis=1)] for column in columns], axis=1)
@@ -199,14 +296,6 @@ class _Looks:
     milliseconds: Ints  # (N,) since START
 
 
-def _interactions(config: PlantedConfig, shelves: Shelves, users: _Users, ids: list[str], draw: Draw) -> pl.DataFrame:
-    looks = _looks(config, draw)
-    item = _items_seen(config, shelves, users, looks, draw)
-    depth = (draw("depth", looks.totals)[:, None] < REACH).sum(axis=1)
-    row, stage = np.repeat(np.arange(len(item)), depth), _within(depth)
-    return _event_table(shelves, ids, looks, row, item[row], stage)
-
-
 def _looks(config: PlantedConfig, draw: Draw) -> _Looks:
     activity = np.exp(0.7 * ndtri(np.clip(draw("activity")[:, 0], 1e-3, 1 - 1e-3)) - 0.245)  # mean one
     visits = np.maximum(1, np.rint(activity * config.events / (ITEMS_PER_VISIT * REACH.sum()))).astype(np.int64)
@@ -233,12 +322,13 @@ def _items_seen(config: PlantedConfig, shelves: Shelves, users: _Users, looks: _
     return np.where(uniform("noise") < config.noise, shelves.pick_popular(uniform("popular")), wanted)
 
 
-def _event_table(shelves: Shelves, ids: list[str], looks: _Looks, row: Ints, item: Ints, stage: Ints) -> pl.DataFrame:
-    start = int(START.timestamp() * 1000)
+def _event_table(shelves: Shelves, ids: list[str], looks: _Looks, items: Ints, stages: Ints) -> pl.DataFrame:
+    """Every item looked at, with the events that it got as far as."""
+    row, stage, start = np.repeat(np.arange(len(items)), stages), _within(stages), int(START.timestamp() * 1000)
     table = pl.DataFrame(
         {
             "user_id": pl.Series(ids).gather(looks.user[row]),
-            "item_id": shelves.items["item_id"].gather(item),
+            "item_id": shelves.items["item_id"].gather(items[row]),
             "timestamp": pl.Series(start + looks.milliseconds[row] + 40_000 * stage).cast(pl.Datetime("ms", "UTC")),
             "event": pl.Series(EVENTS).gather(stage),
             "visit": looks.visit[row],
