@@ -30,7 +30,8 @@ from merit.core.pipeline import run
 from merit.core.ragged import Ragged, column_lists
 from merit.core.settings import RunConfig
 from merit.data import planted
-from merit.data.corpus import read_shop, read_table
+from merit.data.corpus import read_table
+from merit.data.texts import read_shop
 from merit.generator import backbone
 from merit.generator.batches import Bucketing, bucket_lengths, epoch_batches
 from merit.generator.training import TrainConfig, loss_of, train

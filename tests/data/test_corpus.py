@@ -14,21 +14,11 @@ from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.ragged import Ragged, column_lists
 from merit.data import corpus
-from merit.data.corpus import (
-    LABEL_COUNTS,
-    NOW,
-    PURCHASES,
-    TRENDS,
-    CorpusConfig,
-    CorpusRun,
-    build_corpus,
-    read_shop,
-    read_table,
-)
+from merit.data.corpus import LABEL_COUNTS, NOW, PURCHASES, TRENDS, CorpusConfig, CorpusRun, build_corpus, read_table
 from merit.data.examples import DAY
 from merit.data.prepare import shards
 from merit.data.split import SPLITS
-from merit.data.texts import EncodedShop, encode_shop, write_prompts
+from merit.data.texts import EncodedShop, encode_shop, read_shop, write_prompts
 from merit.data.trends import WEEK, trends_of
 from merit.labels import space
 from merit.propensity.states import read_features, read_purchases

@@ -19,9 +19,9 @@ from merit.core.pipeline import STAGES, run
 from merit.core.ragged import Ragged
 from merit.core.settings import RunConfig
 from merit.data import corpus, labelled
-from merit.data.corpus import read_shop
 from merit.data.labelled import label_examples
 from merit.data.prepare import shards
+from merit.data.texts import read_shop
 from merit.data.tokenizer import Vocabulary
 from tests.small_run import SMALL, shop
 

@@ -15,9 +15,9 @@ from merit.baselines.fitting import TimeBudget, recall_of_scores
 from merit.baselines.world import Answer, World, answer_of
 from merit.core.config import Frozen
 from merit.core.errors import MissingDependency
-from merit.core.ragged import Ragged, matrix
+from merit.core.ragged import Ragged, matrix, stacked
 from merit.core.types import Floats
-from merit.data.labelled import LabelledExamples, joined
+from merit.data.labelled import LabelledExamples
 
 
 class AlsConfig(Frozen):
@@ -37,11 +37,12 @@ CANDIDATES = tuple(AlsConfig(alpha=alpha, regularization=by) for alpha in (1.0, 
 def als(world: World, seed: int, candidates: tuple[AlsConfig, ...] = CANDIDATES) -> Answer:
     """The candidate with the best recall on validation users, of those that were fitted in time."""
     budget = TimeBudget(world.seconds)
-    users = joined([world.validation, world.test])  # both are folded into the same factors
-    first = len(world.validation)
+    users, first = (world.validation, world.test), len(world.validation)  # both are folded into the same factors
+    counts = np.concatenate([part.counts for part in users])
+    histories = _matrix(stacked([part.history for part in users]), counts, len(world.labels))
     best, chosen, config = -1.0, np.zeros((0, 0), np.float32), candidates[0]
     for candidate in candidates:
-        scores = _scores(world.train, users, len(world.labels), candidate, seed)
+        scores = _scores(world.train, histories, candidate, seed)
         recall = recall_of_scores(scores[:first], world)
         if recall > best:
             best, chosen, config = recall, scores[first:], candidate
@@ -58,13 +59,12 @@ def als(world: World, seed: int, candidates: tuple[AlsConfig, ...] = CANDIDATES)
     return answer_of(chosen, world, summary)
 
 
-def _scores(train: LabelledExamples, users: LabelledExamples, n_labels: int, config: AlsConfig, seed: int) -> Floats:
-    """(users, labels)"""
-    model = _model(config, seed)
+def _scores(train: LabelledExamples, histories: Any, config: AlsConfig, seed: int) -> Floats:
+    """(users, labels), of users with these histories."""
+    model, (users, n_labels) = _model(config, seed), histories.shape
     gold = _matrix(train.gold, np.ones(len(train.gold.values), np.int32), n_labels)
     model.fit(_matrix(train.history, train.counts, n_labels) + gold, False)
-    histories = _matrix(users.history, users.counts, n_labels)
-    folded = model.recalculate_user(np.arange(len(users)), histories)
+    folded = model.recalculate_user(np.arange(users), histories)
     scores: Floats = (folded @ model.item_factors.T).astype(np.float32)
     return scores
 

@@ -24,7 +24,7 @@ from merit.baselines.fitting import TimeBudget, TimedFitConfig, fit
 from merit.baselines.generative import COLLATE, IN_ORDER, first_few, greedy_answer, label_corpus, recall, untrained
 from merit.baselines.world import Answer, World
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged, offsets_of
+from merit.core.ragged import Ragged, offsets_of, owners
 from merit.core.seeds import stream
 from merit.core.types import Ints
 from merit.data.patches import Patched, cut, pool
@@ -108,7 +108,7 @@ def write(items: Ragged, texts: Texts, room: int, group: Ints, pooled: NDArray[n
     """
     worded = np.flatnonzero(texts.titles.lengths()[items.values])
     which, group = items.values[worded], group[worded]
-    owner = np.repeat(np.arange(len(items)), items.lengths())[worded]
+    owner = owners(items)[worded]
     sizes = texts.titles.lengths()[which]
     first = np.flatnonzero(np.diff(owner, prepend=-1) | np.diff(group, prepend=-1))  # items that begin a group
     runs = np.diff(first, append=len(which))  # items of each group

@@ -20,9 +20,10 @@ import numpy as np
 from merit.core.artifacts import Artifact
 from merit.core.ragged import Ragged, column_lists, head, matrix
 from merit.core.types import Floats, Ints
-from merit.data.corpus import read_examples, read_shop, read_table
+from merit.data.corpus import read_examples, read_table
 from merit.data.labelled import LabelledExamples
 from merit.data.split import SPLITS
+from merit.data.texts import read_shop
 from merit.evaluation.evaluate import training_popularity
 from merit.evaluation.predictions import BUDGET, LENGTH, Predictions, top
 from merit.evaluation.ranking import Scores

@@ -26,7 +26,7 @@ from merit.core import artifacts, console, weights
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.errors import DataError
-from merit.core.ragged import Ragged, column_lists, list_column
+from merit.core.ragged import Ragged, column_lists, list_column, owners
 from merit.core.types import Ints, Split
 from merit.data import texts, tokenizer
 from merit.data.examples import DAY, build_examples, current_histories, history_window, reversed_window
@@ -185,11 +185,6 @@ class _Builder:
         self.weekly += coo_array((ones[training], (weeks, items[training])), shape=self.weekly.shape).tocsr()
 
 
-def read_shop(corpus: Artifact) -> EncodedShop:
-    """Labels and items in tokens, as they were written."""
-    return texts.load(corpus.path)
-
-
 def read_table(corpus: Artifact, split: str, *columns: str) -> pl.DataFrame:
     """Rows of a split, all columns or some."""
     return pl.read_parquet(corpus.file(f"{split}.parquet"), columns=list(columns) or None)
@@ -234,7 +229,7 @@ def _vocabulary(items: pl.DataFrame, label_space: LabelSpace, config: TokenizerC
 
 def _vertical_counts(verticals: pl.Series, sold: Ints, item_labels: Ragged) -> pl.DataFrame:
     """Training events by label and vertical of the item."""
-    owner = np.repeat(np.arange(len(item_labels)), item_labels.lengths())
+    owner = owners(item_labels)
     events = {"label": item_labels.values, "vertical": verticals.fill_null(UNKNOWN).gather(owner), "count": sold[owner]}
     return pl.DataFrame(events).group_by("label", "vertical").agg(pl.col("count").sum()).sort("label", "vertical")
 

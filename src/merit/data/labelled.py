@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -12,8 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from merit.core.errors import DataError
-from merit.core.ragged import Ragged, column_lists, offsets_of, ranges, stacked
+from merit.core.ragged import Ragged, column_lists, offsets_of, owners, ranges
 from merit.core.types import Ints, Split
 
 BLOCK = 1 << 21  # events labelled at a time
@@ -75,23 +74,6 @@ def label_histories(
     )
 
 
-def joined(parts: Iterable[LabelledExamples]) -> LabelledExamples:
-    """Shards one after the other."""
-    filled = [part for part in parts if len(part)]
-    if not filled:
-        raise DataError("No example is left: the labels of every target are blocked or retired in this label space.")
-    return LabelledExamples(
-        gold=stacked([part.gold for part in filled]),
-        history=stacked([part.history for part in filled]),
-        counts=np.concatenate([part.counts for part in filled]),
-        purchases=np.concatenate([part.purchases for part in filled]),
-        later=stacked([part.later for part in filled]),
-        items=stacked([part.items for part in filled]),
-        when=np.concatenate([part.when for part in filled]),
-        user_ids=[name for part in filled for name in part.user_ids],
-    )
-
-
 def incidence(item_labels: Ragged, labels: int) -> csr_array:
     """(items, labels), sparse: 1 where the item carries the label."""
     ones = np.ones(len(item_labels.values), np.int64)
@@ -102,7 +84,7 @@ def _gold(examples: pl.DataFrame, item_labels: Ragged) -> Ragged:
     """The labels of each target, each once, in the order of their first appearance."""
     targets = column_lists(examples["target_items"])
     labels, sizes = item_labels.take(targets.values)
-    owner = np.repeat(np.repeat(np.arange(len(targets)), targets.lengths()), sizes)
+    owner = np.repeat(owners(targets), sizes)
     _, first = np.unique(owner * (1 + int(labels.max(initial=0))) + labels, return_index=True)
     first = np.sort(first)
     return Ragged(offsets_of(np.bincount(owner[first], minlength=len(targets))), labels[first])

@@ -12,10 +12,10 @@ what does not fit even so is left out. Control tokens are never pooled.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,8 @@ from merit.core.errors import ConfigError
 from merit.core.ragged import Ragged, head, offsets_of, owners, ranks, select
 from merit.core.types import Ints
 from merit.data.patches import cut
+
+Encode = Callable[[Sequence[str]], list[list[int]]]  # `Vocabulary.encode` is one
 
 
 class PromptConfig(Frozen):
@@ -56,14 +58,6 @@ class PatchingConfig(Frozen):
     """By age: at most so many of the newest items stay in full, though there were room for more."""
     schedule: Literal["curriculum", "from-the-start"] = "curriculum"
     """When training begins to read patches. The paper found them harmful from the start."""
-
-
-class TextEncoder(Protocol):
-    """Texts → token ids, with any control token written out in a text treated as ordinary characters."""
-
-    def __call__(self, texts: Sequence[str]) -> list[list[int]]:
-        """A list for each text, in the order given; `Vocabulary.encode` is one."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -111,7 +105,7 @@ class Texts:
 
 
 def tokenise(
-    titles: Sequence[str], labels: Sequence[str], encode: TextEncoder, controls: Controls, config: PromptConfig
+    titles: Sequence[str], labels: Sequence[str], encode: Encode, controls: Controls, config: PromptConfig
 ) -> Texts:
     """Titles are cut to `title_tokens`, labels never. Control tokens that share an id are refused."""
     forbidden = controls.ids()

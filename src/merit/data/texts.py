@@ -138,10 +138,10 @@ def save(shop: EncodedShop, folder: Path) -> None:
     save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / TOKENS, metadata=facts)
 
 
-def load(folder: Path) -> EncodedShop:
-    """The shop as it was saved."""
-    vocabulary = tokenizer.load(folder / TOKENIZER)
-    with safe_open(folder / TOKENS, framework="np") as file:
+def read_shop(corpus: Artifact) -> EncodedShop:
+    """Labels and items in tokens, as they were saved."""
+    vocabulary = tokenizer.load(corpus.path / TOKENIZER)
+    with safe_open(corpus.path / TOKENS, framework="np") as file:
         facts, arrays = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     titles, labels, item_labels = (
         Ragged(arrays[f"{name}.offsets"], arrays[f"{name}.values"]) for name in ("titles", "labels", "item_labels")

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from merit.core.ragged import Ragged, offsets_of
+from merit.core.ragged import Ragged, offsets_of, owners
 from merit.core.types import Ints
 from merit.labels.mentions import words_of
 
@@ -57,7 +57,7 @@ class TitleWords:
     def _counted(self, items: Ragged) -> tuple[Ints, Ints, Ints]:
         """Distinct words by user; then the words and their counts, one user after the other."""
         words, sizes = self.of_item.take(items.values[items.offsets[0] : items.offsets[-1]])
-        owner = np.repeat(np.repeat(np.arange(len(items)), items.lengths()), sizes)
+        owner = np.repeat(owners(items), sizes)
         keys, times = np.unique(owner * len(self.vocabulary) + words, return_counts=True)
         owner, words = np.divmod(keys, max(1, len(self.vocabulary)))
         return np.bincount(owner, minlength=len(items)), words, times

@@ -16,9 +16,8 @@ from merit.core.ragged import Ragged
 from merit.core.seeds import Hashes
 from merit.core.types import Floats
 from merit.data import tokenizer
-from merit.data.corpus import read_shop
 from merit.data.patches import windows_of
-from merit.data.texts import TOKENIZER, EncodedShop, TextConfig, encode_shop, write_inputs
+from merit.data.texts import TOKENIZER, EncodedShop, TextConfig, encode_shop, read_shop, write_inputs
 from merit.generator import backbone
 from merit.generator.backbone import BackboneConfig
 from merit.generator.decoding import DecodeConfig, Decoded, decode

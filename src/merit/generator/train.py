@@ -22,9 +22,9 @@ from merit.core.processes import DevicesConfig
 from merit.core.ragged import Ragged, column_lists
 from merit.core.stage import checkpoints_of
 from merit.core.types import Floats, Ints
-from merit.data.corpus import inputs_of, read_inputs, read_shop, read_table
+from merit.data.corpus import inputs_of, read_inputs, read_table
 from merit.data.patches import Patched
-from merit.data.texts import TOKENIZER, EncodedShop
+from merit.data.texts import TOKENIZER, EncodedShop, read_shop
 from merit.evaluation.predictions import recall
 from merit.generator import backbone
 from merit.generator.decoding import DecodeConfig

@@ -21,7 +21,8 @@ from merit.core.pipeline import STAGES
 from merit.core.ragged import column_lists
 from merit.core.settings import RunConfig
 from merit.data import sources, tokenizer, validate
-from merit.data.corpus import WORDS, read_inputs, read_shop, read_table
+from merit.data.corpus import WORDS, read_inputs, read_table
+from merit.data.texts import read_shop
 from merit.data.tokenizer import SPECIALS, Vocabulary
 from merit.generator import backbone, exposure
 from merit.generator.backbone import TINY, BackboneConfig

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merit.core.errors import DamagedArtifact, DataError
-from merit.core.ragged import Ragged, counts_of, matrix, offsets_of
+from merit.core.ragged import Ragged, counts_of, matrix, offsets_of, owners
 from merit.core.types import Floats, Ints
 from merit.data.title_words import WordCounts
 from merit.data.trends import Trends
@@ -138,7 +138,7 @@ class UserFeatures:
 
 
 def _word_weights(words: WordCounts) -> Floats:
-    owner = np.repeat(np.arange(len(words.words)), words.words.lengths())
+    owner = owners(words.words)
     return _unit(np.log1p(words.times.astype(np.float32)), owner)
 
 

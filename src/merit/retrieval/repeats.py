@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merit.core.ragged import Ragged, offsets_of, ranges, select
+from merit.core.ragged import Ragged, offsets_of, owners, ranges, select
 from merit.core.types import Floats, Ints
 from merit.propensity.score import repeat_score
 from merit.retrieval import shortlist, topk
@@ -40,13 +40,13 @@ class Repeats:
     @staticmethod
     def of(history: Ragged, times: NDArray[Any], weights: tuple[float, float, float], of_label: Doubles) -> Repeats:
         """Totals are added up from `times`; that of an empty history is one."""
-        owner = np.repeat(np.arange(len(history)), history.lengths())
+        owner = owners(history)
         totals = np.bincount(owner, weights=times, minlength=len(history)).astype(np.float64)
         return Repeats(history, times, np.maximum(totals, 1), weights, of_label)
 
     def also(self, users: Ints, labels: Ints, times: Doubles) -> Repeats:
         """With labels that products of a history name, though it does not have them; its total stays as it is."""
-        owner = np.concatenate([np.repeat(np.arange(len(self.history)), self.history.lengths()), users])
+        owner = np.concatenate([owners(self.history), users])
         order = np.argsort(owner, kind="stable")
         values = np.concatenate([self.history.values, labels.astype(np.int32)])[order]
         history = Ragged(offsets_of(np.bincount(owner, minlength=len(self.history))), values)
@@ -114,7 +114,7 @@ class RepeatScorer:
         history, added = self.repeats.history.gather(rows), self.repeats.of_users(rows)
         column_of = np.full(len(self.scorer.labels), -1)
         column_of[labels] = np.arange(len(labels))
-        owner, column = np.repeat(np.arange(len(rows)), history.lengths()), column_of[history.values]
+        owner, column = owners(history), column_of[history.values]
         scores[owner[column >= 0], column[column >= 0]] += added[column >= 0]
         return scores
 

@@ -26,7 +26,7 @@ from merit.campaigns.audiences.request import SMALLEST, AudienceRequest, Lookali
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.errors import ConfigError, DataError, PolicyError
-from merit.core.ragged import column_lists
+from merit.core.ragged import column_lists, owners
 from merit.core.types import Floats, Ints
 from merit.data.sources import files
 from merit.evaluation import calibration
@@ -88,7 +88,7 @@ def _has_label(model: Model, users: pl.DataFrame, texts: Sequence[str]) -> Mask:
     labels, histories = model.labels.find(list(texts)), column_lists(users["history"])
     if unknown := [text for text, label in zip(texts, labels.tolist(), strict=True) if label < 0]:
         raise DataError(f"Histories hold labels, and '{unknown[0]}' is none. Name a label of the model.")
-    owner = np.repeat(np.arange(len(histories)), histories.lengths())
+    owner = owners(histories)
     return np.bincount(owner[np.isin(histories.values, labels)], minlength=len(histories)) > 0
 
 
