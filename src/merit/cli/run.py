@@ -61,16 +61,14 @@ def plan(
 
     options = {"plan.device": device, "devices.processes": devices}
     run = common.settings(file, [*(override or []), *(f"{name}={value}" for name, value in options.items() if value)])
-    record = planning.record_of(run, compare) if compare else None
+    record = planning.record_of(run, compare) if compare else {}
     made = planning.plan(run, earlier=not record)
-    compared = planning.compare(made, record) if record else None
+    compared = planning.compare(made, record) if record else []
     if as_json:
         total = {"total": made.total.model_dump(mode="json")}
         console.show_json(made.model_dump(mode="json") | total | ({"compared": compared} if compared else {}))
-        return
-    planning.show(made, f"plan of {file}")
-    if compared:
-        planning.show_comparison(compared)
+    else:
+        planning.show(made, f"plan of {file}", compared)
 
 
 def bench(

@@ -89,10 +89,17 @@ def data_sizes(config: RunConfig) -> DataSizes:
     """Counted in the artifacts of this configuration, else as expected, else counted in the tables."""
     name, corpus = config.backbone.name, config.out / "corpus" / artifacts.MANIFEST
     if corpus.exists() and (name == TINY or (weights.backbone_folder(name) / "tokenizer.json").exists()):
-        stages = [_current(stage, config) for stage in ("corpus", "labels", "examples")]
-        if stages[0] and stages[1] and stages[2]:
-            return _artifact_sizes(stages[0], stages[1])
-    return _expected_sizes(config.plan.expected, config) if config.plan.expected else table_sizes(config)
+        made = [_current(stage, config) for stage in ("corpus", "labels", "examples")]
+        if made[0] and made[1] and made[2]:
+            return _artifact_sizes(made[0], made[1])
+    expected, origin = config.plan.expected, "as the section plan.expected says"
+    if expected is None:
+        expected, origin = (
+            table_sizes(config),
+            "counted in the tables; examples, prompts and tokens of a label estimated",
+        )
+    words, prompt = config.corpus.title_words, config.text.prompt.budget
+    return DataSizes(**expected.model_dump(), words=words, prompt=prompt, origin=origin)
 
 
 def _current(name: str, config: RunConfig) -> Artifact | None:
@@ -122,24 +129,23 @@ def _artifact_sizes(corpus: Artifact, labels: Artifact) -> DataSizes:
     )
 
 
-def _expected_sizes(expected: ExpectedSizes, config: RunConfig) -> DataSizes:
-    rest = {"words": config.corpus.title_words, "prompt": config.text.prompt.budget}
-    return DataSizes(**expected.model_dump(), **rest, origin="as the section plan.expected says")
-
-
-def table_sizes(config: RunConfig) -> DataSizes:
-    """Users, events, items and tags counted in the raw tables; examples and prompts estimated from them."""
+def table_sizes(config: RunConfig) -> ExpectedSizes:
+    """Users, events, items and tags counted in the raw tables; examples estimated from them."""
     with console.spinner("counting the tables"):
         good = validate.validate(sources.open_source(config.source))
         bought = (pl.col("event") == "purchase").sum()
         [users], _ = validate.collect(good, good.interactions.group_by("user_id").agg(events=pl.len(), bought=bought))
     prepare, tags = config.prepare, good.items["tags"].list.len()
     buyers = users.filter(pl.col("events") > prepare.min_history)["bought"]
-    share = {"validation": prepare.split.validation, "test": prepare.split.test}
-    share["train"] = 1 - sum(share.values())
-    most = {name: prepare.per_train_user if name == "train" else prepare.per_test_user for name in share}
-    expected = ExpectedSizes(
-        **{name: max(1, round(share[name] * int(buyers.clip(upper_bound=most[name]).sum()))) for name in share},
+    split = prepare.split
+
+    def examples(share: float, most: int) -> int:
+        return max(1, round(share * int(buyers.clip(upper_bound=most).sum())))
+
+    return ExpectedSizes(
+        train=examples(1 - split.validation - split.test, prepare.per_train_user),
+        validation=examples(split.validation, prepare.per_test_user),
+        test=examples(split.test, prepare.per_test_user),
         users=len(users),
         events=int(users["events"].sum()),
         items=len(good.items),
@@ -148,8 +154,6 @@ def table_sizes(config: RunConfig) -> DataSizes:
         label_tokens=1.0 if config.backbone.whole_labels and config.backbone.name == TINY else 2.0,
         vector_width=encoders.make(config.labels.encoder).dimension,
     )
-    origin = "counted in the tables; examples, prompts and tokens of a label estimated from them"
-    return _expected_sizes(expected, config).model_copy(update={"origin": origin})
 
 
 def shape_of(config: BackboneConfig, plan: PlanConfig, vocabulary: int | None = None) -> BackboneShape:
@@ -160,7 +164,7 @@ def shape_of(config: BackboneConfig, plan: PlanConfig, vocabulary: int | None = 
         if config.name == TINY:
             model = backbone.make(config, stand_in(vocabulary or config.vocabulary), seed=0)
         else:
-            facts = _pretrained_facts(config, plan)
+            facts = _pretrained_config(config, plan)
             facts.vocab_size = max(facts.vocab_size, vocabulary or 0)
             model = AutoModelForCausalLM.from_config(facts)
         facts, size = model.config, model.get_input_embeddings().num_embeddings
@@ -180,7 +184,7 @@ def stand_in(size: int) -> Vocabulary:
     return tokenizer.of(Tokenizer(models.WordLevel({str(n): n for n in range(size - len(SPECIALS))}, unk_token="0")))
 
 
-def _pretrained_facts(config: BackboneConfig, plan: PlanConfig) -> Any:
+def _pretrained_config(config: BackboneConfig, plan: PlanConfig) -> Any:
     """The settings of a pretrained backbone: those in its folder, or the published ones."""
     from transformers import AutoConfig
 
@@ -207,50 +211,42 @@ def scorer_parameters(config: RunConfig, sizes: DataSizes, shape: BackboneShape)
 
 def stage_tokens(config: RunConfig, sizes: DataSizes) -> dict[str, StageTokens]:
     """Tokens by stage, for the stages with a language model. Lists are taken to be as long as gold lists."""
-    label = sizes.label_tokens + 1  # with its terminator
+    label, gold = sizes.label_tokens + 1, sizes.gold  # with its terminator
+    Decoding = tuple[float, float, int]  # prompts, labels of each list, lists of each prompt
 
-    def decoded(prompts: float, labels: float, samples: int = 1) -> StageTokens:
-        return StageTokens(0, prompts * sizes.prompt, prompts * samples * labels * label)
+    def work(*decodings: Decoding, trained: float = 0) -> StageTokens:
+        read = sum(prompts * sizes.prompt for prompts, _, _ in decodings)
+        return StageTokens(trained, read, sum(prompts * labels * lists * label for prompts, labels, lists in decodings))
 
-    def sampled(prompts: float, how: MiningConfig, trained: ObjectiveConfig) -> StageTokens:
+    def sampled(prompts: float, how: MiningConfig, trained: ObjectiveConfig) -> Decoding:
         longer = LONGER if OBJECTIVES[trained.objective].mined else 1.0
-        return decoded(prompts, min(longer * sizes.gold, how.max_labels), how.samples)
+        return prompts, min(longer * gold, how.max_labels), how.samples
 
     def training(trained: ObjectiveConfig) -> StageTokens:
         mined = trained.mined_per_example if OBJECTIVES[trained.objective].mined else 0
-        target = min((sizes.gold + mined) * label, trained.max_target)
+        target = min((gold + mined) * label, trained.max_target)
         tokens = trained.steps * trained.batch_size * trained.accumulate * (sizes.prompt + target - 1)
         looks = trained.steps // trained.evaluate_every if trained.evaluate_every else 0
         users = looks * min(CHECKED_USERS, sizes.validation)
-        fixed = [decoded(users, CHECKED_BUDGET), decoded(2 * users, exposure.BUDGET)]
-        return _sum(StageTokens(tokens), sampled(users, MiningConfig(), trained), *fixed)
+        checks = (users, CHECKED_BUDGET, 1), (2 * users, exposure.BUDGET, 1), sampled(users, MiningConfig(), trained)
+        return work(*checks, trained=tokens)
 
     def predictions(trained: ObjectiveConfig) -> StageTokens:
         how, users = config.predict, sizes.test
-        ways = [decoded(users, min(sizes.gold, how.budget)), decoded(users, how.budget)]
-        ways += [decoded(users, 1, samples=how.budget)] if how.likelihood else []
-        ways += [decoded(2 * users, exposure.BUDGET)] if how.exposure else []
-        return _sum(*ways, sampled(users, how.sampling, trained))
+        ways = [(users, min(gold, how.budget), 1), (users, how.budget, 1), sampled(users, how.sampling, trained)]
+        ways += [(users, 1, how.budget)] if how.likelihood else []
+        return work(*ways, *([(2 * users, exposure.BUDGET, 1)] if how.exposure else []))
 
-    mined = mined_examples(config, sizes)
+    mined = min(sizes.train, config.mined.examples or sizes.train)
     return {
         "stage-1": training(config.stage_1),
-        "mined-1": sampled(mined, config.mining, config.stage_1),
+        "mined-1": work(sampled(mined, config.mining, config.stage_1)),
         "stage-2": training(config.stage_2),
         "predictions-1": predictions(config.stage_1),
         "predictions-2": predictions(config.stage_2),
-        "mined-2": sampled(mined, config.mining, config.stage_2),
-        "states": decoded(sizes.states, config.states.labels),
+        "mined-2": work(sampled(mined, config.mining, config.stage_2)),
+        "states": work((sizes.states, config.states.labels, 1)),
     }
-
-
-def mined_examples(config: RunConfig, sizes: DataSizes) -> int:
-    """Training examples whose mistakes are mined."""
-    return min(sizes.train, config.mined.examples or sizes.train)
-
-
-def _sum(*parts: StageTokens) -> StageTokens:
-    return StageTokens(*map(sum, zip(*parts, strict=True)))
 
 
 def training_memory(config: RunConfig, sizes: DataSizes, shape: BackboneShape) -> dict[str, float]:

@@ -80,7 +80,9 @@ def plan(config: RunConfig, earlier: bool = True) -> Plan:
     """The plan of a run. Without `earlier`, times come from a probe even where the run has been made before."""
     sizes = count.data_sizes(config)
     shape = count.shape_of(config.backbone, config.plan, sizes.vocabulary)
-    check_room(config, shape, sizes)
+    written = max(config.predict.budget, config.mining.max_labels) * (sizes.label_tokens + 1)
+    longest = max(config.stage_1.max_target, config.stage_2.max_target, round(written))
+    backbone.check_room(config.backbone.name, shape.context, config.text.prompt.budget, longest)
     tokens, memory = count.stage_tokens(config, sizes), count.training_memory(config, sizes, shape)
     counted = "counted" if sizes.exact else "assumed"
     figures: dict[str, dict[str, tuple[float, str]]] = {stage: {} for stage in STAGES}
@@ -91,9 +93,7 @@ def plan(config: RunConfig, earlier: bool = True) -> Plan:
         peak = sum(memory.values()) if work.trained else count.decoding_memory(config, work, sizes, shape)
         figures[stage] |= {"tokens": (sum(work), counted if fixed else "assumed"), "memory": (peak, "assumed")}
     if config.plan.device == LOCAL:
-        record = recorded(config.out) if earlier else {}
-        for stage in (stage for stage in STAGES if _comparable(stage, record, config)):
-            timing, factor = record[stage][0], _factor(stage, record, config, sizes, tokens)
+        for stage, (timing, factor) in _earlier(config, sizes, tokens).items() if earlier else ():
             figures[stage]["seconds"] = (timing.seconds * factor, "measured: earlier run")
             figures[stage]["memory"] = (timing.peak, "measured: earlier run")
         if untimed := [stage for stage in tokens if "seconds" not in figures[stage]]:
@@ -101,28 +101,26 @@ def plan(config: RunConfig, earlier: bool = True) -> Plan:
             for stage in untimed:
                 seconds = sum(amount * rate for amount, rate in zip(tokens[stage], rates, strict=True))
                 figures[stage]["seconds"] = (seconds, "measured: probe")
-    rows = tuple(_row(stage, figures[stage]) for stage in STAGES)
+    rows = tuple(
+        PlanRow(
+            stage=stage,
+            basis={name: basis for name, (_, basis) in known.items()},
+            **{name: value for name, (value, _) in known.items()},
+        )
+        for stage, known in figures.items()
+    )
     return Plan(rows=rows, facts=_facts(config, sizes, shape, memory), notes=_notes(config, sizes, rows))
-
-
-def check_room(config: RunConfig, shape: BackboneShape, sizes: DataSizes) -> None:
-    """Positions a backbone was never made for are refused before anything is spent on them."""
-    written = max(config.predict.budget, config.mining.max_labels) * (sizes.label_tokens + 1)
-    longest = max(config.stage_1.max_target, config.stage_2.max_target, round(written))
-    backbone.check_room(config.backbone.name, shape.context, config.text.prompt.budget, longest)
 
 
 def recorded(folder: Path) -> Record:
     """Timing and manifest of the stages of a run, as far as their artifacts are those that were timed."""
-    timed = {
-        stage: timing
-        for stage, timing in timings.read(folder).items()
-        if (folder / stage).exists() and not timing.resumed
-    }
-    manifests = {stage: artifacts.load(folder / stage, verify=False).manifest for stage in timed}
-    return {
-        stage: (timing, manifests[stage]) for stage, timing in timed.items() if manifests[stage].hash == timing.hash
-    }
+    record = {}
+    for stage, timing in timings.read(folder).items():
+        if (folder / stage).exists() and not timing.resumed:
+            manifest = artifacts.load(folder / stage, verify=False).manifest
+            if manifest.hash == timing.hash:
+                record[stage] = timing, manifest
+    return record
 
 
 def record_of(config: RunConfig, folder: Path) -> Record:
@@ -130,9 +128,8 @@ def record_of(config: RunConfig, folder: Path) -> Record:
     record = recorded(folder)
     if not record:
         raise MissingArtifact(f"{folder} has no record of a run ({timings.FILE}). Make one with `merit run CONFIG`.")
-    if "stage-1" in record and (other := record["stage-1"][1].config["backbone"]) != config.backbone.model_dump(
-        mode="json"
-    ):
+    shape = config.backbone.model_dump(mode="json")
+    if "stage-1" in record and (other := record["stage-1"][1].config["backbone"]) != shape:
         raise ConfigError(
             f"{folder} was made with another backbone ({other['name']}) or another shape of it than the configuration "
             f"names ({config.backbone.name}). Compare with a run of the same backbone."
@@ -142,8 +139,11 @@ def record_of(config: RunConfig, folder: Path) -> Record:
 
 def compare(plan: Plan, record: Record) -> list[dict[str, Any]]:
     """Planned over measured seconds, by stage and in total, of the stages that have both."""
-    timed = [(row.stage, row.seconds, record[row.stage][0].seconds) for row in plan.rows if row.stage in record]
-    both = [(stage, planned, measured) for stage, planned, measured in timed if planned is not None]
+    both = [
+        (row.stage, row.seconds, record[row.stage][0].seconds)
+        for row in plan.rows
+        if row.seconds is not None and row.stage in record
+    ]
     both.append(("total", sum(planned for _, planned, _ in both), sum(measured for *_, measured in both)))
     return [
         {"stage": stage, "planned": planned, "measured": measured, "ratio": planned / max(measured, 1e-9)}
@@ -151,22 +151,23 @@ def compare(plan: Plan, record: Record) -> list[dict[str, Any]]:
     ]
 
 
-def show(plan: Plan, title: str) -> None:
-    """Print facts, stages with their total, and notes."""
+def show(plan: Plan, title: str, compared: Sequence[Mapping[str, Any]]) -> None:
+    """Print facts, stages with their total, notes, and the rows of `compare`."""
     console.show_table(title, ["what", ""], plan.facts.items())
-    rows = [[row.stage, *(_cell(row, name) for name in FORMATS)] for row in (*plan.rows, plan.total)]
+    rows = []
+    for row in (*plan.rows, plan.total):
+        values = [(name, getattr(row, name), form) for name, form in FORMATS.items()]
+        cells = ["–" if value is None else f"{form(value)} {row.basis.get(name, '')}" for name, value, form in values]
+        rows.append([row.stage, *cells])
     console.show_table("", ["stage", "tokens", "time", "peak memory", "disk"], rows)
     for note in plan.notes:
         console.stdout.print(f"- {note}")
-
-
-def show_comparison(compared: Sequence[Mapping[str, Any]]) -> None:
-    """Print the rows of `compare`; a ratio above 1 means that more was planned than was taken."""
-    rows = [
-        [row["stage"], *(FORMATS["seconds"](row[side]) for side in ("planned", "measured")), f"{row['ratio']:.2f}"]
-        for row in compared
-    ]
-    console.show_table("planned and measured", ["stage", "planned", "measured", "ratio"], rows)
+    if compared:
+        seconds = FORMATS["seconds"]
+        rows = [
+            [row["stage"], seconds(row["planned"]), seconds(row["measured"]), f"{row['ratio']:.2f}"] for row in compared
+        ]
+        console.show_table("planned and measured", ["stage", "planned", "measured", "ratio"], rows)
 
 
 def _comparable(stage: str, record: Record, config: RunConfig) -> bool:
@@ -183,16 +184,18 @@ def _comparable(stage: str, record: Record, config: RunConfig) -> bool:
     return same and (generator is None or _comparable(generator, record, config))
 
 
-def _factor(
-    stage: str, record: Record, config: RunConfig, sizes: DataSizes, tokens: Mapping[str, StageTokens]
-) -> float:
-    """The planned work over the timed one: tokens of a training, examples of all else."""
-    summary = record[stage][1].summary
-    if STAGES[stage].kind == "generator":
-        return tokens[stage].trained / float(summary["tokens"])
-    if STAGES[stage].kind == "mined":
-        return count.mined_examples(config, sizes) / float(summary["examples"])
-    return sizes.train / float(record["examples"][1].summary["train"])
+def _earlier(config: RunConfig, sizes: DataSizes, tokens: Mapping[str, StageTokens]) -> dict[str, tuple[Timing, float]]:
+    """Timings of comparable stages, and the planned work over the timed: tokens of a training, else examples."""
+    record, earlier = recorded(config.out), {}
+    for stage in (stage for stage in STAGES if _comparable(stage, record, config)):
+        timing, manifest = record[stage]
+        planned, timed = float(sizes.train), record["examples"][1].summary["train"]
+        if manifest.kind == "generator":
+            planned, timed = tokens[stage].trained, manifest.summary["tokens"]
+        elif manifest.kind == "mined":
+            planned, timed = tokens[stage].read / sizes.prompt, manifest.summary["examples"]
+        earlier[stage] = timing, planned / timed
+    return earlier
 
 
 def _probe(config: RunConfig, sizes: DataSizes, shape: BackboneShape, memory: Mapping[str, float]) -> StageTokens:
@@ -201,7 +204,13 @@ def _probe(config: RunConfig, sizes: DataSizes, shape: BackboneShape, memory: Ma
     prompt, label, gold = (max(1, round(length)) for length in (sizes.prompt, sizes.label_tokens, sizes.gold))
     targets, batch = gold * (label + 1), config.stage_2.batch_size
     rows = max(1, min(batch, int(OPERATIONS / (6 * shape.parameters * (prompt + targets)))))
-    _check_memory(config, sum(memory.values()) - memory["activations"] * (1 - rows / batch))
+    needed = sum(memory.values()) - memory["activations"] * (1 - rows / batch)
+    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    if needed > free:
+        raise ConfigError(
+            f"A training step of {config.backbone.name} takes {decimal(int(needed))}, and {decimal(free)} are free "
+            "here. Count without timing: --device A100 --devices 8."
+        )
     ids = rng.integers(len(words) - len(SPECIALS), size=(rows, prompt + targets))
     paths = np.unique(rng.integers(len(words) - len(SPECIALS), size=(500, label)), axis=0)
     labels = build_trie(np.arange(0, paths.size + 1, label), paths.ravel(), np.arange(len(paths), dtype=np.int32))
@@ -229,15 +238,6 @@ def _probe(config: RunConfig, sizes: DataSizes, shape: BackboneShape, memory: Ma
         seconds = _seconds(training)
     written = max(0.0, longer - first) / (rows * WRITTEN * (label + 1))
     return StageTokens(seconds / ids.size, first / (rows * prompt), written)
-
-
-def _check_memory(config: RunConfig, needed: float) -> None:
-    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-    if needed > free:
-        raise ConfigError(
-            f"A training step of {config.backbone.name} takes {decimal(int(needed))}, and {decimal(free)} are free "
-            "here. Count without timing: --device A100 --devices 8."
-        )
 
 
 def _seconds(call: Callable[[], Any]) -> float:
@@ -280,13 +280,3 @@ def _notes(config: RunConfig, sizes: DataSizes, rows: Sequence[PlanRow]) -> tupl
             memory = f"{decimal(int(row.memory or 0))} of {decimal(int(room))}"
             notes.append(f"{row.stage} does not fit: {memory} on each device. Try {remedy}.")
     return tuple(notes)
-
-
-def _row(stage: str, figures: Mapping[str, tuple[float, str]]) -> PlanRow:
-    values = {name: value for name, (value, _) in figures.items()}
-    return PlanRow(stage=stage, basis={name: basis for name, (_, basis) in figures.items()}, **values)
-
-
-def _cell(row: PlanRow, name: str) -> str:
-    value = getattr(row, name)
-    return "–" if value is None else f"{FORMATS[name](value)} {row.basis.get(name, '')}".strip()

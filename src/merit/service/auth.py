@@ -8,8 +8,9 @@ from threading import Lock
 from time import monotonic
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
-from starlette.routing import BaseRoute, Match
+from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from merit.service.keys import ApiKey, Keyring
@@ -49,9 +50,9 @@ class AuthMiddleware:
     def __init__(
         self, app: ASGIApp, api: FastAPI, scopes: Mapping[tuple[str, str], str], keys: Keyring, limiter: RateLimiter
     ) -> None:
-        """`app` gets the requests that pass; the last route of `api` are the pages, which need no key."""
-        self.app, self.routes, self.scopes = app, api.router.routes, scopes
-        self.keys, self.limiter = keys, limiter
+        """`app` gets the requests that pass; pages of `api`, outside /v1/, need no key."""
+        self.app, self.scopes, self.keys, self.limiter = app, scopes, keys, limiter
+        self.routes = [route for route in api.routes if isinstance(route, APIRoute)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raise a `Refusal` unless the request may pass."""
@@ -60,21 +61,20 @@ class AuthMiddleware:
         await self.app(scope, receive, send)
 
     def _admit(self, scope: Scope) -> None:
-        route, methods = self._matched(scope)
-        pages = self.routes[-1]
-        if route is pages and not scope["path"].startswith("/v1/"):
+        near = [route for route in self.routes if route.matches(scope)[0] != Match.NONE]
+        full = [route for route in near if route.matches(scope)[0] == Match.FULL]
+        path = (full or near)[0].path if near else ""
+        if not path and not scope["path"].startswith("/v1/"):
             scope[ROUTE] = "(pages)"
             return
-        path = str(getattr(route, "path", "")) if route is not pages else ""
         scope[ROUTE] = path or "(none)"
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        required = self.scopes.get((method, path))
+        required = self.scopes.get(("GET" if scope["method"] == "HEAD" else scope["method"], path))
         if required == "public":
             return
         key = scope[KEY] = self._key(scope)
         self.limiter.require(key.id)
-        if methods:
-            allowed = ", ".join(methods)
+        if near and not full:
+            allowed = ", ".join(sorted({method for route in near for method in route.methods or ()}))
             detail = "This address does not support the method."
             raise Refusal(405, "Method not allowed", detail, f"Use {allowed}.", {"Allow": allowed})
         if not path:
@@ -88,15 +88,6 @@ class AuthMiddleware:
                 f"This key may not do that: the scope '{required}' is needed.",
                 f"Use a key with it: `merit keys create NAME --scope {required}`.",
             )
-
-    def _matched(self, scope: Scope) -> tuple[BaseRoute | None, list[str]]:
-        """The route of a request; or, where only its path fits, the methods it could have."""
-        matches = [(route.matches(scope)[0], route) for route in self.routes]
-        full = next((route for match, route in matches if match == Match.FULL), None)
-        near = [route for match, route in matches if match == Match.PARTIAL]
-        if near and full in (None, self.routes[-1]):
-            return near[0], sorted({method for route in near for method in getattr(route, "methods", ())})
-        return full, []
 
     def _key(self, scope: Scope) -> ApiKey:
         kind, _, secret = Headers(scope=scope).get("authorization", "").partition(" ")

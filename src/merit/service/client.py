@@ -15,6 +15,7 @@ import json
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date
 from email.message import Message
 from hashlib import sha256
@@ -60,12 +61,12 @@ class Client:
 
     def interests(self, user: str, k: int = 10, diverse_regions: bool = False) -> pl.DataFrame:
         """The k most likely interests of a user."""
-        query = urlencode({"k": k, "diverse_regions": str(diverse_regions).lower()})
-        return _frame(self._get(f"/v1/users/{quote(user, safe='')}/interests?{query}", schemas.InterestPage))
+        path = f"/v1/users/{quote(user, safe='')}/interests"
+        return _frame(self._get(path, schemas.InterestPage, k=k, diverse_regions=diverse_regions))
 
     def regions(self, user: str, k: int = 50) -> schemas.RegionsResponse:
         """How the k most likely interests of a user spread over regions of labels."""
-        return self._get(f"/v1/users/{quote(user, safe='')}/regions?k={k}", schemas.RegionsResponse)
+        return self._get(f"/v1/users/{quote(user, safe='')}/regions", schemas.RegionsResponse, k=k)
 
     def history(self, user: str, limit: int = 100) -> Iterator[schemas.HistoryRow]:
         """The events of a user, the newest first, page after page."""
@@ -232,15 +233,15 @@ class Client:
 
     def _rows(self, path: str, row: type[T], **query: Any) -> Iterator[T]:
         """The rows of a list, page after page, as each names the next."""
-        query = {name: value for name, value in query.items() if value is not None}
-        more = True
+        cursor, more = None, True
         while more:
-            page = self._get(f"{path}?{urlencode(query)}", schemas.PageResponse[row])  # type: ignore[valid-type]
+            page = self._get(path, schemas.PageResponse[row], **query, cursor=cursor)  # type: ignore[valid-type]
             yield from page.items
-            query["cursor"], more = page.next, page.next is not None
+            cursor, more = page.next, page.next is not None
 
-    def _get(self, path: str, response: type[T]) -> T:
-        return _parsed(response, self._send("GET", path)[0])
+    def _get(self, path: str, response: type[T], **query: Any) -> T:
+        query = {name: value for name, value in query.items() if value is not None}
+        return _parsed(response, self._send("GET", f"{path}?{urlencode(query)}" if query else path)[0])
 
     def _post(self, path: str, body: Any, response: type[T], idempotency: str | None = None) -> T:
         data = None if body is None else json.dumps(body, allow_nan=False).encode()
@@ -258,7 +259,11 @@ class Client:
             with urlopen(request, timeout=self.timeout) as response:
                 return response.read(), response.headers
         except HTTPError as error:
-            raise _refused(error) from None
+            with suppress(ValidationError):
+                raise ServiceError(schemas.Problem.model_validate_json(error.read())) from None
+            raise DataError(
+                f"The service answers {error.code} without a problem document. Check that it is a merit service."
+            ) from None
         except (OSError, HTTPException) as error:
             reason = error.reason if isinstance(error, URLError) else str(error) or type(error).__name__
             raise DataError(f"{self.url} does not answer ({reason}). Start it with `merit serve FOLDER`.") from None
@@ -267,15 +272,6 @@ class Client:
 def _parsed(response: type[T], content: bytes) -> T:
     """Unknown keys are ignored: a newer service may add some."""
     return response.model_validate_json(content, extra="ignore")
-
-
-def _refused(error: HTTPError) -> MeritError:
-    try:
-        return ServiceError(schemas.Problem.model_validate_json(error.read()))
-    except ValidationError:
-        return DataError(
-            f"The service answers {error.code} without a problem document. Check that it is a merit service."
-        )
 
 
 def _plain(request: BaseModel | Mapping[str, Any]) -> Any:

@@ -12,6 +12,7 @@ import secrets
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import RLock
@@ -23,7 +24,6 @@ from merit.campaigns.audiences import export
 from merit.campaigns.audiences.request import AudienceRequest
 from merit.core import artifacts, console, files
 from merit.core.artifacts import Artifact
-from merit.core.config import digest
 from merit.core.errors import ConfigError, DataError, MeritError, MissingArtifact
 from merit.core.provenance import now
 from merit.service.campaign_schemas import STATES, JobResponse, ProgressResponse
@@ -125,7 +125,7 @@ class AudienceJobs(JobQueue[AudienceJob]):
     def submit(self, owner: str, request: AudienceRequest, idempotency: str | None = None) -> AudienceJob:
         """A new job; or, for an idempotency key that was used before, the job it started."""
         with self.lock:
-            if job := self.repeated(owner, idempotency, lambda job: digest(job.request) == digest(request)):
+            if job := self.repeated(owner, idempotency, lambda job: job.request == request):
                 return job
             if sum(job.state in UNFINISHED for job in self.list(owner)) >= self._waiting:
                 detail = f"{self._waiting} jobs of this key wait already."
@@ -183,14 +183,12 @@ class AudienceJobs(JobQueue[AudienceJob]):
                 draft.unlink(missing_ok=True)
         if job.state == "PENDING":
             self.worker.submit(self._run, job)
-        elif job.state == "RUNNING":
+        if job.state == "RUNNING":
             ending: dict[str, object] = {"state": "FAILED", "reason": INTERRUPTED}
-            try:
+            with suppress(MeritError):
                 ending = {"state": "DONE"} | _summary(artifacts.load(self._out(job), export.AUDIENCE))
-            except MeritError:
-                shutil.rmtree(self._out(job), ignore_errors=True)
-            self.keep(job.model_copy(update=ending | {"ended": now()}))
-        elif job.state == "FAILED":
+            job = self.keep(job.model_copy(update=ending | {"ended": now()}))
+        if job.state == "FAILED":
             shutil.rmtree(self._out(job), ignore_errors=True)
 
 

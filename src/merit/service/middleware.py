@@ -94,7 +94,12 @@ class RequestMiddleware:
         except Exception as error:
             refused = error if isinstance(error, Refusal) else problems.UNEXPECTED
             if refused is problems.UNEXPECTED:
-                _log_error(error, scope[ID])
+                # where it happened; the message is left out, as it may hold parts of the request
+                frames = [
+                    f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-8:]
+                ]
+                fields = {"request_id": scope[ID], "error": type(error).__name__, "at": frames}
+                log.error("unexpected", extra={"fields": fields})
             if not status:
                 await problems.response(refused, scope[ID])(scope, receive, send_with_headers)
         finally:
@@ -108,13 +113,6 @@ class RequestMiddleware:
         fields = {"request_id": scope[ID], "method": method, "route": route, "status": status}
         fields |= {"ms": round(1000 * seconds, 1), "key": key.id if key else None}
         log.info("request", extra={"fields": fields})
-
-
-def _log_error(error: Exception, request_id: str) -> None:
-    """Log where it happened. The message is left out: it may hold parts of the request."""
-    frames = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-8:]]
-    fields = {"request_id": request_id, "error": type(error).__name__, "at": frames}
-    log.error("unexpected", extra={"fields": fields})
 
 
 def set_up_logging() -> None:

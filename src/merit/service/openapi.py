@@ -84,8 +84,9 @@ def page(document: dict[str, Any]) -> str:
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
     ]
-    return template.render(routes=routes, version=document["info"]["version"], reasons=REASONS, pretty=_pretty)
-
-
-def _pretty(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+    return template.render(
+        routes=routes,
+        version=document["info"]["version"],
+        reasons=REASONS,
+        pretty=lambda value: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2),
+    )

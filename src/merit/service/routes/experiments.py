@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -66,11 +64,10 @@ def design(request: ExperimentDesign) -> schemas.DesignResponse:
 def _expected(design: ExperimentDesign) -> schemas.ExpectedPower | None:
     """What the users of the agreed window can show, where the outlook has their number."""
     outlook, rule = design.outlook, design.rule
-    daily = [outlook.users_per_day * design.days] if outlook.users_per_day else []
-    total = [outlook.users] if outlook.users else []
-    if not daily + total:
+    numbers = [users for users in (outlook.users, (outlook.users_per_day or 0) * design.days) if users]
+    if not numbers:
         return None
-    users = min(daily + total)
+    users = min(numbers)
     return schemas.ExpectedPower(
         users=users,
         lift=power.smallest_lift(outlook, rule, users),
@@ -99,12 +96,15 @@ def analyze_table(
     suffix = Path(table.filename or "").suffix.lower()
     if suffix not in FORMS:
         raise DataError(f"The name of the table does not tell its format. It must end in one of {', '.join(FORMS)}.")
-    with _folder() as folder:
-        file = folder / f"table{suffix}"  # of the given name, only the suffix is used
+    with TemporaryDirectory(prefix="merit-") as name:
+        file = Path(name) / f"table{suffix}"  # of the given name, only the suffix is used
         file.write_bytes(table.file.read())
         if suffix == ".parquet":
             _require_small(file)
-        outcomes = tabulate(agreed, file)
+        try:
+            outcomes = tabulate(agreed, file)
+        except MeritError as error:
+            raise type(error)(problems.without_paths(str(error), [file.parent])) from None
     return _analysed(agreed, outcomes, until, assigned)
 
 
@@ -118,8 +118,7 @@ def analyze_named(service: TheService, request: schemas.NamedAnalysisRequest) ->
     try:
         outcomes = tabulate(agreed, path)
     except DataError as error:
-        message = problems.without_paths(str(error), [service.tables])
-        raise DataError(problems.without_values(message, [*columns, *agreed.arms])) from None
+        raise DataError(problems.without_values(str(error), [*columns, *agreed.arms])) from None
     return without_few(_analysed(agreed, outcomes, request.until, request.assigned))
 
 
@@ -167,13 +166,3 @@ def _require_small(file: Path) -> None:
     unpacked = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
     if metadata.num_rows > MOST_ROWS or unpacked > MOST_UNPACKED:
         raise DataError(f"The table has more than {MOST_ROWS:,} rows, or unpacks to too much. Send its statistics.")
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    """A folder for one analysis, whose name is not shown."""
-    with TemporaryDirectory(prefix="merit-") as name:
-        try:
-            yield Path(name)
-        except MeritError as error:
-            raise type(error)(problems.without_paths(str(error), [Path(name)])) from None
