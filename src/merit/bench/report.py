@@ -22,7 +22,7 @@ from merit.evaluation.classification import MetricKey
 from merit.evaluation.report import DRAWN, reliability_section
 from merit.report import charts, page
 from merit.report.charts import Svg
-from merit.report.page import Chart, Format, Page, Provenance, Section, Table, Tile, count
+from merit.report.page import Chart, Format, Page, Section, Table, Tile, count
 
 PAGE = "index.html"
 MODE = 0o644
@@ -119,7 +119,8 @@ def bench_page(found: Sequence[BenchResults]) -> Page:
     for each in found:
         sections += _sections(each)
     last = found[-1]
-    source = Provenance(f"merit bench, commit {last.commit}", last.config, last.version, None, last.date)
+    source = {"Artifact": f"merit bench, commit {last.commit}", "Settings": last.config, "Seed": "none"}
+    source |= {"merit": last.version, "Made": last.date}
     return Page(TITLE, SUBTITLE, sections, _tiles(found), source)
 
 

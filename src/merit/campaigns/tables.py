@@ -16,20 +16,12 @@ from merit.data.schema import FILE, ROW
 from merit.data.sources import files
 
 
-def find(place: Path, option: str) -> list[Path]:
-    """The data files at a path that was given with `option`."""
-    try:
-        return files.find(place, "table")
-    except DataError as error:
-        raise DataError(str(error).replace("--set table=PATH", f"{option} PATH")) from None
-
-
 @contextmanager
 def scanning(place: Path, option: str) -> Iterator[list[tuple[pl.LazyFrame, str]]]:
     """Scans of the files at a path, each with the name of its first file. Files of one schema share a scan."""
-    paths = find(place, option)
+    paths = files.find(place, f"{option} PATH")
     with files.reading(paths):
-        yield [(frame, str(file)) for frame, file in files.scan_all(paths, place if place.is_dir() else place.parent)]
+        yield [(frame, str(file)) for frame, file in files.scan_all(paths, place)]
 
 
 def column_type(frame: pl.LazyFrame, name: str, file: str) -> pl.DataType:

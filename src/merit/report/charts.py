@@ -23,17 +23,14 @@ Svg = NewType("Svg", str)  # only this file makes one, so a page may print it un
 Format = Literal["count", "percent", "number", "date"]
 FORMATS: dict[Format, str] = {"count": "~s", "percent": ".0%", "number": "~g", "date": "%b %Y"}
 
+INK = dict.fromkeys(("labelColor", "titleColor", "domainColor", "tickColor", "gridColor"), "currentColor")
 THEME: dict[str, Any] = {
     "background": None,
     "font": FONT,
     "view": {"stroke": None},
     "range": {"category": list(PALETTE)},
     "axis": {
-        "labelColor": "currentColor",
-        "titleColor": "currentColor",
-        "domainColor": "currentColor",
-        "tickColor": "currentColor",
-        "gridColor": "currentColor",
+        **INK,
         "gridOpacity": 0.13,
         "domainOpacity": 0.4,
         "tickOpacity": 0.4,
@@ -62,9 +59,10 @@ def bars(frame: pl.DataFrame, category: str, value: str, *, description: str, fo
     """Horizontal bars in the order of the frame, each with its value: for names."""
     base = alt.Chart(frame).encode(
         y=alt.Y(f"{_field(category)}:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False)),
-        x=alt.X(f"{_field(value)}:Q", title=None, axis=_value_axis(form, grid=False, labels=False)),
+        x=alt.X(f"{_field(value)}:Q", title=None, axis=alt.Axis(grid=False, labels=False, ticks=False, domain=False)),
     )
-    text = base.mark_text(align="left", dx=5).encode(text=alt.Text(f"{_field(value)}:Q", format=_label_format(form)))
+    words = alt.Text(f"{_field(value)}:Q", format={"count": ",", "percent": ".1%", "number": ".3~g"}[form])
+    text = base.mark_text(align="left", dx=5).encode(text=words)
     return svg((base.mark_bar() + text).properties(width=WIDTH - 130, height=alt.Step(22)), description)
 
 
@@ -76,7 +74,7 @@ def columns(
         x=alt.X(
             f"{_field(category)}:N", sort=None, title=x, axis=alt.Axis(labelAngle=_angle(frame[category]), ticks=False)
         ),
-        y=alt.Y(f"{_field(value)}:Q", title=y, axis=_value_axis(form)),
+        y=alt.Y(f"{_field(value)}:Q", title=y, axis=_axis(form)),
     )
     return svg(base.mark_bar(width={"band": 0.86}), description)
 
@@ -96,8 +94,8 @@ def curve(
     """A line over numbers or dates; both axes may be logarithmic."""
     kind, scale = "T" if x_form == "date" else "Q", alt.Scale(type="log") if log else alt.Scale()
     chart = alt.Chart(frame).encode(
-        x=alt.X(f"{_field(x)}:{kind}", title=x_title or None, scale=scale, axis=_number_axis(x_form, log)),
-        y=alt.Y(f"{_field(y)}:Q", title=y_title or None, scale=scale, axis=_number_axis("count", log)),
+        x=alt.X(f"{_field(x)}:{kind}", title=x_title or None, scale=scale, axis=_axis(x_form, log)),
+        y=alt.Y(f"{_field(y)}:Q", title=y_title or None, scale=scale, axis=_axis("count", log)),
     )
     return svg(chart.mark_area(line=True, opacity=0.25) if area else chart.mark_line(), description)
 
@@ -107,31 +105,20 @@ def _field(name: str) -> str:
     return re.sub(r"([:.\[\]])", r"\\\1", name)
 
 
-def _number_axis(form: Format, log: bool) -> alt.Axis:
+def _axis(form: Format, log: bool = False) -> alt.Axis:
+    """Every tick is formatted by itself: Vega's own ticks share a unit, so that zero becomes "0k"."""
+    tick = f"format(datum.value, '{FORMATS[form]}')"
     if log:  # one label a decade: more cannot be read
-        return alt.Axis(values=[10.0**power for power in range(-6, 10)], labelExpr=_tick(form))
+        return alt.Axis(values=[10.0**power for power in range(-6, 10)], labelExpr=tick)
     if form == "date":
         return alt.Axis(format=FORMATS[form], tickCount=5, grid=False, labelFlush=False)
-    return alt.Axis(labelExpr=_tick(form), tickCount=5, domain=False)
-
-
-def _tick(form: Format) -> str:
-    """Every tick by itself: Vega's own ticks share a unit, so that zero becomes "0k"."""
-    return f"format(datum.value, '{FORMATS[form]}')"
+    return alt.Axis(labelExpr=tick, tickCount=5, domain=False)
 
 
 def _angle(names: pl.Series) -> int:
     """Names lie flat where there is room."""
     longest = int(names.cast(pl.String).str.len_chars().max() or 0)  # type: ignore[arg-type]
     return 0 if longest * len(names) < WIDTH / 9 else -35
-
-
-def _value_axis(form: Format, grid: bool = True, labels: bool = True) -> alt.Axis:
-    return alt.Axis(labelExpr=_tick(form), tickCount=5, grid=grid, labels=labels, ticks=labels, domain=False)
-
-
-def _label_format(form: Format) -> str:
-    return {"count": ",", "percent": ".1%", "number": ".3~g", "date": FORMATS["date"]}[form]
 
 
 def on_white(svg: Svg) -> str:

@@ -28,6 +28,7 @@ SMALLEST_CELL = 50  # DESIGN 15.10: fewer users than this could be recognised
 TOO_FEW = f"<{SMALLEST_CELL}"
 WITHHELD = "withheld"
 Format = Literal["count", "percent", "number", "text"]
+Provenance = Mapping[str, str]  # which bytes the figures come from: a number without it is a rumour
 
 
 @dataclass(frozen=True)
@@ -73,17 +74,6 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Provenance:
-    """Which bytes the figures come from. A number without it is a rumour."""
-
-    artifact: str
-    config: str
-    version: str
-    seed: int | None
-    created: str
-
-
-@dataclass(frozen=True)
 class Page:
     """What `render` prints; without provenance, the footer names no artifact."""
 
@@ -97,7 +87,9 @@ class Page:
 def provenance(manifest: Manifest) -> Provenance:
     """What the footer says about the artifact a report is made from."""
     settings = digest(RootModel[dict[str, Any]](manifest.config))
-    return Provenance(manifest.hash, settings, manifest.version, manifest.seed, manifest.created)
+    seed = "none" if manifest.seed is None else str(manifest.seed)
+    facts = (manifest.hash, settings, seed, manifest.version, manifest.created)
+    return dict(zip(("Artifact", "Settings", "Seed", "merit", "Made"), facts, strict=True))
 
 
 def render(page: Page) -> str:

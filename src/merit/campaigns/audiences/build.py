@@ -73,7 +73,7 @@ def preview(model: Model, request: AudienceRequest, scores: Scorer | None = None
 def build(model: Model, request: AudienceRequest, out: Path) -> Artifact:
     """The audience as an artifact. The same model, tables and request give the same bytes."""
     audience = preview(model, request)
-    inputs = {str(place): files.fingerprint(tables.find(place, "table ="), place) for place in _tables(request)}
+    inputs = {str(place): files.fingerprint(files.find(place, "table = PATH"), place) for place in _tables(request)}
     with artifacts.writing(out, AUDIENCE, config=request, parents={"model": model.artifact}, inputs=inputs) as draft:
         audience.members.write_parquet(draft.path / "members.parquet")
         for name, values in (("audience", audience.figures), ("request", request)):
@@ -101,7 +101,7 @@ def _tables(request: AudienceRequest) -> list[Path]:
 
 def _hashes(place: Path) -> dict[str, str]:
     root = place if place.is_dir() else place.parent
-    return {file.relative_to(root).as_posix(): artifacts.hash_file(file) for file in tables.find(place, "table =")}
+    return {file.relative_to(root).as_posix(): artifacts.hash_file(file) for file in files.find(place, "table = PATH")}
 
 
 def _interest_scores(model: Model, rows: Ints, request: AudienceRequest, scores: Scorer) -> ScoredUsers:

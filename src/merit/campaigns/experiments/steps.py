@@ -21,7 +21,7 @@ from merit.campaigns.experiments.lift import Lift, published
 from merit.campaigns.experiments.outcomes import tabulate
 from merit.campaigns.experiments.pooling import Mixture, pool, pool_page, pool_sentence
 from merit.campaigns.experiments.report import lift_page
-from merit.campaigns.tables import column_type, duplicates, find, scanning
+from merit.campaigns.tables import column_type, duplicates, scanning
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen, build
@@ -83,7 +83,7 @@ def assign_users(design: Artifact, users: Path, out: Path) -> Artifact:
     agreed = design_of(design)
     if agreed.salt is None:
         raise ConfigError(f"{design.path} has no salt: its users are assigned elsewhere. Freeze a design with a salt.")
-    inputs = {"users": files.fingerprint(find(users, "--users"), users)}
+    inputs = {"users": files.fingerprint(files.find(users, "--users PATH"), users)}
     with artifacts.writing(out, ASSIGNMENT, config=agreed, parents={"design": design}, inputs=inputs) as draft:
         file = draft.path / "assignment.parquet"
         with scanning(users, "--users") as scans:
@@ -130,7 +130,7 @@ def analyse_campaign(
     agreed, inputs = design_of(design), {}
     if table:
         outcomes = tabulate(agreed, table)
-        inputs["table"] = files.fingerprint(find(table, "--table"), table)
+        inputs["table"] = files.fingerprint(files.find(table, "--table PATH"), table)
     elif given:
         outcomes = statistics.read(given, agreed)
         inputs["statistics"] = files.fingerprint([given], given)

@@ -23,7 +23,7 @@ from merit.core.errors import DataError
 from merit.data import normalise
 from merit.data.schema import FILE, ROW, ParseOptions, SourceTables
 from merit.data.sources import files
-from merit.data.sources.tables import open_table
+from merit.data.sources.tables import open_table, source_tables
 from merit.privacy.pseudonyms import WithPseudonyms
 
 REVIEWS = {
@@ -59,19 +59,10 @@ def open_amazon_reviews(source: AmazonReviewsSource) -> SourceTables:
     def reviews(frame: pl.LazyFrame, file: Path) -> pl.LazyFrame:
         return normalise.interactions(frame, _recognise(frame, file), str(file), options, text=True)
 
-    events, event_files = open_table(source.reviews, "source.reviews", reviews)
-    item_files = files.find(source.metadata, "source.metadata")
-    return SourceTables(
-        interactions=events,
-        items=pl.concat([_items(file, source, options) for file in item_files]),
-        inputs={
-            "interactions": files.fingerprint(event_files, source.reviews),
-            "items": files.fingerprint(item_files, source.metadata),
-        },
-        names={"interactions": str(source.reviews), "items": str(source.metadata)},
-        max_bad_share=source.max_bad_share,
-        files=(*event_files, *item_files),
-    )
+    events = open_table(source.reviews, "source.reviews", reviews)
+    item_files = files.find(source.metadata, "--set source.metadata=PATH")
+    items = pl.concat([_items(file, source, options) for file in item_files])
+    return source_tables(events, (items, item_files, source.metadata), source.max_bad_share)
 
 
 def _recognise(frame: pl.LazyFrame, file: Path) -> dict[str, str]:

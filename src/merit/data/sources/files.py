@@ -25,26 +25,22 @@ FORMATS |= dict.fromkeys((".jsonl", ".ndjson", ".json"), "json")
 SUFFIXES = ".parquet, .csv, .tsv, .jsonl, .ndjson or .json (one object a line); the text ones also as .gz"
 
 
-def find(place: Path, setting: str) -> list[Path]:
-    """The data files at a path, in a fixed order. Hidden files and marks such as _SUCCESS are no data."""
+def find(place: Path, option: str) -> list[Path]:
+    """The data files at a path given with `option`, in a fixed order. Names that begin with . or _ are no data."""
     if not place.exists():
-        raise DataError(f"{place} does not exist. Name the table with --set {setting}=PATH.")
+        raise DataError(f"{place} does not exist. Name the table with {option}.")
     if place.is_file():
         kind_of(place)
         return [place]
-    inside = sorted(path for path in place.rglob("*") if path.is_file() and not _hidden(path.relative_to(place)))
-    files = [path for path in inside if _suffix(path) in FORMATS]
-    if not files:
-        raise DataError(
-            f"{place} holds no data files. Needed: {SUFFIXES}. Name another folder with --set {setting}=PATH."
-        )
-    return files
+    visible = [path for path in place.rglob("*") if not re.search(r"(^|/)[._]", path.relative_to(place).as_posix())]
+    if files := sorted(path for path in visible if _suffix(path) in FORMATS and path.is_file()):
+        return files
+    raise DataError(f"{place} holds no data files. Needed: {SUFFIXES}. Name another folder with {option}.")
 
 
 def fingerprint(files: Sequence[Path], place: Path) -> dict[str, list[int]]:
     """Relative name → size and time of change, enough to notice that the input is not what it was."""
-    root = place if place.is_dir() else place.parent
-    stats = {path.relative_to(root).as_posix(): path.stat() for path in files}
+    stats = {path.relative_to(_root(place)).as_posix(): path.stat() for path in files}
     return {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
 
 
@@ -56,13 +52,13 @@ def kind_of(file: Path) -> str:
     return kind
 
 
-def scan_all(files: Sequence[Path], root: Path) -> list[tuple[pl.LazyFrame, Path]]:
-    """All files of a table in as few scans as possible, each with the first of its files.
+def scan_all(files: Sequence[Path], place: Path) -> list[tuple[pl.LazyFrame, Path]]:
+    """All files of the table at a path in as few scans as possible, each with the first of its files.
 
     Parquet files of one schema share a scan: a plan of a thousand scans takes longer to plan than to run. Text files do
     not know how many rows they hold, so each needs a scan of its own.
     """
-    groups: dict[str, list[Path]] = {}
+    groups, root = dict[str, list[Path]](), _root(place)
     for file in files:
         kind = kind_of(file)
         _check_start(file, kind)
@@ -165,20 +161,16 @@ def reading(files: Sequence[Path]) -> Iterator[None]:
             _diagnose(file, str(error))
         if isinstance(error, OSError):
             raise
-        raise DataError(f"{_listed(files)} cannot be read: {_first_line(error)}. Convert it to Parquet.") from error
+        others = f" or one of {len(files) - 1:,} further files" if len(files) > 1 else ""
+        raise DataError(f"{files[0]}{others} cannot be read: {_first_line(error)}. Convert it to Parquet.") from error
 
 
 def _suffix(file: Path) -> str:
-    name = file.name.lower()
-    return Path(name.removesuffix(".gz")).suffix
+    return Path(file.name.lower().removesuffix(".gz")).suffix
 
 
-def _hidden(relative: Path) -> bool:
-    return any(part.startswith((".", "_")) for part in relative.parts)
-
-
-def _listed(files: Sequence[Path]) -> str:
-    return str(files[0]) if len(files) == 1 else f"{files[0]} or one of {len(files) - 1:,} further files"
+def _root(place: Path) -> Path:
+    return place if place.is_dir() else place.parent
 
 
 def _first_line(error: object) -> str:
@@ -237,7 +229,10 @@ def _diagnose(file: Path, complaint: str) -> None:
     """Look at one file with slow and simple means; raise if something is wrong with it."""
     kind = kind_of(file)
     if kind == "parquet":
-        _diagnose_parquet(file)
+        try:
+            pl.scan_parquet(file).select(pl.all().null_count()).collect(engine="streaming")
+        except pl.exceptions.PolarsError as error:
+            raise DataError(f"{file} is damaged: {_first_line(error)}. Copy or export it again.") from None
         return
     with unpacked(file) as raw:
         for number, line in enumerate(raw, 1 if kind == "json" else 0):  # the header of a CSV file is no row
@@ -277,13 +272,6 @@ def _count_fields(file: Path, separator: str) -> None:
                     f"{file}, row {number} has {len(fields)} fields, but the header names {width} columns. "
                     f"Put fields that hold a {separator!r} in double quotes."
                 )
-
-
-def _diagnose_parquet(file: Path) -> None:
-    try:
-        pl.scan_parquet(file).select(pl.all().null_count()).collect(engine="streaming")
-    except pl.exceptions.PolarsError as error:
-        raise DataError(f"{file} is damaged: {_first_line(error)}. Copy or export it again.") from None
 
 
 @contextmanager

@@ -11,18 +11,12 @@ from pydantic import Field
 
 from merit.core.errors import DataError
 from merit.data import normalise
-from merit.data.schema import (
-    INTERACTION_NAMES,
-    ITEM_NAMES,
-    ParseOptions,
-    SourceTables,
-    resolve,
-    resolve_extra,
-)
+from merit.data.schema import INTERACTION_NAMES, ITEM_NAMES, ParseOptions, SourceTables, resolve, resolve_extra
 from merit.data.sources import files
 from merit.privacy.pseudonyms import WithPseudonyms
 
 Normalise = Callable[[pl.LazyFrame, Path], pl.LazyFrame]
+Opened = tuple[pl.LazyFrame, list[Path], Path]  # a table, its files, and the path that was given for it
 
 
 class TablesSource(WithPseudonyms, ParseOptions):
@@ -60,23 +54,27 @@ def open_tables(source: TablesSource) -> SourceTables:
             )
         return normalise.items(frame, mapping, extra, str(file), source, files.is_text(file))
 
-    events, event_files = open_table(source.interactions, "source.interactions", interactions)
-    goods, item_files = open_table(source.items, "source.items", items)
-    return SourceTables(
-        interactions=events,
-        items=goods,
-        inputs={
-            "interactions": files.fingerprint(event_files, source.interactions),
-            "items": files.fingerprint(item_files, source.items),
-        },
-        names={"interactions": str(source.interactions), "items": str(source.items)},
-        max_bad_share=source.max_bad_share,
-        files=(*event_files, *item_files),
+    return source_tables(
+        open_table(source.interactions, "source.interactions", interactions),
+        open_table(source.items, "source.items", items),
+        source.max_bad_share,
     )
 
 
-def open_table(place: Path, setting: str, normalised: Normalise) -> tuple[pl.LazyFrame, list[Path]]:
+def open_table(place: Path, setting: str, normalised: Normalise) -> Opened:
     """All files of one table. Files that differ in their columns or types are normalised by themselves."""
-    paths = files.find(place, setting)
-    root = place if place.is_dir() else place.parent
-    return pl.concat([normalised(frame, file) for frame, file in files.scan_all(paths, root)]), paths
+    paths = files.find(place, f"--set {setting}=PATH")
+    return pl.concat([normalised(frame, file) for frame, file in files.scan_all(paths, place)]), paths, place
+
+
+def source_tables(interactions: Opened, items: Opened, max_bad_share: float) -> SourceTables:
+    """The two tables of a source, with the files that they were read from."""
+    opened = {"interactions": interactions, "items": items}
+    return SourceTables(
+        interactions=interactions[0],
+        items=items[0],
+        inputs={table: files.fingerprint(paths, place) for table, (_, paths, place) in opened.items()},
+        names={table: str(place) for table, (_, _, place) in opened.items()},
+        max_bad_share=max_bad_share,
+        files=(*interactions[1], *items[1]),
+    )
