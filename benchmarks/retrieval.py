@@ -198,8 +198,8 @@ def one_way(scorer: Scorer, way: str, questions: list[Question], rounds: int) ->
     def ours(one: Question) -> Ranked:
         if way == "audience":
             return audience(scorer, one.fixed, one.n)
-        (ranked,) = next(scorer.all_interests(one.n, np.array([one.number]))).per_user()
-        return ranked
+        ranked = next(scorer.all_interests(one.n, np.array([one.number])))
+        return Ranked(ranked.labels.values, ranked.scores)
 
     asked = questions[0]
     name, naive = faster_naive(scorer.weights, asked)

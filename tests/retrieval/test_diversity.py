@@ -6,8 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merit.core.errors import DataError
+from merit.core.ragged import Ragged
 from merit.retrieval.diversity import spread
-from merit.retrieval.topk import Ranked
+from merit.retrieval.topk import RankedLists
+from tests.retrieval.worlds import per_user
 
 
 def slow(labels: list[int], clusters: list[int], k: int) -> list[int]:
@@ -31,14 +33,15 @@ def slow(labels: list[int], clusters: list[int], k: int) -> list[int]:
     st.integers(1, 15),
 )
 def test_against_rounds_by_hand(labels: list[int], clusters: list[int], k: int) -> None:
-    ranked = Ranked(np.array(labels), -np.arange(12.0))
-    found = spread(ranked, np.array(clusters), k)
-    assert found.rows.tolist() == slow(labels, clusters, k)
-    assert found.scores.tolist() == [-labels.index(label) for label in found.rows]
+    turned = labels[::-1]
+    lists = RankedLists(np.array([3, 8]), Ragged.of([labels, turned]), np.tile(-np.arange(12.0), 2))
+    for row, ranked in zip((labels, turned), per_user(spread(lists, np.array(clusters), k)), strict=True):
+        assert ranked.rows.tolist() == slow(row, clusters, k)
+        assert ranked.scores.tolist() == [-row.index(label) for label in ranked.rows]
 
 
 def test_nothing_and_impossible_wishes() -> None:
-    nothing = Ranked(np.empty(0, np.int64), np.empty(0))
-    assert len(spread(nothing, np.array([0]), 3).rows) == 0
+    nothing = RankedLists(np.arange(1), Ragged.of([[]]), np.empty(0))
+    assert len(spread(nothing, np.array([0]), 3).scores) == 0
     with pytest.raises(DataError, match="0 labels"):
         spread(nothing, np.array([0]), 0)

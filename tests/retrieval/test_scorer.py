@@ -27,6 +27,7 @@ from tests.retrieval.worlds import (
     labels_of,
     naive_best,
     naive_scores,
+    per_user,
     users_of,
     world,
 )
@@ -134,7 +135,7 @@ def test_threads_change_no_bit_of_everybody_nor_everything(block: int) -> None:
 
 
 def joined(scorer: Scorer, k: int, live: np.ndarray) -> list[Ranked]:
-    return [one for lists in scorer.all_interests(k, live=live, at_once=7) for one in lists.per_user()]
+    return [one for lists in scorer.all_interests(k, live=live, at_once=7) for one in per_user(lists)]
 
 
 @pytest.mark.parametrize("factors", [0, 4, 64])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from merit.core.errors import DamagedArtifact, DataError
 from merit.retrieval import shortlist
-from tests.retrieval.worlds import KINDS, labels_of, naive_best, naive_scores, users_of, world
+from tests.retrieval.worlds import KINDS, labels_of, naive_best, naive_scores, per_user, users_of, world
 
 LIVE = np.ones(30, bool)
 
@@ -33,7 +33,7 @@ def test_labels_of_the_best_regions_are_ranked_as_one_by_one(
     users = rng.permutation(40)[:7]
     slow = naive_scores(scorer, users_of(scorer), labels_of(scorer))
     candidates = shortlist.labels_of_regions(scorer, users, of_label, regions, live)
-    lists = [one for part in shortlist.interests(scorer, users, of_label, regions, k, live) for one in part.per_user()]
+    lists = [one for part in shortlist.interests(scorer, users, of_label, regions, k, live) for one in per_user(part)]
     firsts = {cluster: np.flatnonzero(live & (of_label == cluster))[0] for cluster in set(of_label[live].tolist())}
     for at, user in enumerate(users):
         by_score = sorted((-slow[user, first], first, cluster) for cluster, first in firsts.items())

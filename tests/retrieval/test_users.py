@@ -27,7 +27,7 @@ def test_some_users_have_the_answers_they_have_among_all(made, model, tmp_path, 
     rows = whole.stored_users()[3::4]
     some, chosen = nobody.for_users(rows), rows["user_id"]
     assert len(nobody.users) == 0 and some.users.equals(rows.drop("row"))
-    assert some.ranked(chosen, 6).equals(whole.ranked(chosen, 6))
+    assert some.interests(chosen, 6).equals(whole.interests(chosen, 6))
     assert some.interests(chosen, 4, diverse_regions=True).equals(whole.interests(chosen, 4, diverse_regions=True))
     numbers = np.flatnonzero(whole.labels.live_mask())
     stored = rows["row"].to_numpy()

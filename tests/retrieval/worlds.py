@@ -12,7 +12,7 @@ from merit.retrieval import store
 from merit.retrieval.exact import Doubles, Exact, ScorerWeights
 from merit.retrieval.scorer import Scorer
 from merit.retrieval.store import Form
-from merit.retrieval.topk import Ranked
+from merit.retrieval.topk import Ranked, RankedLists
 
 Kind = Literal["any", "whole", "close"]
 KINDS: tuple[Kind, ...] = ("any", "whole", "close")
@@ -108,5 +108,11 @@ def audience(scorer: Scorer, label: Floats, n: int, mask: NDArray[np.bool_] | No
 
 
 def interests(scorer: Scorer, user: int, k: int, live: NDArray[np.bool_] | None = None) -> Ranked:
-    (ranked,) = next(scorer.all_interests(k, np.array([user]), live)).per_user()
+    (ranked,) = per_user(next(scorer.all_interests(k, np.array([user]), live)))
     return ranked
+
+
+def per_user(lists: RankedLists) -> list[Ranked]:
+    """One user's list after the other."""
+    edges = zip(lists.labels.offsets[:-1], lists.labels.offsets[1:], strict=True)
+    return [Ranked(lists.labels.values[start:stop].astype(np.int64), lists.scores[start:stop]) for start, stop in edges]

@@ -101,7 +101,7 @@ def examine(tables: SourceTables) -> Report:
         users_ready=users.filter(~few & ~short).height,
         contacts=contact,
         missing=(),
-        notes=(*_notes(items), *map(contacts.warning, contact), *_named_users(users["user_id"])),
+        notes=tuple(_notes(items, users["user_id"], contact)),
         unknown_events=validate.most_frequent(unknown),
         bad=_first_bad(both, rows.bad_interactions - int(unknown["rows"].sum())),
     )
@@ -155,7 +155,7 @@ def _missing(report: Report, max_bad_share: float) -> tuple[str, ...]:
     return tuple(sentence for wrong, sentence in checks if wrong)
 
 
-def _notes(items: pl.DataFrame) -> list[str]:
+def _notes(items: pl.DataFrame, users: pl.Series, contact: tuple[Contacts, ...]) -> list[str]:
     tags = items["tags"].list.join("\n")
     notes = []
     for pattern, sentence in _SUSPECTS.values():
@@ -168,13 +168,12 @@ def _notes(items: pl.DataFrame) -> list[str]:
         notes.append(
             "Most items have one tag with commas in it. If these are several tags: --set 'source.tag_separator=\",\"'."
         )
+    notes += map(contacts.warning, contact)
+    if count := int(users.str.contains(contacts.KINDS["e-mail addresses"]).sum()):
+        notes.append(
+            f"{count:,} user ids seem to be e-mail addresses. Keep them out of the run: --set source.pseudonyms=KEY."
+        )
     return notes
-
-
-def _named_users(users: pl.Series) -> list[str]:
-    count = int(users.str.contains(contacts.KINDS["e-mail addresses"]).sum())
-    note = f"{count:,} user ids seem to be e-mail addresses. Keep them out of the run: --set source.pseudonyms=KEY."
-    return [note] if count else []
 
 
 def render(report: Report) -> list[Table | Text]:

@@ -52,7 +52,10 @@ def interactions(
         order_id=pl.when(order != "").then(order),
     )
     problems = [*_id_problems("user_id", raw["user_id"]), *_id_problems("item_id", raw["item_id"])]
-    problems += [*_time_problems(at, options), *_event_problems(raw.get("event"))]
+    problems += _time_problems(at, options)
+    if event := raw.get("event"):
+        given = event.expr.is_not_null()
+        problems += [_say("event is empty", ~given), _quote(UNKNOWN_EVENT, event, pl.col("event").is_null() & given)]
     return parsed.select(
         *("user_id", "item_id", "timestamp", "event", "order_id", _first(problems), *_PLACE),
         times.zones(at.expr, at.dtype, zone).alias("zone"),
@@ -80,7 +83,11 @@ def items(
         tags=clean_tags(pl.concat_list(lists)) if lists else pl.lit([], _TEXT),
         vertical=_vertical(raw.get("vertical"), options.tag_separator),
     )
-    problems = [*_id_problems("item_id", raw["item_id"]), *_text_problems(options.max_title_chars)]
+    too_long = f"{{}} has {{}} characters, more than {options.max_title_chars} (source.max_title_chars)"
+    title, tag = pl.col("title").str.len_chars(), pl.col("tags").list.eval(pl.element().str.len_chars()).list.max()
+    problems = _id_problems("item_id", raw["item_id"])
+    for name, length in (("title", title), ("a tag", tag)):
+        problems.append(pl.format(too_long, pl.lit(name), pl.when(length > options.max_title_chars).then(length)))
     return parsed.select(
         *("item_id", "title", "tags", "vertical", _first(problems), *_PLACE, _original(raw, tuple(ITEM_NAMES))),
     )
@@ -125,23 +132,19 @@ def _require_types(raw: Mapping[str, Raw], file: str) -> None:
     """Refuse a whole column that can never hold what is needed, rather than quarantine every row of it."""
     for ours, column in raw.items():
         dtype = column.dtype
-        listed = isinstance(dtype, pl.List)
-        fits = {
-            "timestamp": times.readable(dtype),
-            "tags": listed or _is_texty(dtype),
-            "vertical": listed or _is_texty(dtype),
-        }.get(ours, _is_texty(dtype) or dtype.is_numeric())
+        texts = isinstance(dtype, pl.String | pl.Categorical | pl.Enum | pl.Binary | pl.Null)
+        if ours == "timestamp":
+            needed, fits = "times", times.readable(dtype)
+        elif ours in ("tags", "vertical"):
+            needed, fits = "lists of text, or text", texts or isinstance(dtype, pl.List)
+        else:
+            needed, fits = "text or whole numbers", texts or dtype.is_numeric()
         if not fits:
-            needed = {"timestamp": "times", "tags": "lists of text, or text"}.get(ours, "text or whole numbers")
             setting = "item_columns" if "title" in raw else "columns"
             raise DataError(
                 f"{file}: column '{column.theirs}' holds {dtype}, but {ours} needs {needed}. "
                 f"Name another column with --set source.{setting}.{ours}=THEIRS, or convert it."
             )
-
-
-def _is_texty(dtype: pl.DataType) -> bool:
-    return isinstance(dtype, pl.String | pl.Categorical | pl.Enum | pl.Binary | pl.Null)
 
 
 def _text(raw: Raw, where: pl.Expr | None = None) -> pl.Expr:
@@ -217,13 +220,13 @@ def _time_problems(raw: Raw, options: ParseOptions) -> list[pl.Expr]:
             raw,
             value.is_null() & given,
         ),
-        _quote(f"timestamp '{{}}' is before {options.earliest} (source.earliest)", raw, value < _instant(first)),
-        _quote(f"timestamp '{{}}' {late}", raw, value >= _instant(until)),
+        _quote(
+            f"timestamp '{{}}' is before {options.earliest} (source.earliest)",
+            raw,
+            value < pl.lit(first, times.INSTANT),
+        ),
+        _quote(f"timestamp '{{}}' {late}", raw, value >= pl.lit(until, times.INSTANT)),
     ]
-
-
-def _instant(at: datetime) -> pl.Expr:
-    return pl.lit(at).cast(times.INSTANT)
 
 
 def _event(raw: Raw | None, options: ParseOptions, file: str) -> pl.Expr:
@@ -253,26 +256,6 @@ def _event(raw: Raw | None, options: ParseOptions, file: str) -> pl.Expr:
 def _event_key(text: pl.Expr) -> pl.Expr:
     """One word for "Add to Cart" and add-to-cart, in tables and in settings."""
     return text.str.strip_chars().str.to_lowercase().str.replace_all(r"[ -]", "_")
-
-
-def _event_problems(raw: Raw | None) -> list[pl.Expr]:
-    if raw is None:
-        return []
-    value, given = pl.col("event"), raw.expr.is_not_null()
-    return [
-        _say("event is empty", ~given),
-        _quote(UNKNOWN_EVENT, raw, value.is_null() & given),
-    ]
-
-
-def _text_problems(most: int) -> list[pl.Expr]:
-    title = pl.col("title")
-    tag = pl.col("tags").list.eval(pl.element().str.len_chars()).list.max()
-    too_long = "{} has {{}} characters, more than {} (source.max_title_chars)"
-    return [
-        pl.format(too_long.format("title", most), pl.when(title.str.len_chars() > most).then(title.str.len_chars())),
-        pl.format(too_long.format("a tag", most), pl.when(tag > most).then(tag)),
-    ]
 
 
 def _vertical(raw: Raw | None, separator: str) -> pl.Expr:

@@ -7,7 +7,6 @@ counted apart: an item table that lags behind its shop is normal, a broken expor
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,9 @@ from typing import get_args
 
 import polars as pl
 
-from merit.core import console
+from merit.core import console, files
 from merit.core.config import Frozen
 from merit.core.errors import DataError
-from merit.core.files import storage_errors
 from merit.core.types import Event
 from merit.data.normalise import UNKNOWN_EVENT
 from merit.data.schema import SourceTables
@@ -93,19 +91,13 @@ class IndexedTables:
     def row_counts(self) -> pl.LazyFrame:
         """One row: interactions, bad ones, valid ones of unknown items."""
         unknown = pl.col("problem").is_null() & pl.col("item").is_null()
-        return self.indexed.select(pl.len(), bad=pl.col("problem").count(), unknown=unknown.sum())
+        counts = {"bad_interactions": pl.col("problem").count(), "unknown_items": unknown.sum()}
+        return self.indexed.select(pl.len().alias("interactions"), **counts)
 
     def bad_rows(self, counts: pl.DataFrame) -> BadRows:
         """The summary of both tables. `counts`: what `row_counts` gives."""
-        rows, bad, unknown = counts.row(0)
-        return BadRows(
-            interactions=rows,
-            bad_interactions=bad,
-            unknown_items=unknown,
-            items=self.item_rows,
-            bad_items=self.bad_items.height,
-            merged_items=self.merged_items,
-        )
+        items = {"items": self.item_rows, "bad_items": self.bad_items.height, "merged_items": self.merged_items}
+        return BadRows(**counts.row(0, named=True), **items)
 
 
 def index(tables: SourceTables, extra: Sequence[str] = ()) -> IndexedTables:
@@ -179,15 +171,9 @@ def quarantine(tables: SourceTables, path: Path) -> int:
     rows = pl.concat([_described(both.bad_items.lazy(), "items"), _described(outside, "interactions")])
     if path.suffix not in SINKS:
         raise DataError(f"{path}: quarantine files end in .parquet, .csv or .jsonl. Rename it.")
-    draft = path.with_name(f".{path.stem}.tmp-{os.getpid()}{path.suffix}")
-    try:
-        with storage_errors(path), reading(tables.files):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            sink = SINKS[path.suffix](rows, draft)
-            count = pl.collect_all([rows.select(pl.len()), sink], engine="streaming")[0].item()
-            draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with files.drafted(path, 0o644) as draft, reading(tables.files):
+        sink = SINKS[path.suffix](rows, draft)
+        count = pl.collect_all([rows.select(pl.len()), sink], engine="streaming")[0].item()
     return int(count)
 
 

@@ -115,7 +115,7 @@ def set_up(job: BulkJob) -> BulkWorker:
 
 def rank_interests(worker: BulkWorker, rows: pl.DataFrame) -> pl.DataFrame:
     """The most likely interests of each user of a shard, in their order."""
-    return worker.model.for_users(rows).ranked(rows["user_id"], worker.job.best, worker.job.regions)
+    return worker.model.for_users(rows).interests(rows["user_id"], worker.job.best, regions=worker.job.regions)
 
 
 def rank_users(worker: BulkWorker, rows: pl.DataFrame) -> pl.DataFrame:

@@ -7,25 +7,23 @@ just what the evaluation counts, a cluster of the label space.
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
+import polars as pl
 
+from merit.core.ragged import Ragged, offsets_of, owners
 from merit.core.types import Ints
-from merit.retrieval.topk import Ranked, require_count
+from merit.retrieval.topk import RankedLists, order_within, require_count
 
 
-def spread(ranked: Ranked, clusters: Ints, k: int) -> Ranked:
+def spread(ranked: RankedLists, clusters: Ints, k: int) -> RankedLists:
     """The k best with at most one of a cluster, then a second such round if the clusters run out, and so on.
 
-    `ranked` is best first and longer than k (ten times is ample); clusters[label] is the label's cluster, and a label
-    without one (-1) is a region of its own.
+    `ranked` are longer than k (ten times is ample); clusters[label] is the label's cluster, and a label without one
+    (-1) is a region of its own.
     """
     require_count(k, "labels")
-    regions = np.where(clusters[ranked.rows] >= 0, clusters[ranked.rows], -1 - ranked.rows)
-    rounds, earlier = np.empty(len(regions), np.int64), Counter[int]()
-    for place, region in enumerate(regions.tolist()):
-        rounds[place] = earlier[region]
-        earlier[region] += 1
-    chosen = np.argsort(rounds, kind="stable")[:k]
-    return Ranked(ranked.rows[chosen], ranked.scores[chosen])
+    owner, labels = owners(ranked.labels), ranked.labels.values
+    regions = pl.DataFrame({"owner": owner, "region": np.where(clusters[labels] >= 0, clusters[labels], -1 - labels)})
+    rounds = regions.select(pl.int_range(pl.len()).over("owner", "region")).to_series().to_numpy()
+    chosen, sizes = order_within(owner, np.arange(len(owner)), -rounds, k, len(ranked.users))
+    return RankedLists(ranked.users, Ragged(offsets_of(sizes), labels[chosen]), ranked.scores[chosen])

@@ -60,6 +60,7 @@ def spans(count: int, size: int) -> list[range]:
 
 
 _lock, _held, _inside = Lock(), ExitStack(), 0
+_controller = cache(ThreadpoolController)  # it looks at all loaded libraries, which takes milliseconds: once
 
 
 @contextmanager
@@ -77,12 +78,6 @@ def one_blas_thread() -> Iterator[None]:
             _inside -= 1
             if _inside == 0:
                 _held.close()
-
-
-@cache
-def _controller() -> ThreadpoolController:
-    """Looks at all loaded libraries, which takes milliseconds: once."""
-    return ThreadpoolController()
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ import polars as pl
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from merit.core import artifacts
+from merit.core import artifacts, ragged
 from merit.core.artifacts import Artifact
 from merit.core.errors import DataError, MissingArtifact
 from merit.core.seeds import stream
@@ -145,29 +145,35 @@ class Model:
         """Whether users were erased since it was opened, so that it must be opened again."""
         return self._purged.since()
 
-    def interests(self, users: Any, k: int = 10, diverse_regions: bool = False) -> pl.DataFrame:
-        """The k most likely interests of each user; with `diverse_regions`, of as many regions as possible."""
-        if not diverse_regions:
-            return self.ranked(users, k)
-        rows, live = self._rows(users), self.live_labels(k)
-        ranked = [one for lists in self._lists(rows, min(k * AHEAD, self.live), live) for one in lists.per_user()]
-        return self._interest_table(rows, [diversity.spread(one, self._clusters, k) for one in ranked])
-
-    def all_interests(self, k: int = 10, regions: int | None = None) -> Iterator[pl.DataFrame]:
-        """The same for all users, some thousands at a time, so that lists of millions are never in memory at once.
+    def interests(
+        self, users: Any, k: int = 10, diverse_regions: bool = False, regions: int | None = None
+    ) -> pl.DataFrame:
+        """The k most likely interests of each user; with `diverse_regions`, of as many regions as possible.
 
         With `regions`, only labels of so many clusters are scored for each user, those whose first label scores best:
         far fewer products where labels are many. `shortlist_recall` measures what that loses.
         """
+        rows, live = self._rows(users), self.live_labels(k)
+        parts = list(self._lists(rows, min(k * AHEAD, self.live) if diverse_regions else k, live, regions))
+        if diverse_regions:
+            parts = [diversity.spread(part, self._clusters, k) for part in parts]
+        lists = ragged.stacked([part.labels for part in parts])
+        labels = self.labels.table.select(interest="text", vertical="vertical")[lists.values]
+        return pl.DataFrame(
+            {
+                "user_id": self._users.table["user_id"].gather(np.repeat(rows, lists.lengths())),
+                "rank": ragged.ranks(lists) + 1,
+                "interest": labels["interest"],
+                "probability": self._calibration.probability(np.concatenate([part.scores for part in parts])),
+                "vertical": labels["vertical"],
+            }
+        )
+
+    def all_interests(self, k: int = 10, regions: int | None = None) -> Iterator[pl.DataFrame]:
+        """The same for all users, some thousands at a time, so that lists of millions are never in memory at once."""
         users = self.users["user_id"]
         for span in spans(len(users), USERS):
-            yield self.ranked(users[span.start : span.stop], k, regions)
-
-    def ranked(self, users: Any, k: int, regions: int | None = None) -> pl.DataFrame:
-        """The k most likely interests of each user, of all labels or, as in `all_interests`, of some regions."""
-        rows = self._rows(users)
-        lists = self._lists(rows, k, self.live_labels(k), regions)
-        return self._interest_table(rows, [one for part in lists for one in part.per_user()])
+            yield self.interests(users[span.start : span.stop], k, regions=regions)
 
     def shortlist_recall(self, k: int, regions: int, users: int = 500) -> float:
         """The share of the k best interests of some users that a search in so many regions finds."""
@@ -201,22 +207,6 @@ class Model:
 
     def _lists(self, rows: Ints, k: int, live: Mask, regions: int | None = None) -> Iterator[RankedLists]:
         return self._ranking.interests(rows, k, live, self._clusters, regions)
-
-    def _interest_table(self, rows: Ints, ranked: list[Ranked]) -> pl.DataFrame:
-        """The labels of these users, with their texts."""
-        labels = np.concatenate([np.zeros(0, np.int64), *(one.rows for one in ranked)])
-        scores = np.concatenate([np.zeros(0), *(one.scores for one in ranked)])
-        sizes = [len(one.rows) for one in ranked]
-        table = self.labels.table.select(interest="text", vertical="vertical")[labels]
-        return pl.DataFrame(
-            {
-                "user_id": self._users.table["user_id"].gather(np.repeat(rows, sizes)),
-                "rank": np.concatenate([np.zeros(0, np.int64), *(np.arange(1, size + 1) for size in sizes)]),
-                "interest": table["interest"],
-                "probability": self._calibration.probability(scores),
-                "vertical": table["vertical"],
-            }
-        )
 
     def audience(self, interest: str | Interest, n: int = 100, among: Any = None) -> pl.DataFrame:
         """The n users most likely to want an interest, of all or `among` some."""

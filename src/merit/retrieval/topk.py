@@ -12,7 +12,6 @@ and every row with an addition, are all that has to be ranked again (`merged`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,11 +36,6 @@ class RankedLists(NamedTuple):
     users: Ints
     labels: Ragged
     scores: Doubles
-
-    def per_user(self) -> Iterator[Ranked]:
-        """One user after the other."""
-        for start, stop in zip(self.labels.offsets[:-1], self.labels.offsets[1:], strict=True):
-            yield Ranked(self.labels.values[start:stop].astype(np.int64), self.scores[start:stop])
 
     def pairs(self, n_labels: int) -> Ints:
         """A number for every pair of user and label."""
