@@ -51,7 +51,7 @@ from merit.labels.space import LabelSpace
 from merit.propensity import unseen_labels
 from merit.propensity.features import UserFeatures
 from merit.propensity.states import StatesConfig, read_features, write_states
-from merit.propensity.train import EncodedUsers, PropensityRun, TrainedScorer, load_scorer, train_propensity
+from merit.propensity.train import PropensityRun, TrainedScorer, load_scorer, train_propensity
 from merit.propensity.unseen_labels import Catalogue
 from merit.retrieval.ranking import NAME, history_share_scores, judge, likelihood_scores, propensity_scores, rank
 from merit.retrieval.verticals import vertical_shares
@@ -123,9 +123,9 @@ def user_rankings(
     }
     for name, states in made.states.items():
         scorer = load_scorer(made.propensity[name], labels)
-        users = scorer.users(read_features(corpus, states, "test")[1])
+        features = read_features(corpus, states, "test")[1]
         trained = settings_of(made.generators[name]).train.name
-        methods[f"{trained}, propensity"] = propensity_scores(scorer, users)
+        methods[f"{trained}, propensity"] = propensity_scores(scorer, features)
     return [judge(method, seed, score, truth, shares) for method, score in methods.items()]
 
 
@@ -151,7 +151,7 @@ def sweep(config: RunConfig, made: Chain, corpus: Artifact, labels: Artifact, tr
             run_config, corpus, states, made.mined["2"], labels, folder / f"propensity-k{k}", seed
         )
         scorer = load_scorer(fitted, labels)
-        found.append(judge(f"k_g = {k}", seed, propensity_scores(scorer, scorer.users(test)), truth, shares))
+        found.append(judge(f"k_g = {k}", seed, propensity_scores(scorer, test), truth, shares))
     return found
 
 
@@ -187,16 +187,16 @@ def lift_from_text_alone(
     lifts = {"history frequency": _lift(history_share_scores(truth), truth, hidden)}
     for name, made in (("trained", full), ("label's text only", blind)):
         scorer = load_scorer(made.propensity["2"], labels)  # the whole label space, withheld labels live again
-        users = scorer.users(_same_users(made, truth))
-        lifts[name] = _lift(propensity_scores(scorer, users), truth, hidden)
-    by_titles = unseen_scores(scorer, users, full.corpus, without, truth, known)
+        features = _same_users(made, truth)
+        lifts[name] = _lift(propensity_scores(scorer, features), truth, hidden)
+    by_titles = unseen_scores(scorer, features, full.corpus, without, truth, known)
     lifts["text alone"] = _lift(by_titles, truth, hidden)
     pairs = int(np.isin(truth.gold.values, hidden).sum())
     return lifts | {"ratio": lifts["text alone"] / lifts["trained"], "labels": len(hidden), "pairs": pairs}
 
 
 def unseen_scores(
-    scorer: TrainedScorer, users: EncodedUsers, corpus: Artifact, without: Artifact, truth: Truth, known: LabelSpace
+    scorer: TrainedScorer, features: UserFeatures, corpus: Artifact, without: Artifact, truth: Truth, known: LabelSpace
 ) -> Scores:
     """As `merit.load` scores a label that training never saw: by its text, and by products whose titles name it."""
     items = pl.read_parquet(corpus.file("items.parquet"))
@@ -204,7 +204,10 @@ def unseen_scores(
     labels_then = Ragged(*space.item_labels(space.load(without.path), items))
     catalogue = Catalogue(Mentions.of(items["title"]), labels_then, sold)
     bought = _items_of(corpus, truth)
-    totals = np.maximum(np.bincount(owners(users.features.history), users.features.times, len(users)), 1)
+    users, totals = (
+        scorer.users(features),
+        np.maximum(np.bincount(owners(features.history), features.times, len(features)), 1),
+    )
     model, width = scorer.model, scorer.texts.shape[1]
     with torch.inference_mode():
         numbers = model.labels(torch.from_numpy(scorer.texts), torch.arange(len(known)))[:, width:].numpy()
@@ -220,9 +223,7 @@ def unseen_scores(
         shares = (np.maximum(times, 1) / totals[:, None]).astype(np.float32)
         with torch.inference_mode():
             again = model.repeat_score(torch.from_numpy(times), torch.from_numpy(shares), torch.zeros(len(labels)))
-            grid: Floats = (
-                model.pair_score(users.projections[:, None], model.label_projections(vectors)) + again
-            ).numpy()
+            grid: Floats = (model.pair_score(users[:, None], model.label_projections(vectors)) + again).numpy()
         return grid
 
     return score

@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from merit.baselines.world import gold_matrix
 from merit.core.errors import MissingDependency
-from merit.core.ragged import Ragged
+from merit.core.ragged import Ragged, indicators
 from merit.core.seeds import stream
 from merit.core.types import Ints
 
@@ -115,7 +114,7 @@ def _napkin(asked: Task, name: str) -> Found:
         from napkinxc import models
     except ImportError:
         raise MissingDependency("napkinXC is not installed. Install it with `pip install merit[peers]`.") from None
-    gold = _ordered(gold_matrix(asked.gold, asked.labels))
+    gold = _ordered(indicators(asked.gold, asked.labels))
     solver = "L2R_LR"  # the default one draws from C's rand, whose seed is not the model's
     with TemporaryDirectory() as folder:
 

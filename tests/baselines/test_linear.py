@@ -7,7 +7,8 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from merit.baselines.linear import LinearConfig, _problem, histories, linear
-from merit.baselines.world import World, gold_matrix
+from merit.baselines.world import World
+from merit.core.ragged import indicators
 
 
 @pytest.mark.parametrize("pull", [0.0, 0.3])
@@ -15,7 +16,7 @@ def test_it_is_ridge_regression(world: World, pull: float) -> None:
     problem, strength, size = _problem(world, LinearConfig()), 5.0, len(world.labels)
     (fast,) = problem.scores(strength, histories(world.test, size), (pull,))
     train, test = (histories(part, size).toarray().astype(np.float64) for part in (world.train, world.test))
-    gold = gold_matrix(world.train.gold, size).toarray().astype(np.float64)
+    gold = indicators(world.train.gold, size).toarray().astype(np.float64)
     ones = (np.ones((len(train), 1)), np.ones((len(test), 1)))  # a bias that is regularised like the rest
     slow = Ridge(alpha=strength, fit_intercept=False).fit(np.hstack([train, ones[0]]), gold - pull * train)
     assert np.allclose(fast, slow.predict(np.hstack([test, ones[1]])) + pull * test, atol=1e-4)

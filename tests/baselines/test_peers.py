@@ -10,7 +10,8 @@ import pytest
 from merit.baselines.als import AlsConfig, als
 from merit.baselines.boosted import BoostedConfig, boosted
 from merit.baselines.linear import LinearConfig, linear
-from merit.baselines.world import World, gold_matrix
+from merit.baselines.world import World
+from merit.core.ragged import indicators
 
 
 def test_the_best_settings_of_validation_users_win(world: World) -> None:
@@ -39,7 +40,7 @@ def test_labels_without_a_model_get_their_share_of_examples(world: World) -> Non
     answer = boosted(world, 7, BoostedConfig(models=2, iterations=5))
     assert answer.scores is not None
     scores = answer.scores(np.arange(len(world.labels)))
-    rates = np.asarray(gold_matrix(world.train.gold, len(world.labels)).mean(axis=0)).ravel()
+    rates = np.asarray(indicators(world.train.gold, len(world.labels)).mean(axis=0)).ravel()
     modelled = np.ptp(scores, axis=0) > 0
     assert modelled.sum() == answer.summary["models"] == 2
     assert set(np.flatnonzero(modelled)) == set(np.argsort(-rates, kind="stable")[:2])

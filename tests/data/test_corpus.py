@@ -124,7 +124,7 @@ def test_the_factor_model_learns_from_both_sides_of_every_purchase_of_a_small_sh
     assert fast == _slow(stages["examples"], shop.item_labels)
     gold, known = read_purchases(stages["corpus"])
     assert len(gold) == len(known) == len(table) and known.words and known.trends
-    assert len(known.take(np.arange(3)).counts) == 3
+    assert len(known.gather(np.arange(3)).states) == 3
 
 
 def test_a_large_shop_gives_as_many_of_each_user_as_it_is_set(stages: dict[str, Artifact], tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def _world(shift, pairs=400_000, seed=0):
 
 def test_a_shifted_score_is_put_right():
     scores, happened, truth = _world(shift=2.0)
-    tally = ScoreTally.empty()
+    tally = ScoreTally()
     tally.add(scores, happened)
     found = calibrate(tally).probability(scores)
     np.testing.assert_allclose(found.mean(), happened.mean(), rtol=0.01)
@@ -31,7 +31,7 @@ def test_a_shifted_score_is_put_right():
 @given(data=st.data())
 def test_a_probability_ranks_as_its_score_does(data):
     filled = data.draw(st.lists(st.integers(0, len(CENTRES) - 1), min_size=1, max_size=6))
-    tally = ScoreTally.empty()
+    tally = ScoreTally()
     for place in filled:
         tally.pairs[place] += data.draw(st.integers(1, 1000))
         tally.hits[place] = data.draw(st.integers(0, int(tally.pairs[place])))
@@ -44,7 +44,7 @@ def test_a_probability_ranks_as_its_score_does(data):
 
 def test_tallies_add_up_in_any_order():
     scores, happened, _ = _world(shift=0.0, pairs=1000)
-    whole, parts = ScoreTally.empty(), ScoreTally.empty()
+    whole, parts = ScoreTally(), ScoreTally()
     whole.add(scores, happened)
     for part in (slice(500, None), slice(0, 500)):
         parts.add(scores[part], happened[part])
@@ -54,11 +54,11 @@ def test_tallies_add_up_in_any_order():
 
 def test_scores_that_are_not_numbers_are_refused():
     with pytest.raises(DataError, match="not numbers"):
-        ScoreTally.empty().add(np.array([0.0, np.nan], np.float32), np.array([True, False]))
+        ScoreTally().add(np.array([0.0, np.nan], np.float32), np.array([True, False]))
 
 
 def test_without_a_single_hit_there_is_nothing_to_calibrate_on():
-    tally = ScoreTally.empty()
+    tally = ScoreTally()
     tally.add(np.zeros(5, np.float32), np.zeros(5, bool))
     with pytest.raises(DataError, match="hold out more"):
         calibrate(tally)

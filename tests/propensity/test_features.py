@@ -65,10 +65,10 @@ def test_what_users_had_equals_looking_it_up_one_by_one(data):
     rows = np.array(data.draw(st.lists(st.integers(0, users - 1), min_size=1, max_size=6)))
     wanted = st.lists(st.integers(-1, labels - 1), min_size=3, max_size=3)
     asked = np.array(data.draw(st.lists(wanted, min_size=len(rows), max_size=len(rows))))
-    found = features.UserFeatures(nothing, history, times).history_counts(rows, asked, labels)
+    counts, shares = features.UserFeatures(nothing, history, times).history_counts(rows, asked, labels)
     for place, row in enumerate(rows.tolist()):
         total = sum(histories[row].values())
         for column, label in enumerate(asked[place].tolist()):
             own = histories[row].get(label, 0)
-            assert found.times[place, column] == own
-            assert abs(found.shares[place, column] - (own / total if own else 0)) < 1e-6
+            assert counts[place, column] == own
+            assert abs(shares[place, column] - (own / total if own else 0)) < 1e-6

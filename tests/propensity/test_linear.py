@@ -13,7 +13,7 @@ from merit.core.ragged import Ragged
 from merit.data.trends import Trends
 from merit.propensity.features import States, UserFeatures
 from merit.propensity.linear import FactorsConfig, RidgeConfig, factors_loss, fit_factors, ridge_factors
-from merit.propensity.negatives import LabelSampler, SampledLabels
+from merit.propensity.negatives import LabelSampler
 from merit.propensity.states_model import Propensity, PropensityConfig
 from merit.propensity.training import user_vectors
 
@@ -41,16 +41,16 @@ def test_the_loss_is_that_of_every_pair_one_by_one():
     trends = Trends(np.array([2, 0, 1]), table)
     features = replace(_features([[0, 3, 7], [], [5, 1]], [2, 1, 4, 1, 1]), trends=trends)
     gold, model, rows = Ragged.of([[1, 7], [4], [5, 3]]), _model(), np.array([2, 0, 1])
-    sampled = SampledLabels(np.array([1, 2, 3, 4, 5, 7, 11]), np.array([1, 0.5, 2, 1, 0, 3, 1], np.float32))
+    sampled = np.array([1, 2, 3, 4, 5, 7, 11]), np.array([1, 0.5, 2, 1, 0, 3, 1], np.float32)
     vectors = model.labels(torch.from_numpy(TEXTS), torch.arange(LABELS))
-    users = user_vectors(model, features.take(rows), TEXTS)
+    users = user_vectors(model, features.gather(rows), TEXTS)
     slow = 0.0
     for place, row in enumerate(rows.tolist()):
         own, often = (
             features.history[row].tolist(),
             features.times[features.history.offsets[row] : features.history.offsets[row + 1]],
         )
-        for label, weight in zip(sampled.labels.tolist(), sampled.weights.tolist(), strict=True):
+        for label, weight in zip(*(side.tolist() for side in sampled), strict=True):
             score = model.last.bias[0] + users[place][8:] @ model.full_label_factors(vectors)[label]
             if label < LABELS - 1:
                 score = score + model.trend_weight[0] * float(table[trends.weeks[row], label])
@@ -73,15 +73,16 @@ def test_every_label_counts_once_on_average_however_it_is_drawn():
     sampler, rng = LabelSampler(np.array([2, 4, 6, 8, 10]), chances, 4), np.random.default_rng(0)
     total = np.zeros(11)
     for _ in range(8_000):
-        sampled = sampler.draw(np.array([8]), rng)
-        assert 8 in sampled.labels  # gold is always there
-        total[sampled.labels] += sampled.weights
+        labels, weights = sampler.draw(np.array([8]), rng)
+        assert 8 in labels  # gold is always there
+        total[labels] += weights
     np.testing.assert_allclose(total[sampler.live] / 8_000, 1, atol=0.08)
 
 
 def test_a_small_space_is_sampled_whole():
-    sampled = LabelSampler(np.array([2, 4, 6]), np.full(3, 1 / 3), 4).draw(np.array([4]), np.random.default_rng(0))
-    assert sampled.labels.tolist() == [2, 4, 6] and sampled.weights.tolist() == [1, 1, 1]
+    sampler = LabelSampler(np.array([2, 4, 6]), np.full(3, 1 / 3), 4)
+    labels, weights = sampler.draw(np.array([4]), np.random.default_rng(0))
+    assert labels.tolist() == [2, 4, 6] and weights.tolist() == [1, 1, 1]
 
 
 def _follows(users=2_000):
@@ -106,7 +107,7 @@ def test_it_finds_the_chances_of_a_linear_world(labels):
     assert losses[-1] < losses[0]
     with torch.inference_mode():
         table = model.labels(torch.from_numpy(TEXTS), torch.arange(LABELS))
-        users = user_vectors(model, features.take(np.arange(len(features))), TEXTS)
+        users = user_vectors(model, features, TEXTS)
         chance = torch.sigmoid(users[:, 8:] @ model.full_label_factors(table).T + model.last.bias).numpy()
     everyone = np.arange(len(features))
     follow = chance[everyone, (had + 1) % LABELS]
@@ -173,9 +174,9 @@ def test_factors_of_full_rank_multiply_to_what_the_textbook_solves(
     times = [[data.draw(st.integers(1, 5)) for _ in labels] for labels in histories]
     counts = np.array([count for row in times for count in row], np.int32)
     config = RidgeConfig(weight=2.0, strength=strength)
-    found = ridge_factors(Ragged.of(histories), counts, Ragged.of(gold), FEW, FEW, config, seed=1)
+    labels, history, label = ridge_factors(Ragged.of(histories), counts, Ragged.of(gold), FEW, FEW, config, seed=1)
     product = np.zeros((FEW, FEW))
-    product[np.ix_(found.labels, found.labels)] = found.history @ found.label.T
+    product[np.ix_(labels, labels)] = history @ label.T
     np.testing.assert_allclose(product, 2 * textbook(histories, times, gold, strength)[:-1], atol=2e-4)
 
 
@@ -185,15 +186,15 @@ def test_a_low_rank_is_the_best_of_that_rank() -> None:
     counts = np.ones(400, np.int32)
     config = RidgeConfig(weight=1.0, strength=1.0)
     whole = textbook(histories, [[1, 1]] * 200, gold, 1.0)[:-1]
-    found = ridge_factors(Ragged.of(histories), counts, Ragged.of(gold), FEW, 3, config, seed=1)
+    _, history, label = ridge_factors(Ragged.of(histories), counts, Ragged.of(gold), FEW, 3, config, seed=1)
     left, sizes, right = np.linalg.svd(whole)
-    np.testing.assert_allclose(found.history @ found.label.T, (left[:, :3] * sizes[:3]) @ right[:3], atol=1e-4)
+    np.testing.assert_allclose(history @ label.T, (left[:, :3] * sizes[:3]) @ right[:3], atol=1e-4)
 
 
 def test_only_the_most_popular_labels_are_solved_for() -> None:
     histories, gold = Ragged.of([[0, 1], [2], [1]]), Ragged.of([[5], [5, 2], [6, 2]])
-    found = ridge_factors(histories, np.ones(4, np.int32), gold, FEW, 4, RidgeConfig(labels=2), seed=1)
-    assert found.labels.tolist() == [2, 5] and found.history.shape == found.label.shape == (2, 2)
+    labels, history, label = ridge_factors(histories, np.ones(4, np.int32), gold, FEW, 4, RidgeConfig(labels=2), seed=1)
+    assert labels.tolist() == [2, 5] and history.shape == label.shape == (2, 2)
 
 
 def next_label(users: int = 400) -> tuple[UserFeatures, Ragged]:

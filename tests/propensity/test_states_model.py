@@ -89,7 +89,7 @@ def test_a_history_is_the_mean_of_its_label_vectors_and_the_sum_of_what_they_and
     states = States(np.random.default_rng(0).normal(size=(3, 3, 10)).astype(np.float16), np.array([3, 1, 2], np.int32))
     texts = np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32)
     rows = np.array([2, 0, 1])
-    found = user_vectors(model, UserFeatures(states, history, times, words).take(rows), texts)
+    found = user_vectors(model, UserFeatures(states, history, times, words).gather(rows), texts)
     table = model.labels(torch.from_numpy(texts), torch.arange(4))
     for place, row in enumerate(rows.tolist()):
         often = np.log1p(times[history.offsets[row] : history.offsets[row + 1]])

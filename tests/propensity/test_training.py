@@ -47,7 +47,7 @@ def _fitted(negatives, epochs=12):
         model, kept, sampler, vectors, PropensityFitConfig(epochs=epochs, learning_rate=5e-3, batch_size=128), 1
     )
     with torch.inference_mode():
-        users = model.user_projections(user_vectors(model, kept.take(np.arange(USERS)), vectors))
+        users = model.user_projections(user_vectors(model, kept, vectors))
         scores = model.pair_score(
             users[:, None], model.label_projections(model.labels(torch.eye(LABELS), torch.arange(LABELS)))
         )

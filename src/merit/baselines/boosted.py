@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from merit.baselines.fitting import TimeBudget
-from merit.baselines.world import Answer, World, answer_of, gold_matrix
+from merit.baselines.world import Answer, World, answer_of
 from merit.core.config import Frozen
-from merit.core.ragged import matrix
+from merit.core.ragged import indicators, matrix
 from merit.core.types import Floats, Ints
 from merit.data.labelled import LabelledExamples
 
@@ -36,7 +36,7 @@ def boosted(world: World, seed: int, config: BoostedConfig | None = None) -> Ans
     """Probabilities by the models that were fitted in time, the most frequent labels first."""
     config = config or BoostedConfig()
     budget = TimeBudget(world.seconds)
-    gold = gold_matrix(world.train.gold, len(world.labels))
+    gold = indicators(world.train.gold, len(world.labels))
     rates = np.asarray(gold.mean(axis=0), dtype=np.float32).ravel()
     read = np.argsort(-world.popularity, kind="stable")[: config.features]
     train, test = (_features(part, read, len(world.labels)) for part in (world.train, world.test))

@@ -24,9 +24,9 @@ from torch.nn.functional import logsigmoid, normalize, softplus
 
 from merit.baselines.fitting import TimeBudget, TimedFitConfig, fit, recall_of_scores
 from merit.baselines.generative import first_few, untrained_backbone
-from merit.baselines.world import Answer, Text, World, answer_of, gold_matrix
+from merit.baselines.world import Answer, Text, World, answer_of
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged
+from merit.core.ragged import Ragged, indicators
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
 from merit.generator import backbone
@@ -76,7 +76,7 @@ def _dexml(world: World, seed: int, config: DexmlConfig, loss: Loss, probabiliti
         gold = world.train.gold.gather(rows)
         labels = choose_labels(gold, live, config.max_labels, stream(seed, "negatives", epoch, int(rows[0])))
         scores = _vectors(model, text.train.gather(rows)) @ _vectors(model, label_texts.gather(labels)).T
-        positive = torch.from_numpy(gold_matrix(gold, len(world.labels))[:, labels].toarray() > 0)
+        positive = torch.from_numpy(indicators(gold, len(world.labels))[:, labels].toarray() > 0)
         return loss(scores / TEMPERATURE, positive).mean()
 
     def scores_of(prompts: Ragged) -> Floats:

@@ -22,10 +22,10 @@ from pydantic import Field
 from scipy.sparse import csr_matrix, hstack, identity
 
 from merit.baselines.fitting import TimeBudget, recall_of_scores
-from merit.baselines.world import Answer, World, answer_of, gold_matrix
+from merit.baselines.world import Answer, World, answer_of
 from merit.core.config import Frozen
 from merit.core.errors import MissingDependency
-from merit.core.ragged import matrix
+from merit.core.ragged import indicators, matrix
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
 
@@ -97,7 +97,7 @@ def _grower(
 ) -> tuple[Callable[[int, float], _Tree], Any]:
     """A function that grows a tree from so many examples at some cost; and the test users' features."""
     train, validation, test = _tfidf(world, config)
-    gold = _ordered(gold_matrix(world.train.gold, len(world.labels)))
+    gold = _ordered(indicators(world.train.gold, len(world.labels)))
     order = stream(seed, "label-tree").permutation(len(world.train))
 
     def grow(size: int, cost: float) -> _Tree:

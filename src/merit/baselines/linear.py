@@ -20,8 +20,9 @@ from pydantic import Field
 from scipy.linalg import cho_factor, cho_solve
 
 from merit.baselines.fitting import TimeBudget, recall_of_scores
-from merit.baselines.world import Answer, World, answer_of, gold_matrix
+from merit.baselines.world import Answer, World, answer_of
 from merit.core.config import Frozen
+from merit.core.ragged import indicators
 from merit.core.types import Floats, Ints
 from merit.data.labelled import LabelledExamples
 from merit.propensity.features import history_matrix, with_bias
@@ -84,7 +85,7 @@ def histories(examples: LabelledExamples, n_labels: int) -> Any:
 def _problem(world: World, config: LinearConfig) -> _Problem:
     n_labels = len(world.labels)
     features = np.sort(np.argsort(-world.popularity, kind="stable")[: config.max_features])
-    history, gold = histories(world.train, n_labels), gold_matrix(world.train.gold, n_labels)
+    history, gold = histories(world.train, n_labels), indicators(world.train.gold, n_labels)
     rows = with_bias(history[:, features])
     gram = (rows.T @ rows).toarray().astype(np.float64)
     return _Problem(features, gram, (rows.T @ gold).toarray(), (rows.T @ history).toarray())

@@ -13,9 +13,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from merit.baselines.fitting import TimeBudget, TimedFitConfig, fit, recall_of_scores
-from merit.baselines.world import Answer, World, answer_of, stacked
+from merit.baselines.world import Answer, World, answer_of
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged, owners, ranks
+from merit.core.ragged import Ragged, owners, ranks, stacked
 from merit.core.seeds import torch_stream
 from merit.core.types import Floats, Ints
 from merit.data.labelled import LabelledExamples
@@ -107,7 +107,7 @@ def targets(items: Ragged, gold: Ragged, bags: Ragged) -> tuple[Ints, Ragged, Fl
     counts = np.bincount(line[following], minlength=len(items))
     rows = np.concatenate([(line * width + place)[following] - 1, np.arange(len(items)) * width + items.lengths() - 1])
     weights = np.concatenate([1 / counts[line[following]], np.ones(len(items))]) / len(items)
-    return rows, stacked(bags.gather(items.values[following]), gold), weights.astype(np.float32)
+    return rows, stacked([bags.gather(items.values[following]), gold]), weights.astype(np.float32)
 
 
 def _padded(lists: Ragged) -> Tensor:

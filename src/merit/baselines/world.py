@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from merit.core.artifacts import Artifact
-from merit.core.ragged import Ragged, column_lists, head, matrix
+from merit.core.ragged import Ragged, column_lists, head
 from merit.core.types import Floats, Ints
 from merit.data.corpus import read_examples, read_table
 from merit.data.labelled import LabelledExamples
@@ -110,17 +110,6 @@ def make_world(corpus: Artifact, labels: Artifact, backbone: BackboneConfig, tex
         seconds=seconds,
         text=Text(read_shop(corpus), backbone, text, *prompts),
     )
-
-
-def gold_matrix(gold: Ragged, n_labels: int) -> Any:
-    """(examples, labels), sparse: 1 where a label is gold."""
-    return matrix(gold, np.ones(len(gold.values)), n_labels)
-
-
-def stacked(first: Ragged, second: Ragged) -> Ragged:
-    """The rows of the first, then those of the second."""
-    offsets = np.concatenate([first.offsets, first.offsets[-1] + second.offsets[1:]])
-    return Ragged(offsets, np.concatenate([first.values, second.values]))
 
 
 def answer_of(scores: Floats, world: World, summary: dict[str, float], k: int = BUDGET) -> Answer:

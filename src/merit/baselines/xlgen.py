@@ -24,10 +24,10 @@ from merit.baselines.fitting import BatchLoss, TimeBudget, TimedFitConfig, fit
 from merit.baselines.generative import COLLATE, IN_ORDER, corpus_of, first_few, greedy_answer, label_paths, recall
 from merit.baselines.generative import untrained as untrained_generator
 from merit.baselines.linear import histories
-from merit.baselines.world import Answer, World, gold_matrix, stacked
+from merit.baselines.world import Answer, World
 from merit.core.config import Frozen
 from merit.core.errors import ConfigError
-from merit.core.ragged import Ragged, owners
+from merit.core.ragged import Ragged, indicators, owners, stacked
 from merit.core.seeds import torch_stream
 from merit.core.types import Ints
 from merit.generator import backbone
@@ -108,7 +108,7 @@ def xlgen_bcl(world: World, seed: int, config: XlgenConfig | None = None) -> Ans
     head = nn.Linear(backbone.head(generator.model).shape[1], guide.number)
     nn.init.zeros_(head.weight)  # every cluster starts at one half, without chance
     nn.init.zeros_(head.bias)
-    target = torch.from_numpy(gold_matrix(clusters, guide.number).toarray())
+    target = torch.from_numpy(indicators(clusters, guide.number).toarray())
 
     def loss(rows: Ints, epoch: int) -> Tensor:
         batch = collate(corpus, rows.tolist(), epoch, IN_ORDER, COLLATE, seed)
@@ -153,7 +153,7 @@ def label_clusters(world: World, number: int, seed: int) -> Ints:
     from sklearn.preprocessing import normalize
 
     n_labels = len(world.labels)
-    profiles = gold_matrix(world.train.gold, n_labels).T @ histories(world.train, n_labels)
+    profiles = indicators(world.train.gold, n_labels).T @ histories(world.train, n_labels)
     clusters = KMeans(number, n_init=1, random_state=seed).fit_predict(normalize(profiles))
     return np.asarray(clusters, dtype=np.int64)
 
@@ -175,11 +175,11 @@ def _two_tasks(world: World, guide: _Guide) -> Corpus:
     gold = frequent_first(world.train.gold, world.popularity)
     clusters = guide.of(gold)
     prompts = stacked(
-        guide.behind(text.train, _none(gold), guide.to_clusters), guide.behind(text.train, clusters, guide.to_labels)
+        [guide.behind(text.train, _none(gold), guide.to_clusters), guide.behind(text.train, clusters, guide.to_labels)]
     )
     as_labels = Ragged(clusters.offsets, clusters.values + np.int32(len(paths)))
     tokens = Ragged(np.arange(guide.number + 1), (guide.first + np.arange(guide.number)).astype(np.int32))
-    return corpus_of(prompts, stacked(as_labels, gold), stacked(paths, tokens), text.shop.vocabulary)
+    return corpus_of(prompts, stacked([as_labels, gold]), stacked([paths, tokens]), text.shop.vocabulary)
 
 
 def _none(rows: Ragged) -> Ragged:

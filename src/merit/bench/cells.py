@@ -153,11 +153,10 @@ def write_merit(
     with console.spinner(f"ranking {len(features):,} users"):
         seconds = _decoding_time(chain, generator, DecodeConfig(max_labels=scorer.labels, fixed_budget=True))
         clock = TimeBudget(chain.dataset.seconds)
-        users = scorer.users(features)
-        free, ranked = top_labels(scorer, users, config.budget, config.length)
+        free, ranked = top_labels(scorer, features, config.budget, config.length)
         seconds += clock.used()
         _write_lists(draft, [Predictions(config.method, chain.seed, free, ranked)])
-        write_hits(draft.path / HITS, score_metrics(chain.dataset, propensity_scores(scorer, users)))
+        write_hits(draft.path / HITS, score_metrics(chain.dataset, propensity_scores(scorer, features)))
     shutil.copyfile(propensity.file(RELIABILITY), draft.path / RELIABILITY)
     parameters = float(generator.manifest.summary["parameters"] + propensity.manifest.summary["parameters"])
     built_on = [*chain.before(generator), chain.mined(generator), states, propensity]

@@ -51,6 +51,12 @@ class Ragged:
         """Rows from start to stop, without copying."""
         return Ragged(self.offsets[start : stop + 1], self.values)
 
+    def padded(self, fill: int = -1) -> Ints:
+        """(rows, longest): a rectangle with one column at least, filled up on the right."""
+        filled: Ints = np.full((len(self), int(self.lengths().max(initial=1))), fill, dtype=np.int64)
+        filled[owners(self), ranks(self)] = self.values
+        return filled
+
     @staticmethod
     def of(rows: Sequence[Sequence[int]]) -> Ragged:
         """From lists in Python. For a column with millions of rows there is `column_lists`."""
@@ -122,6 +128,11 @@ def matrix(lists: Ragged, values: NDArray[Any], width: int) -> Any:
     from scipy.sparse import csr_matrix  # most of what reads lists never makes one
 
     return csr_matrix((values.astype(np.float32), lists.values, lists.offsets), shape=(len(lists), width))
+
+
+def indicators(lists: Ragged, width: int) -> Any:
+    """(rows, width), sparse: 1 where a value is in the row."""
+    return matrix(lists, np.ones(len(lists.values)), width)
 
 
 def list_column(values: NDArray[np.uint32], sizes: Ints) -> pl.Series:

@@ -24,10 +24,6 @@ class WordCounts:
     words: Ragged
     times: NDArray[np.int32]  # beside words.values
 
-    def part(self, start: int, stop: int) -> WordCounts:
-        """Users from start to stop, without copying."""
-        return WordCounts(self.words.part(start, stop), self.times)
-
     def gather(self, rows: Ints) -> WordCounts:
         """These users, in this order."""
         return WordCounts(self.words.gather(rows), Ragged(self.words.offsets, self.times).take(rows)[0])

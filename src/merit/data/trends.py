@@ -26,10 +26,6 @@ class Trends:
     weeks: Ints  # (users,): rows of the table
     table: NDArray[np.float16]  # (weeks, labels)
 
-    def part(self, start: int, stop: int) -> Trends:
-        """Users from start to stop; the table is not copied."""
-        return Trends(self.weeks[start:stop], self.table)
-
     def gather(self, rows: Ints) -> Trends:
         """These users, in this order; the table is not copied."""
         return Trends(self.weeks[rows], self.table)

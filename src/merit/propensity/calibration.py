@@ -7,7 +7,7 @@ the score itself gives, so that the curve rises everywhere, and probabilities ra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +24,8 @@ SLOPE = 1e-3  # of the curve, at least, in log-odds per log-odds
 class ScoreTally:
     """Pairs and hits by score."""
 
-    pairs: NDArray[np.float64]
-    hits: NDArray[np.float64]
-
-    @staticmethod
-    def empty() -> ScoreTally:
-        """A tally without pairs."""
-        return ScoreTally(np.zeros(len(CENTRES)), np.zeros(len(CENTRES)))
+    pairs: NDArray[np.float64] = field(default_factory=lambda: np.zeros(len(CENTRES)))
+    hits: NDArray[np.float64] = field(default_factory=lambda: np.zeros(len(CENTRES)))
 
     def add(self, scores: Floats, truth: NDArray[np.bool_]) -> None:
         """Count pairs by their scores in log-odds, those beyond ±20 in the last bins. NaN and infinity are refused."""

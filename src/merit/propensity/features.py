@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from merit.core.errors import DamagedArtifact, DataError
-from merit.core.ragged import Ragged, counts_of, matrix, offsets_of, owners
+from merit.core.ragged import Ragged, counts_of, matrix, owners
 from merit.core.types import Floats, Ints
 from merit.data.title_words import WordCounts
 from merit.data.trends import Trends
@@ -38,33 +38,6 @@ class States:
             raise DataError(f"States of {self.values.shape[1]} labels are kept, not {k}. Set states.labels to {k}.")
         return States(self.values[:, :k], np.minimum(self.counts, k))
 
-    def take(self, rows: Ints) -> tuple[Floats, NDArray[np.int32]]:
-        """States of some users in single precision, and their counts."""
-        return self.values[rows].astype(np.float32), self.counts[rows]
-
-
-class HistoryCounts(NamedTuple):
-    """Of pairs of user and label, both (B, M): zero where the label is not in the history."""
-
-    times: Floats
-    shares: Floats
-
-
-class FeatureBatch(NamedTuple):
-    """The features of some users, as arrays to compute with."""
-
-    states: Floats  # (B, k, width)
-    counts: NDArray[np.int32]  # (B,)
-    labels: Ints  # of the histories, one after the other
-    offsets: Ints  # (B + 1,)
-    shares: Floats  # beside labels: of the user's history, by the logarithm of the count
-    weights: Floats  # the same, scaled to length one for every user
-    times: Floats  # beside labels: how often
-    totals: Floats  # beside labels: all labels of that user's history, repeats counted
-    words: WordCounts | None
-    word_weights: Floats | None  # beside words.words.values: of length one for every user
-    trends: Trends | None
-
 
 @dataclass(frozen=True)
 class UserFeatures:
@@ -84,20 +57,20 @@ class UserFeatures:
         return replace(self, states=self.states.first(k))
 
     def part(self, start: int, stop: int) -> UserFeatures:
-        """Users from start to stop, without copying."""
-        states = States(self.states.values[start:stop], self.states.counts[start:stop])
-        stop = min(stop, len(self))
-        words = self.words and self.words.part(start, stop)
-        trends = self.trends and self.trends.part(start, stop)
-        return UserFeatures(states, self.history.part(start, stop), self.times, words, trends)
+        """Users from start to stop, or to the last one."""
+        return self.gather(np.arange(start, min(stop, len(self))))
 
     def gather(self, rows: Ints) -> UserFeatures:
-        """These users, in this order."""
-        states = States(self.states.values[rows], self.states.counts[rows])
-        words, trends = self.words and self.words.gather(rows), self.trends and self.trends.gather(rows)
-        return UserFeatures(states, self.history.gather(rows), self._times(rows), words, trends)
+        """These users, in this order; of a file of states only theirs are read."""
+        return UserFeatures(
+            States(self.states.values[rows], self.states.counts[rows]),
+            self.history.gather(rows),
+            self._times(rows),
+            self.words and self.words.gather(rows),
+            self.trends and self.trends.gather(rows),
+        )
 
-    def history_counts(self, rows: Ints, labels: Ints, n_labels: int) -> HistoryCounts:
+    def history_counts(self, rows: Ints, labels: Ints, n_labels: int) -> tuple[Floats, Floats]:
         """How often each of the labels (B, M) is in the history of its user, and its share of that history."""
         history, sizes = self.history.take(rows)
         times = self._times(rows)
@@ -108,41 +81,20 @@ class UserFeatures:
         counts = counts_of(pairs, keys[order], times[order]).astype(np.float32)
         counts[labels < 0] = 0  # -1 is no label, though its key may be another's
         seen = np.where(counts > 0, np.maximum(counts, 1), 0)
-        return HistoryCounts(counts, (seen / total[:, None]).astype(np.float32))
+        return counts, (seen / total[:, None]).astype(np.float32)
 
-    def take(self, rows: Ints) -> FeatureBatch:
-        """The features of these users; of a file of states only theirs are read."""
-        values, counts = self.states.take(rows)
-        labels, sizes = self.history.take(rows)
-        times, owner = self._times(rows), np.repeat(np.arange(len(rows)), sizes)
-        dampened = np.log1p(times.astype(np.float32))  # the tenth event with a label says less than the first
-        total = np.bincount(owner, weights=dampened, minlength=len(rows))
+    def history_shares(self) -> Floats:
+        """Beside history.values: each label's share of the user's history, by the logarithm of the count."""
+        owner, dampened = owners(self.history), np.log1p(self.times.astype(np.float32))  # the tenth event says less
+        total = np.bincount(owner, weights=dampened, minlength=len(self))
         shares: Floats = (dampened / np.maximum(total[owner], 1e-9)).astype(np.float32)
-        words = self.words.gather(rows) if self.words else None
-        return FeatureBatch(
-            values,
-            counts,
-            labels.astype(np.int64),
-            offsets_of(sizes),
-            shares,
-            _unit(shares, owner),
-            times.astype(np.float32),
-            np.bincount(owner, weights=times, minlength=len(rows))[owner].astype(np.float32),
-            words,
-            _word_weights(words) if words else None,
-            self.trends.gather(rows) if self.trends else None,
-        )
+        return shares
 
     def _times(self, rows: Ints) -> NDArray[np.int32]:
         return Ragged(self.history.offsets, self.times).take(rows)[0]
 
 
-def _word_weights(words: WordCounts) -> Floats:
-    owner = owners(words.words)
-    return _unit(np.log1p(words.times.astype(np.float32)), owner)
-
-
-def _unit(values: Floats, owner: Ints) -> Floats:
+def unit_weights(values: Floats, owner: Ints) -> Floats:
     """Values scaled to length one for every user, so that a long history weighs as much as a short one."""
     length = np.sqrt(np.bincount(owner, weights=values.astype(np.float64) ** 2))
     return (values / length[owner]).astype(np.float32)

@@ -11,8 +11,6 @@ does not know (docs/decisions/0012-start-at-the-ridge.md).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -22,11 +20,11 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged, matrix, offsets_of
+from merit.core.ragged import Ragged, indicators, owners
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
 from merit.propensity.features import UserFeatures, history_matrix, with_bias
-from merit.propensity.negatives import LabelSampler, SampledLabels
+from merit.propensity.negatives import LabelSampler
 from merit.propensity.states_model import Propensity
 from merit.propensity.training import FASTER, summed_factors, train_epochs
 
@@ -102,35 +100,36 @@ def factors_loss(
     gold: Ragged,
     vectors: Floats,
     rows: Ints,
-    sampled: SampledLabels,
+    sampled: tuple[Ints, Floats],
     dropped: float = 0.0,
     dropout: float = 0.0,
 ) -> Tensor:
     """Binary cross-entropy of a user with all labels, the mean over users; sampled labels stand for the others."""
-    batch, labels = features.take(rows), sampled.labels
+    batch, (labels, weights) = features.gather(rows), sampled
     table = model.labels(torch.from_numpy(vectors[labels]), torch.from_numpy(labels), dropped)
     users = model.user_factors(torch.dropout(summed_factors(model, batch), dropout, train=True))
     scores = users @ model.full_label_factors(table).T + model.last.bias
-    spots, present = _spots(batch.labels, batch.offsets, labels)
-    times, shares = (torch.from_numpy(column[present]) for column in (batch.times, batch.times / batch.totals))
+    spots, present = _spots(batch.history, labels)
+    counts = batch.times.astype(np.float32)
+    totals = np.bincount(owners(batch.history), weights=batch.times, minlength=len(rows)).astype(np.float32)
+    often = (counts, counts / totals[owners(batch.history)])  # and as a share of the history
+    times, shares = (torch.from_numpy(column[present]) for column in often)
     repeats = model.repeat_score(times, shares, model.label_repeats(table)[spots % len(labels)])
     scores = scores.flatten().index_add(0, spots, repeats).view_as(scores)
     if batch.trends:
         scores = scores + model.trend_score(torch.from_numpy(batch.trends.of(labels)))
-    bought, sizes = gold.take(rows)
-    right, _ = _spots(bought.astype(np.int64), offsets_of(sizes), labels)
-    wrong = torch.from_numpy(sampled.weights).repeat(len(rows))
+    right, _ = _spots(gold.gather(rows), labels)
+    wrong = torch.from_numpy(weights).repeat(len(rows))
     wrong[right] = 0
     flat = scores.flatten()
     return ((softplus(flat) * wrong).sum() + softplus(-flat[right]).sum()) / len(rows)
 
 
-def _spots(labels: Ints, offsets: Ints, columns: Ints) -> tuple[Tensor, NDArray[np.bool_]]:
-    """Where these pairs are in a grid of users and columns, and which of them are in it."""
-    owner = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    place = np.minimum(np.searchsorted(columns, labels), len(columns) - 1)
-    present = columns[place] == labels
-    return torch.from_numpy((owner * len(columns) + place)[present]), present
+def _spots(labels: Ragged, columns: Ints) -> tuple[Tensor, NDArray[np.bool_]]:
+    """Where these labels are in a grid of users and columns, and which of them are in it."""
+    place = np.minimum(np.searchsorted(columns, labels.values), len(columns) - 1)
+    present = columns[place] == labels.values
+    return torch.from_numpy((owners(labels) * len(columns) + place)[present]), present
 
 
 def _start_at_popularity(model: Propensity, gold: Ragged) -> None:
@@ -149,41 +148,31 @@ def _start_at_the_ridge(
     rank = model.history_factors.shape[1]
     if not (config.weight and rank):
         return
-    start = ridge_factors(features.history, features.times, gold, len(model.label_factors), rank, config, seed)
-    labels = torch.from_numpy(start.labels)
+    factors = ridge_factors(features.history, features.times, gold, len(model.label_factors), rank, config, seed)
+    labels, history, label = map(torch.from_numpy, factors)
     with torch.no_grad():
-        model.history_factors[labels, : start.history.shape[1]] = torch.from_numpy(start.history)
-        model.label_factors[labels, : start.label.shape[1]] = torch.from_numpy(start.label)
-
-
-class RidgeFactors(NamedTuple):
-    """Factors of some labels: their product is the regression, as near as so few numbers come."""
-
-    labels: NDArray[np.int64]
-    history: Floats  # (labels, rank)
-    label: Floats  # (labels, rank)
+        model.history_factors[labels, : history.shape[1]] = history
+        model.label_factors[labels, : label.shape[1]] = label
 
 
 def ridge_factors(
     history: Ragged, times: NDArray[np.integer], gold: Ragged, n_labels: int, rank: int, config: RidgeConfig, seed: int
-) -> RidgeFactors:
-    """The regression of the most popular labels as factors; the rank is smaller where there are fewer labels."""
+) -> tuple[Ints, Floats, Floats]:
+    """The regression of the most popular labels, the history factors (labels, rank) of these, and the label factors.
+
+    The product of both is the regression, as near as so few numbers come; the rank is smaller where labels are fewer.
+    """
     from sklearn.utils.extmath import randomized_svd  # half a second, and only training needs it
 
     bought = np.bincount(gold.values, minlength=n_labels)
     labels = np.sort(np.argsort(-bought, kind="stable")[: config.labels])
     histories = history_matrix(history, times, n_labels)[:, labels]
-    golds = matrix(gold, np.ones(len(gold.values)), n_labels)[:, labels]
-    weights = config.weight * solve_ridge(histories, golds, config.strength)
+    golds = indicators(gold, n_labels)[:, labels]
+    rows = with_bias(histories)  # the bias is solved for as well, and left out
+    gram = (rows.T @ rows).toarray().astype(np.float64) + config.strength * np.eye(rows.shape[1])
+    to_gold = (rows.T @ golds).toarray().astype(np.float64)
+    solved = cho_solve(cho_factor(gram, overwrite_a=True), to_gold, overwrite_b=True)[:-1]
+    weights = config.weight * solved.astype(np.float32)
     svd_seed = int(stream(seed, "ridge").integers(2**31))
     left, sizes, right = randomized_svd(weights, min(rank, len(labels)), random_state=svd_seed)
-    return RidgeFactors(labels, left * np.sqrt(sizes), right.T * np.sqrt(sizes))
-
-
-def solve_ridge(histories: Any, golds: Any, strength: float) -> Floats:
-    """(labels of histories, labels of golds). A bias is solved for as well, and left out."""
-    rows = with_bias(histories)
-    gram = (rows.T @ rows).toarray().astype(np.float64) + strength * np.eye(rows.shape[1])
-    to_gold = (rows.T @ golds).toarray().astype(np.float64)
-    solved: Floats = cho_solve(cho_factor(gram, overwrite_a=True), to_gold, overwrite_b=True)[:-1].astype(np.float32)
-    return solved
+    return labels, left * np.sqrt(sizes), right.T * np.sqrt(sizes)

@@ -36,12 +36,8 @@ class NegativesConfig(Frozen):
     """Drawn evenly among live labels: every label must be seen."""
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Labels beside users. Both are (B, M), padded with -1."""
-
-    labels: NDArray[np.int64]
-    rates: Floats  # expected draws of this pair as a negative; 1 where there is no label
+Pairs = tuple[Ints, Floats]
+"""(B, M) each: labels beside users, padded with -1, and the expected draws of each as a negative; 1 for no label."""
 
 
 @dataclass(frozen=True)
@@ -60,20 +56,20 @@ class NegativeSampler:
 
     def positives(self, rows: Ints) -> Pairs:
         """The gold labels of these examples, with the rate at which each would be drawn were it wrong."""
-        labels = _padded(self.gold, rows)
+        labels = self.gold.gather(rows).padded()
         times = self._times(rows, labels)
         return self._rated(labels, times / np.maximum(self._mistakes(rows)[:, None] + times, 1))
 
     def negatives(self, rows: Ints, rng: np.random.Generator) -> Pairs:
         """New negatives without gold labels. Mining has left out labels similar to gold ones."""
         labels = np.concatenate([self._mined(rows, rng), self._popular(rows, rng), self._random(rows, rng)], axis=1)
-        gold = (labels[..., None] == _padded(self.gold, rows)[:, None]).any(-1)
+        gold = (labels[..., None] == self.gold.gather(rows).padded()[:, None]).any(-1)
         labels = np.where(gold, MISSING, labels)
         return self._rated(labels, self._times(rows, labels) / np.maximum(self._mistakes(rows)[:, None], 1))
 
     def _rated(self, labels: Ints, share: NDArray[np.float64]) -> Pairs:
         rates = np.where(labels >= 0, self.base[labels] + self.config.mined * share, 1.0)
-        return Pairs(labels, rates.astype(np.float32))
+        return labels, rates.astype(np.float32)
 
     def _times(self, rows: Ints, labels: Ints) -> NDArray[np.int32]:
         """(B, M): how often the labels (B, M) were sampled for these examples."""
@@ -124,22 +120,6 @@ def make_sampler(
     )
 
 
-def _padded(lists: Ragged, rows: Ints) -> Ints:
-    """Lists as a rectangle, padded with -1."""
-    values, sizes = lists.take(rows)
-    out = np.full((len(rows), max(1, int(sizes.max(initial=1)))), MISSING, dtype=np.int64)
-    out[np.arange(out.shape[1]) < sizes[:, None]] = values
-    return out
-
-
-@dataclass(frozen=True)
-class SampledLabels:
-    """Labels that a batch is scored for, and how much each weighs as a negative."""
-
-    labels: Ints  # ascending
-    weights: Floats
-
-
 @dataclass(frozen=True)
 class LabelSampler:
     """Draws labels for a batch: half by popularity, half evenly; each weighs by how rarely it is drawn."""
@@ -155,15 +135,16 @@ class LabelSampler:
         even = np.full(len(live), 1 / len(live))
         return LabelSampler(live, 0.5 * popularity / max(popularity.sum(), 1e-9) + 0.5 * even, draws)
 
-    def draw(self, gold: NDArray[np.int32], rng: np.random.Generator) -> SampledLabels:
-        """All live labels where there are no more than `draws`; else a sample, to which the gold labels are added.
+    def draw(self, gold: NDArray[np.int32], rng: np.random.Generator) -> tuple[Ints, Floats]:
+        """Labels, ascending, and how much each weighs as a negative.
 
-        As negatives, gold labels weigh only as far as they were drawn.
+        All live ones where there are no more than `draws`; else a sample, to which the gold labels are added. As
+        negatives, these weigh only as far as they were drawn.
         """
         if self.draws >= len(self.live):
-            return SampledLabels(self.live, np.ones(len(self.live), np.float32))
+            return self.live, np.ones(len(self.live), np.float32)
         drawn = rng.choice(len(self.live), self.draws, p=self.chances)
         counts = np.bincount(drawn, minlength=len(self.live))
         drawn_or_gold = (counts > 0) | np.isin(self.live, gold)
         weights = counts[drawn_or_gold] / (self.draws * self.chances[drawn_or_gold])
-        return SampledLabels(self.live[drawn_or_gold], weights.astype(np.float32))
+        return self.live[drawn_or_gold], weights.astype(np.float32)

@@ -24,7 +24,7 @@ from merit.core import artifacts, console
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, DataError
-from merit.core.ragged import column_lists
+from merit.core.ragged import column_lists, indicators
 from merit.core.seeds import torch_stream
 from merit.core.types import Floats, Ints
 from merit.data.corpus import WORDS
@@ -72,43 +72,26 @@ class TrainedScorer:
     def vectors(self, features: UserFeatures) -> torch.Tensor:
         """(B, width + R): the vectors of users."""
         with torch.inference_mode():
-            return user_vectors(self.model, features.first(self.labels).take(np.arange(len(features))), self.texts)
+            return user_vectors(self.model, features.first(self.labels), self.texts)
 
-    def users(self, features: UserFeatures) -> EncodedUsers:
-        """Users ready to be scored."""
+    def users(self, features: UserFeatures) -> torch.Tensor:
+        """(B, hidden + R): the projections of users, which are computed once to be scored for any labels."""
         with torch.inference_mode():
-            return EncodedUsers(self.model.user_projections(self.vectors(features)), features)
-
-    def grid(self, users: EncodedUsers, labels: Ints) -> Floats:
-        """(B, labels): the scores of all pairs."""
-        step = max(1, GRID // max(1, len(labels) * self.projections.shape[1]))
-        blocks = [self._block(users.part(at, at + step), labels) for at in range(0, len(users), step)]
-        scores: Floats = torch.cat(blocks).numpy()
-        return scores
+            return self.model.user_projections(self.vectors(features))
 
     @torch.inference_mode()
-    def _block(self, users: EncodedUsers, labels: Ints) -> torch.Tensor:
-        rows, features = np.arange(len(users)), users.features
-        pairs = np.broadcast_to(labels, (len(rows), len(labels)))
-        times, shares = map(torch.from_numpy, features.history_counts(rows, pairs, len(self.live)))
-        trends = torch.from_numpy(features.trends.of(labels)) if features.trends else None
-        users_, labels_ = users.projections[:, None], self.projections[labels]
-        return self.model.score(users_, labels_, times, shares, self.repeats[labels], trends)
-
-
-@dataclass(frozen=True)
-class EncodedUsers:
-    """Users encoded once, to be scored for any labels."""
-
-    projections: torch.Tensor  # (B, hidden + R)
-    features: UserFeatures
-
-    def __len__(self) -> int:
-        return len(self.projections)
-
-    def part(self, start: int, stop: int) -> EncodedUsers:
-        """From start to stop, without copying."""
-        return EncodedUsers(self.projections[start:stop], self.features.part(start, stop))
+    def grid(self, users: torch.Tensor, features: UserFeatures, labels: Ints) -> Floats:
+        """(B, labels): the scores of all pairs, of projections of users and their features."""
+        step, blocks = max(1, GRID // max(1, len(labels) * self.projections.shape[1])), []
+        for at in range(0, len(users), step):
+            rows = np.arange(at, min(at + step, len(users)))
+            pairs = np.broadcast_to(labels, (len(rows), len(labels)))
+            times, shares = map(torch.from_numpy, features.history_counts(rows, pairs, len(self.live)))
+            trends = torch.from_numpy(features.trends.gather(rows).of(labels)) if features.trends else None
+            users_, labels_ = users[rows][:, None], self.projections[labels]
+            blocks.append(self.model.score(users_, labels_, times, shares, self.repeats[labels], trends))
+        scores: Floats = torch.cat(blocks).numpy()
+        return scores
 
 
 def train_propensity(
@@ -127,9 +110,8 @@ def train_propensity(
         factor_losses = fit_factors(model, buyers, bought, np.flatnonzero(live), vectors, config.factors, seed)
         losses = fit(model, features.first(config.model.labels), sampler, vectors, config.fit, seed)
         scorer = _scorer(model, config, vectors, live, None)
-        curve = _calibrated(scorer, corpus, states, config)
         verticals = label_space.table["vertical"].fill_null("unknown")
-        reliability = _checked(scorer, curve, corpus, states, verticals, config)
+        curve, reliability = _calibrated(scorer, corpus, states, verticals, config.calibration_pairs)
         save_file(model.state_dict(), draft.path / "model.safetensors")
         shutil.copyfile(corpus.file(WORDS), draft.path / WORDS)
         (draft.path / "calibration.json").write_text(json.dumps(asdict(curve)), encoding="utf-8")
@@ -200,31 +182,19 @@ def _grids(
     starts = range(0, min(len(users), max(1, pairs // len(live))), block)
     for at in console.track(starts, f"scoring {split} users", total=len(starts)):
         part = features.part(at, at + block)
-        truth = np.zeros((len(part), len(scorer.live)), dtype=bool)
-        labels, sizes = gold.take(np.arange(at, at + len(part)))
-        truth[np.repeat(np.arange(len(part)), sizes), labels] = True
-        yield scorer.grid(scorer.users(part), live), truth[:, live]
+        truth = indicators(gold.gather(np.arange(at, at + len(part))), len(scorer.live))
+        yield scorer.grid(scorer.users(part), part, live), truth[:, live].toarray() > 0
 
 
-def _calibrated(scorer: TrainedScorer, corpus: Artifact, states: Artifact, config: PropensityRun) -> CalibrationCurve:
-    tally = ScoreTally.empty()
-    for scores, truth in _grids(scorer, corpus, states, "validation", config.calibration_pairs):
+def _calibrated(
+    scorer: TrainedScorer, corpus: Artifact, states: Artifact, verticals: pl.Series, pairs: int
+) -> tuple[CalibrationCurve, pl.DataFrame]:
+    """The curve of validation users, and its check: predicted and observed shares of test users by vertical."""
+    tally, names = ScoreTally(), verticals.unique().sort()
+    for scores, truth in _grids(scorer, corpus, states, "validation", pairs):
         tally.add(scores.ravel(), truth.ravel())
-    return calibrate(tally)
-
-
-def _checked(
-    scorer: TrainedScorer,
-    curve: CalibrationCurve,
-    corpus: Artifact,
-    states: Artifact,
-    verticals: pl.Series,
-    config: PropensityRun,
-) -> pl.DataFrame:
-    """Predicted and observed shares among test users, by probability and vertical of the label."""
-    names = verticals.unique().sort()
+    curve, bins = calibrate(tally), Bins.empty(len(names))
     of_label = names.search_sorted(verticals).to_numpy()[np.flatnonzero(scorer.live)]
-    bins = Bins.empty(len(names))
-    for scores, truth in _grids(scorer, corpus, states, "test", config.calibration_pairs):
+    for scores, truth in _grids(scorer, corpus, states, "test", pairs):
         bins.add(curve.probability(scores), truth, np.broadcast_to(of_label, scores.shape))
-    return bins.table(names.to_list())
+    return curve, bins.table(names.to_list())

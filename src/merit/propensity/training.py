@@ -15,11 +15,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits, embedding, emb
 
 from merit.core import console
 from merit.core.config import Frozen
+from merit.core.ragged import owners
 from merit.core.seeds import stream, torch_stream
 from merit.core.types import Floats, Ints
 from merit.objective.descent import backward, descend
-from merit.propensity.features import FeatureBatch, UserFeatures
-from merit.propensity.negatives import NegativeSampler, Pairs
+from merit.propensity.features import UserFeatures, unit_weights
+from merit.propensity.negatives import NegativeSampler
 from merit.propensity.states_model import Propensity
 
 FASTER = 20  # times the learning rate of the few weights about repeats: they travel far, and Adam steps by the rate
@@ -129,36 +130,42 @@ def batch_loss(
     rng: np.random.Generator,
 ) -> Tensor:
     """The mean over pairs. A label is projected once, however many users it is scored for."""
-    right, wrong = sampler.positives(rows), sampler.negatives(rows, rng)
-    labels = np.concatenate([right.labels, wrong.labels], axis=1)
+    batch, (gold, gold_rates) = features.gather(rows), sampler.positives(rows)
+    wrong, wrong_rates = sampler.negatives(rows, rng)
+    labels, rates = np.concatenate([gold, wrong], axis=1), np.concatenate([gold_rates, wrong_rates], axis=1)
     distinct, place = np.unique(labels, return_inverse=True)  # -1, the padding, is the first of them if it is there
     table = model.labels(torch.from_numpy(vectors[distinct]), torch.from_numpy(distinct))
     which = torch.from_numpy(place.reshape(labels.shape))
-    users = model.user_projections(user_vectors(model, features.take(rows), vectors))
+    users = model.user_projections(user_vectors(model, batch, vectors))
     times, shares = map(torch.from_numpy, features.history_counts(rows, labels, len(vectors)))
     projections = embedding(which, model.label_projections(table))  # indexing trains slower
-    trends = torch.from_numpy(features.trends.gather(rows).of(labels)) if features.trends else None
+    trends = torch.from_numpy(batch.trends.of(labels)) if batch.trends else None
     scores = model.score(users[:, None], projections, times, shares, model.label_repeats(table)[which], trends)
-    return _cross_entropy(scores, right, wrong)
+    truth = torch.zeros_like(scores)
+    truth[:, : gold.shape[1]] = 1
+    losses = binary_cross_entropy_with_logits(scores - torch.from_numpy(rates).log(), truth, reduction="none")
+    return losses[torch.from_numpy(labels >= 0)].mean()
 
 
-def user_vectors(model: Propensity, batch: FeatureBatch, vectors: Floats) -> Tensor:
+def user_vectors(model: Propensity, users: UserFeatures, vectors: Floats) -> Tensor:
     """(B, width + R). `vectors` are the text vectors of all labels; only those in these histories are read."""
-    labels, place = np.unique(batch.labels, return_inverse=True)
+    labels, place = np.unique(users.history.values.astype(np.int64), return_inverse=True)
     table = model.labels(torch.from_numpy(vectors[labels]), torch.from_numpy(labels))
-    histories = _sums(place, batch.offsets, table, batch.shares)
-    states, counts = torch.from_numpy(batch.states), torch.from_numpy(batch.counts)
-    return model.users(states, counts, histories, summed_factors(model, batch))
+    histories = _sums(place, users.history.offsets, table, users.history_shares())
+    states, counts = torch.from_numpy(users.states.values.astype(np.float32)), torch.tensor(users.states.counts)
+    return model.users(states, counts, histories, summed_factors(model, users))
 
 
-def summed_factors(model: Propensity, batch: FeatureBatch) -> Tensor:
+def summed_factors(model: Propensity, users: UserFeatures) -> Tensor:
     """(B, R - 1): the factors of the histories' labels and of the words of their titles."""
-    labels, place = np.unique(batch.labels, return_inverse=True)
-    factors = _sums(place, batch.offsets, model.history_factors_of(torch.from_numpy(labels)), batch.weights)
-    if batch.words is None or batch.word_weights is None or not len(model.word_factors):
+    labels, place = np.unique(users.history.values.astype(np.int64), return_inverse=True)
+    weights = unit_weights(users.history_shares(), owners(users.history))
+    factors = _sums(place, users.history.offsets, model.history_factors_of(torch.from_numpy(labels)), weights)
+    if users.words is None or not len(model.word_factors):
         return factors
-    words = batch.words.words
-    return factors + _sums(words.values.astype(np.int64), words.offsets, model.word_factors, batch.word_weights)
+    words = users.words.words
+    weights = unit_weights(np.log1p(users.words.times.astype(np.float32)), owners(words))
+    return factors + _sums(words.values.astype(np.int64), words.offsets, model.word_factors, weights)
 
 
 def _sums(place: Ints, offsets: Ints, table: Tensor, weights: Floats) -> Tensor:
@@ -171,12 +178,3 @@ def _sums(place: Ints, offsets: Ints, table: Tensor, weights: Floats) -> Tensor:
         per_sample_weights=torch.from_numpy(weights),
         include_last_offset=True,
     )
-
-
-def _cross_entropy(scores: Tensor, right: Pairs, wrong: Pairs) -> Tensor:
-    truth = torch.zeros_like(scores)
-    truth[:, : right.labels.shape[1]] = 1
-    real = torch.from_numpy(np.concatenate([right.labels, wrong.labels], axis=1) >= 0)
-    rates = torch.from_numpy(np.concatenate([right.rates, wrong.rates], axis=1))
-    losses = binary_cross_entropy_with_logits(scores - rates.log(), truth, reduction="none")
-    return losses[real].mean()

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import torch
 from pydantic import Field
@@ -117,7 +118,7 @@ def _label_vectors(scorer: TrainedScorer, now: UserFeatures) -> Floats:
     numbers = torch.arange(len(scorer.texts))
     vectors: Floats = scorer.model.labels(torch.from_numpy(scorer.texts), numbers).numpy()
     if scorer.model.factors and now.trends and len(now):
-        trends = torch.from_numpy(now.trends.part(0, 1).of(numbers.numpy()))
+        trends = torch.from_numpy(now.trends.gather(np.arange(1)).of(numbers.numpy()))
         vectors[:, -1] += scorer.model.trend_score(trends)[0].numpy()
     return vectors
 

@@ -29,7 +29,7 @@ from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.propensity.features import UserFeatures
 from merit.propensity.states import read_features
-from merit.propensity.train import EncodedUsers, TrainedScorer, load_scorer
+from merit.propensity.train import TrainedScorer, load_scorer
 from merit.retrieval.exact import Doubles
 from merit.retrieval.verticals import vertical_shares
 
@@ -69,7 +69,6 @@ def rank(
     truth = truth_of_test_users(corpus, label_space, load_vectors(labels))
     scorer = load_scorer(propensity, labels)
     _, features = read_features(corpus, states, "test")
-    users = scorer.users(features)
     trained, method = load_generator(generator, corpus, labels), settings_of(generator).train.name
     parents = {"propensity": propensity, "states": states, "generator": generator}
     parents |= {"corpus": corpus, "labels": labels}
@@ -77,11 +76,11 @@ def rank(
     methods: dict[str, Scores] = {
         HISTORY_SHARE: history_share_scores(truth),
         f"{method}, {LIKELIHOOD}": likelihood_scores(trained, features, training_popularity(label_space)),
-        name: propensity_scores(scorer, users),
+        name: propensity_scores(scorer, features),
     }
     with artifacts.writing(out, "predictions", config=config, seed=seed, parents=parents) as draft:
-        with console.spinner(f"ranking {len(users):,} users for {len(label_space):,} labels"):
-            free, ranked = top_labels(scorer, users, config.budget, config.length)
+        with console.spinner(f"ranking {len(features):,} users for {len(label_space):,} labels"):
+            free, ranked = top_labels(scorer, features, config.budget, config.length)
             shares, _ = vertical_shares(corpus, label_space)
             metrics = [judge(method, seed, score, truth, shares) for method, score in methods.items()]
             figures = tables.compare(metrics, truth.users, seed, HISTORY_SHARE, config.resamples)
@@ -98,18 +97,20 @@ def judge(method: str, seed: int, score: Scores, truth: Truth, shares: Floats) -
     return Predictions(method, seed, no_lists), ranking.measure_audiences(score, truth, shares)
 
 
-def top_labels(scorer: TrainedScorer, users: EncodedUsers, budget: int, length: LengthConfig) -> tuple[Ragged, Ragged]:
+def top_labels(
+    scorer: TrainedScorer, features: UserFeatures, budget: int, length: LengthConfig
+) -> tuple[Ragged, Ragged]:
     """The labels with the highest scores of each user, best first; of equal ones the lower number.
 
     First at their best lengths, then `budget` of them.
     """
     live, curve = np.flatnonzero(scorer.live), scorer.calibration
     assert curve is not None
-    everything = np.arange(len(scorer.live))
+    users, everything = scorer.users(features), np.arange(len(scorer.live))
     step = max(1, (1 << 24) // len(everything))
     parts, lengths = [], []
     for at in range(0, len(users), step):
-        scores = scorer.grid(users.part(at, at + step), everything)
+        scores = scorer.grid(users[at : at + step], features.part(at, at + step), everything)
         parts.append(top(scores, live, budget))
         best = np.take_along_axis(scores, parts[-1].values.reshape(len(scores), -1).astype(np.int64), axis=1)
         expected = curve.probability(scores[:, live]).sum(1)
@@ -119,12 +120,15 @@ def top_labels(scorer: TrainedScorer, users: EncodedUsers, budget: int, length: 
     return head(ranked, np.concatenate(lengths)), ranked
 
 
-def propensity_scores(scorer: TrainedScorer, users: EncodedUsers) -> Scores:
+def propensity_scores(scorer: TrainedScorer, features: UserFeatures) -> Scores:
     """Calibrated probabilities."""
-    curve = scorer.calibration
+    users, curve = scorer.users(features), scorer.calibration
     assert curve is not None
 
-    return lambda labels: (curve.probability(scorer.grid(users, labels)) * scorer.live[labels]).astype(np.float32)
+    def scores(labels: Ints) -> Floats:
+        return (curve.probability(scorer.grid(users, features, labels)) * scorer.live[labels]).astype(np.float32)
+
+    return scores
 
 
 def history_share_scores(truth: Truth) -> Scores:
@@ -148,8 +152,7 @@ def likelihood_scores(trained: Generator, features: UserFeatures, popularity: In
     share = weight / np.maximum(np.bincount(place, weights=weight)[place], 1)
     with torch.inference_mode():
         rows = backbone.head(trained.model)[torch.from_numpy(roots.astype(np.int64))]
-        states, _ = features.states.first(1).take(np.arange(len(features)))
-        logits = torch.from_numpy(states[:, 0]) @ rows.T
+        logits = torch.from_numpy(features.states.first(1).values[:, 0].astype(np.float32)) @ rows.T
         dead = torch.from_numpy(np.bincount(place, weights=weight) == 0)
         chances = logits.masked_fill(dead, -torch.inf).softmax(1).numpy()
     return lambda labels: (chances[:, place[labels]] * share[labels]).astype(np.float32)
