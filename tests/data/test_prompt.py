@@ -190,7 +190,7 @@ def test_positions_keep_the_budget_and_no_control_token_is_pooled(
     assert len(written) == sizes.sum() <= patching.full_budget
     assert len(sizes) <= config.budget and sizes.min() == 1 and sizes.max() <= patching.window
     read = pool(Ragged.of([written.tolist()]), Ragged.of([sizes.tolist()]))
-    assert not set(read.windows.tokens.values.tolist()) & CONTROLS.ids()
+    assert not set(read.windows.tokens.values.tolist()) & set(CONTROLS)
     older = [token for item in prompt.older for token in texts.titles[int(item)].tolist()]
     assert sorted(read.windows.tokens.values.tolist()) == sorted(pooled_tokens(written.tolist(), sizes.tolist()))
     assert len(pooled_tokens(written.tolist(), sizes.tolist())) <= len(older)  # nothing recent, nothing of the profile

@@ -90,27 +90,11 @@ def build_examples(
     """
     limits = (config.per_train_user, config.per_test_user) if most is None else (most, 0)
     limit = np.where((users["split"] == SPLITS[0]).to_numpy(), *limits)
-    user = events["user"].to_numpy()
-    time = events["timestamp"].to_physical().to_numpy()
     bought = _candidates(events, tagged, config)
-    low, high = window(bought.time, config)
-    start = _first_row(user, time, bought.user, low)
-    stop = _first_row(user, time, bought.user, high)
-
+    start, stop = _spans(events, bought, window, config)
     eligible = np.flatnonzero(stop - start >= config.min_history)
     chosen = eligible[_pick(bought.user[eligible], users["hash"].to_numpy(), limit, config, seed)]
-    targets, sizes = ranges(bought.first[chosen], bought.last[chosen])
-    items = events["item"].to_numpy()[bought.rows[targets]]
-    return pl.DataFrame(
-        {
-            "user": bought.user[chosen],
-            "split": users["split"].gather(bought.user[chosen]),
-            "timestamp": pl.Series(bought.time[chosen]).cast(pl.Datetime("ms", "UTC")),
-            "history_start": start[chosen].astype(np.uint64),
-            "history_stop": stop[chosen].astype(np.uint64),
-            "target_items": list_column(items, sizes),
-        }
-    )
+    return _table(events, bought, start, stop, chosen).insert_column(1, users["split"].gather(bought.user[chosen]))
 
 
 def current_histories(events: pl.DataFrame, users: pl.DataFrame, end: int, config: ExamplesConfig) -> pl.DataFrame:
@@ -119,19 +103,29 @@ def current_histories(events: pl.DataFrame, users: pl.DataFrame, end: int, confi
     They stand a gap before the purchases they foresee, as those of training do, so they see all events before `end`
     (milliseconds). Users with too short a history are left out.
     """
-    everyone = users["user"].to_numpy()
+    everyone, nothing = users["user"].to_numpy(), np.zeros(len(users), dtype=np.int64)
+    foreseen = Candidates(everyone, np.full(len(everyone), end + config.gap_days * DAY), nothing, nothing, nothing)
+    start, stop = _spans(events, foreseen, history_window, config)
+    return _table(events, foreseen, start, stop, np.flatnonzero(stop - start >= config.min_history))
+
+
+def _spans(events: pl.DataFrame, bought: Candidates, window: Window, config: ExamplesConfig) -> tuple[Ints, Ints]:
+    """By candidate: the first row of its history, and the first behind it."""
     user, time = events["user"].to_numpy(), events["timestamp"].to_physical().to_numpy()
-    foreseen = np.full(len(everyone), end + config.gap_days * DAY)
-    low, high = history_window(foreseen, config)
-    start, stop = _first_row(user, time, everyone, low), _first_row(user, time, everyone, high)
-    kept = np.flatnonzero(stop - start >= config.min_history)
+    low, high = window(bought.time, config)
+    return _first_row(user, time, bought.user, low), _first_row(user, time, bought.user, high)
+
+
+def _table(events: pl.DataFrame, bought: Candidates, start: Ints, stop: Ints, chosen: Ints) -> pl.DataFrame:
+    """A row for each chosen candidate."""
+    targets, sizes = ranges(bought.first[chosen], bought.last[chosen])
     return pl.DataFrame(
         {
-            "user": everyone[kept],
-            "timestamp": pl.Series(foreseen[kept]).cast(pl.Datetime("ms", "UTC")),
-            "history_start": start[kept].astype(np.uint64),
-            "history_stop": stop[kept].astype(np.uint64),
-            "target_items": pl.Series([[] for _ in kept], dtype=pl.List(pl.UInt32)),
+            "user": bought.user[chosen],
+            "timestamp": pl.Series(bought.time[chosen]).cast(pl.Datetime("ms", "UTC")),
+            "history_start": start[chosen].astype(np.uint64),
+            "history_stop": stop[chosen].astype(np.uint64),
+            "target_items": list_column(events["item"].to_numpy()[bought.rows[targets]], sizes),
         }
     )
 
@@ -189,17 +183,7 @@ def _pick(user: NDArray[np.uint32], hashes: NDArray[np.uint64], limit: Ints, con
     The lot of a candidate depends on its user's hash and on its number among that user's candidates only, so other
     users never change it.
     """
-    if not len(user):
-        return np.zeros(0, dtype=np.int64)
-    number = _place_in_group(user)
+    number = np.arange(len(user)) - np.searchsorted(user, user)  # users are sorted
     lots = mix(derive(hashes, seed, "examples")[user], number.astype(np.uint64))
     order = np.lexsort((lots if config.pick == "random" else -number, user))
-    taken = order[_place_in_group(user[order]) < limit[user[order]]]
-    return np.sort(taken)
-
-
-def _place_in_group(groups: NDArray[np.uint32]) -> Ints:
-    """0, 1, 2… within each run of equal values."""
-    starts = np.flatnonzero(np.concatenate([[True], groups[1:] != groups[:-1]]))
-    lengths = np.diff(np.append(starts, len(groups)))
-    return np.arange(len(groups)) - np.repeat(starts, lengths)
+    return np.sort(order[number < limit[user]])  # the order keeps users where they are

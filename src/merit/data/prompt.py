@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,18 +60,13 @@ class PatchingConfig(Frozen):
     """When training begins to read patches. The paper found them harmful from the start."""
 
 
-@dataclass(frozen=True)
-class Controls:
+class Controls(NamedTuple):
     """Ids that only we may write."""
 
     profile: int
     recent: int
     next: int
     answer: int
-
-    def ids(self) -> set[int]:
-        """Four, unless two of them are the same, which `tokenise` refuses."""
-        return {self.profile, self.recent, self.next, self.answer}
 
 
 @dataclass(frozen=True)
@@ -98,8 +93,7 @@ class Texts:
     @cached_property
     def pieces(self) -> Ragged:
         """Labels, then titles, then the control tokens: all that a prompt is made of."""
-        mark = self.controls
-        controls = np.array([mark.profile, mark.recent, mark.next, mark.answer], dtype=np.int32)
+        controls = np.array(self.controls, dtype=np.int32)
         sizes = np.concatenate([self.labels.lengths(), self.titles.lengths(), np.ones(4, dtype=np.int64)])
         return Ragged(offsets_of(sizes), np.concatenate([self.labels.values, self.titles.values, controls]))
 
@@ -108,7 +102,7 @@ def tokenise(
     titles: Sequence[str], labels: Sequence[str], encode: Encode, controls: Controls, config: PromptConfig
 ) -> Texts:
     """Titles are cut to `title_tokens`, labels never. Control tokens that share an id are refused."""
-    forbidden = controls.ids()
+    forbidden = set(controls)
     if len(forbidden) < 4:
         raise ConfigError(f"The four control tokens of a prompt need four different ids, not {sorted(forbidden)}.")
     rows = [*encode(titles), *encode(labels)]

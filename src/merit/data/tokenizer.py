@@ -38,7 +38,7 @@ class Vocabulary:
 
     def special_ids(self) -> set[int]:
         """All that are ours. No label may contain one, and training changes their rows in any case."""
-        return {self.pad, self.sep, self.end} | self.controls.ids()
+        return {self.pad, self.sep, self.end, *self.controls}
 
 
 def train(texts: Iterable[str], whole: Sequence[str], size: int) -> Vocabulary:

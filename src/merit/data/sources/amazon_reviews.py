@@ -13,6 +13,7 @@ The first step of a category path is the department that the whole file belongs 
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,14 +27,16 @@ from merit.data.sources import files
 from merit.data.sources.tables import open_table, source_tables
 from merit.privacy.pseudonyms import WithPseudonyms
 
-REVIEWS = {
-    "2023": {"user_id": "user_id", "item_id": "parent_asin", "timestamp": "timestamp"},
-    "2014/2018": {"user_id": "reviewerID", "item_id": "asin", "timestamp": "unixReviewTime"},
+Years = Mapping[str, Sequence[str]]
+
+REVIEWS = {  # user, item, time
+    "2023": ("user_id", "parent_asin", "timestamp"),
+    "2014/2018": ("reviewerID", "asin", "unixReviewTime"),
 }
-METADATA = {  # item id, category path, brand
-    "2023": ("parent_asin", "categories", "store"),
-    "2018": ("asin", "category", "brand"),
-    "2014": ("asin", "categories", "brand"),
+METADATA = {  # item, title, category path, brand
+    "2023": ("parent_asin", "title", "categories", "store"),
+    "2018": ("asin", "title", "category", "brand"),
+    "2014": ("asin", "title", "categories", "brand"),
 }
 _PATHS = pl.List(pl.List(pl.String))
 
@@ -57,7 +60,9 @@ def open_amazon_reviews(source: AmazonReviewsSource) -> SourceTables:
     options = ParseOptions(default_event="purchase", max_title_chars=source.max_title_chars)
 
     def reviews(frame: pl.LazyFrame, file: Path) -> pl.LazyFrame:
-        return normalise.interactions(frame, _recognise(frame, file), str(file), options, text=True)
+        theirs = _recognise(frame, file, REVIEWS, "reviews")
+        mapping = dict(zip(("user_id", "item_id", "timestamp"), theirs, strict=True))
+        return normalise.interactions(frame, mapping, str(file), options, text=True)
 
     events = open_table(source.reviews, "source.reviews", reviews)
     item_files = files.find(source.metadata, "--set source.metadata=PATH")
@@ -65,34 +70,27 @@ def open_amazon_reviews(source: AmazonReviewsSource) -> SourceTables:
     return source_tables(events, (items, item_files, source.metadata), source.max_bad_share)
 
 
-def _recognise(frame: pl.LazyFrame, file: Path) -> dict[str, str]:
+def _recognise(frame: pl.LazyFrame, file: Path, known: Years, table: str) -> Sequence[str]:
+    """The names of the first year whose columns are there; a missing brand is no obstacle."""
     columns = files.columns_of(frame)
-    for mapping in REVIEWS.values():
-        if set(mapping.values()) <= set(columns):
-            return mapping
-    years = "; ".join(f"{year}: {', '.join(mapping.values())}" for year, mapping in REVIEWS.items())
+    for names in known.values():
+        if {*names[:3]} <= set(columns):
+            return names
+    years = "; ".join(f"{year}: {', '.join(names[:3])}" for year, names in known.items())
     raise DataError(
-        f"{file} is no Amazon review file. Columns found: {', '.join(columns[:30])}; known are {years}. "
-        "Name the file with --set source.reviews=PATH, or use source.kind=tables for other formats."
+        f"{file} is no Amazon {table.removesuffix('s')} file. Columns found: {', '.join(columns[:30])}; known are "
+        f"{years}. Name the file with --set source.{table}=PATH, or use source.kind=tables for other formats."
     )
 
 
 def _items(file: Path, source: AmazonReviewsSource, options: ParseOptions) -> pl.LazyFrame:
-    frame = (
-        _python_literals(file) if _is_python(file) else files.scan(file, file.parent, typed=("categories", "category"))
-    )
-    columns = files.columns_of(frame)
-    names = next((names for names in METADATA.values() if {*names[:2], "title"} <= set(columns)), None)
-    if names is None:
-        years = "; ".join(f"{year}: {names[0]}, title, {names[1]}" for year, names in METADATA.items())
-        raise DataError(
-            f"{file} is no Amazon metadata file. Columns found: {', '.join(columns[:30])}; known are {years}. "
-            "Name the file with --set source.metadata=PATH."
-        )
-    item, categories, brand = names
+    with files.unpacked(file) as lines:
+        python = lines.readline().lstrip().startswith(b"{'")
+    frame = _python_literals(file) if python else files.scan(file, file.parent, typed=("categories", "category"))
+    item, _, categories, brand = _recognise(frame, file, METADATA, "metadata")
     first, steps = _first_path_and_tags(frame, categories)
     level = pl.min_horizontal(pl.lit(source.vertical_level), first.list.len().cast(pl.Int64) - 1)
-    brands = [pl.col(brand)] if source.extra_tags and brand in columns else []
+    brands = [pl.col(brand)] if source.extra_tags and brand in files.columns_of(frame) else []
     shaped = frame.select(
         *(ROW, FILE, pl.col(item).alias("item_id"), "title"),
         pl.concat_list(steps.fill_null(pl.lit([], pl.List(pl.String))), *brands).alias("tags"),
@@ -112,11 +110,6 @@ def _first_path_and_tags(frame: pl.LazyFrame, column: str) -> tuple[pl.Expr, pl.
     return paths.list.first(), later.str.split("\x1f")
 
 
-def _is_python(file: Path) -> bool:
-    with files.unpacked(file) as lines:
-        return lines.readline().lstrip().startswith(b"{'")
-
-
 def _python_literals(file: Path) -> pl.LazyFrame:
     """The metadata of 2014: each line a Python dict. `literal_eval` reads values only, it never runs anything."""
     rows: list[dict[str, Any]] = []
@@ -124,13 +117,10 @@ def _python_literals(file: Path) -> pl.LazyFrame:
         for number, line in enumerate(lines, 1):
             try:
                 value = ast.literal_eval(line.decode("utf-8").strip())
-                rows.append(
-                    {name: value.get(name) for name in ("asin", "title", "categories", "brand")} | {ROW: number}
-                )
+                rows.append({name: value.get(name) for name in METADATA["2014"]} | {ROW: number})
             except (ValueError, SyntaxError, AttributeError, MemoryError, RecursionError):
                 raise DataError(
                     f"{file}, row {number} is neither JSON nor a Python literal. Mend or remove that line."
                 ) from None
-    text = pl.String()
-    schema = {"asin": text, "title": text, "categories": _PATHS, "brand": text, ROW: pl.UInt64()}
+    schema = dict.fromkeys(METADATA["2014"], pl.String()) | {"categories": _PATHS, ROW: pl.UInt64()}
     return pl.DataFrame(rows, schema=schema, strict=False).lazy().with_columns(pl.lit(str(file)).alias(FILE))
