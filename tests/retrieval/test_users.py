@@ -11,9 +11,9 @@ from merit.core import artifacts
 from merit.core import ids as ids_module
 from merit.core.errors import DataError
 from merit.core.ids import IdIndex
-from merit.core.ragged import Ragged, column_lists
+from merit.core.ragged import column_lists
 from merit.labels.build import change_labels
-from merit.retrieval.users import ENOUGH, OverIndex, StoredUsers, sales
+from merit.retrieval.users import ENOUGH, StoredUsers, sales
 
 
 @pytest.mark.parametrize("grown", [False, True], ids=["labels of the model", "labels added later"])
@@ -57,7 +57,7 @@ def test_a_user_without_a_history_sells_nothing(tmp_path):
 
 
 def test_who_is_hidden_keeps_no_place(model):
-    stored = StoredUsers.of(model.users)
+    stored = StoredUsers.of(model.users, len(model.labels))
     gone = frozenset(model.users["user_id"].gather([0, 2]))
     found = stored.without(gone)
     assert found.rows.tolist() == [1, *range(3, len(stored))]
@@ -89,13 +89,24 @@ def test_each_id_is_where_a_list_has_it(known: list[str], others: list[str], has
 LABELS = 9
 
 
+def with_histories(history: list[list[int]], labels: int) -> StoredUsers:
+    ids = [str(user) for user in range(len(history))]
+    counts = [[1] * len(user) for user in history]
+    lists = {
+        name: pl.Series(values, dtype=pl.List(pl.Int32)) for name, values in (("history", history), ("counts", counts))
+    }
+    return StoredUsers.of(pl.DataFrame({"user_id": ids, **lists}), labels)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_shares_are_counted_user_by_user(seed: int) -> None:
     rng = np.random.default_rng(seed)
     had = rng.random((60, LABELS)) < rng.random(LABELS)
     rows = np.flatnonzero(rng.random(60) < rng.random())  # few of them, or most
     live, k, at_least = rng.random(LABELS) < 0.8, int(rng.integers(1, LABELS)), int(rng.integers(0, 9))
-    found = OverIndex(Ragged.of([np.flatnonzero(user).tolist() for user in had]), LABELS).of(rows, live, k, at_least)
+    found = with_histories([np.flatnonzero(user).tolist() for user in had], LABELS).over_indexed(
+        rows, live, k, at_least
+    )
     slow = []
     for label in range(LABELS):
         owners, here = sum(user[label] for user in had), sum(had[row, label] for row in rows)
@@ -112,10 +123,10 @@ def test_shares_are_counted_user_by_user(seed: int) -> None:
 def test_what_few_had_is_chance_and_does_not_over_index() -> None:
     few, many = ([[0]] * owners + [[1]] * 100 for owners in (ENOUGH - 1, ENOUGH))
     live = np.ones(2, dtype=bool)
-    assert not len(OverIndex(Ragged.of(few), 2).of(np.arange(5), live, 5, 1)["label"])
-    assert OverIndex(Ragged.of(many), 2).of(np.arange(5), live, 5, 1)["index"].to_list() == [120 / ENOUGH]
+    assert not len(with_histories(few, 2).over_indexed(np.arange(5), live, 5, 1)["label"])
+    assert with_histories(many, 2).over_indexed(np.arange(5), live, 5, 1)["index"].to_list() == [120 / ENOUGH]
 
 
 def test_nobody_over_indexes_in_nothing() -> None:
     nobody = np.empty(0, dtype=np.int64)
-    assert not len(OverIndex(Ragged.of([[0]] * 30), 1).of(nobody, np.ones(1, dtype=bool), 5, 1)["label"])
+    assert not len(with_histories([[0]] * 30, 1).over_indexed(nobody, np.ones(1, dtype=bool), 5, 1)["label"])

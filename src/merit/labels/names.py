@@ -38,13 +38,5 @@ def _visible(char: str) -> bool:
 
 
 def _without_edges(text: str) -> str:
-    start, end = 0, len(text)
-    while start < end and (text[start] == " " or unicodedata.category(text[start])[0] == "P"):
-        start += 1
-    while (
-        end > start
-        and text[end - 1] not in _ENDINGS
-        and (text[end - 1] == " " or unicodedata.category(text[end - 1])[0] == "P")
-    ):
-        end -= 1
-    return text[start:end]
+    edges = " " + "".join(char for char in text if unicodedata.category(char)[0] == "P")
+    return text.lstrip(edges).rstrip("".join(char for char in edges if char not in _ENDINGS))

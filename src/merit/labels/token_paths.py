@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 
 from merit.core.console import track
 from merit.core.errors import ConfigError, DataError
-from merit.core.ragged import Ragged, offsets_of
+from merit.core.ragged import Ragged, offsets_of, owners, stacked
 
 Ids = NDArray[np.int32]
 Whole = NDArray[Any]  # integers of any width
@@ -101,15 +100,10 @@ def linearise(
 
 
 def _tokenise(texts: Sequence[str], encode: Tokenize) -> Ragged:
-    lengths, tokens = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
     starts: Iterable[int] = range(0, len(texts), BATCH)
     if len(texts) > BATCH:
         starts = track(starts, "Tokenising labels", total=-(-len(texts) // BATCH))
-    for start in starts:
-        rows = encode(texts[start : start + BATCH])
-        lengths.append(np.fromiter(map(len, rows), np.int64, len(rows)))
-        tokens.append(np.fromiter(chain.from_iterable(rows), np.int32, int(lengths[-1].sum())))
-    return Ragged(offsets_of(np.concatenate(lengths)), np.concatenate(tokens))
+    return stacked([Ragged.of([]), *(Ragged.of(encode(texts[start : start + BATCH])) for start in starts)])
 
 
 def _merge(paths: Ragged) -> Ids:
@@ -128,17 +122,12 @@ def _refuse(bad: NDArray[np.bool_], texts: Sequence[str], complaint: str) -> Non
 
 
 def _rows_with(ragged: Ragged, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    seen = np.concatenate([[0], np.cumsum(marked)])
-    return np.diff(seen[ragged.offsets]) > 0
+    return np.bincount(owners(ragged)[marked], minlength=len(ragged)) > 0
 
 
 def _join(heads: Ragged, leaves: Ragged) -> Ragged:
     """Row by row, head then leaf."""
-    stacked = Ragged(
-        np.concatenate([heads.offsets, heads.offsets[-1] + leaves.offsets[1:]]),
-        np.concatenate([heads.values, leaves.values]),
-    )
-    pairs = stacked.gather(np.arange(2 * len(leaves)).reshape(2, -1).T.ravel())
+    pairs = stacked([heads, leaves]).gather(np.arange(2 * len(leaves)).reshape(2, -1).T.ravel())
     return Ragged(pairs.offsets[::2], pairs.values)
 
 

@@ -40,7 +40,7 @@ from merit.retrieval.query import Interest, QueryResolver
 from merit.retrieval.repeats import Additions, Repeats, RepeatScorer
 from merit.retrieval.scorer import Mask, Scorer
 from merit.retrieval.topk import Ranked, RankedLists
-from merit.retrieval.users import OverIndex, StoredUsers, VisibleUsers, texts_of
+from merit.retrieval.users import StoredUsers, VisibleUsers, texts_of
 
 USERS = 2_048  # whose lists are made together
 PART = 65_536  # scores made probabilities by one thread
@@ -91,7 +91,8 @@ class Model:
             self._scorer.labels = store.hold("interests", vectors, self._scorer.exact.labels)
         curve = artifact.file("propensity") / "calibration.json"
         self._calibration = CalibrationCurve(**json.loads(curve.read_text(encoding="utf-8")))
-        self._set_users(StoredUsers.of(pl.read_parquet(artifact.file("users.parquet"), n_rows=None if users else 0)))
+        stored = pl.read_parquet(artifact.file("users.parquet"), n_rows=None if users else 0)
+        self._set_users(StoredUsers.of(stored, len(self.labels)))
 
     def _set_users(self, users: StoredUsers) -> None:
         self._users, self._visible = users, users.without(frozenset())
@@ -100,13 +101,12 @@ class Model:
             counts = unseen_labels.count_mentions(users.items, named, len(self._queries.catalogue.labels))
             again = again.also(counts.users, counts.labels + self._queries.trained, counts.times)
         self._ranking = RepeatScorer(self._scorer, again)
-        self._over_index = OverIndex(users.history, len(self.labels))
 
     def for_users(self, users: pl.DataFrame) -> Model:
         """The same model of some of its users, rows of `stored_users`; it takes memory for these only."""
         part = copy(self)
         part._scorer = self._scorer.of_users(users["row"].to_numpy())
-        part._set_users(StoredUsers.of(users.drop("row")))
+        part._set_users(StoredUsers.of(users.drop("row"), len(self.labels)))
         return part
 
     def stored_users(self) -> pl.DataFrame:
@@ -297,7 +297,7 @@ class Model:
 
     def over_indexed_rows(self, rows: Ints, k: int = 20, at_least: int = 1) -> pl.DataFrame:
         """The same for distinct users by row, as in `visible().rows`."""
-        table = self._over_index.of(rows, self._live, k, at_least)
+        table = self._users.over_indexed(rows, self._live, k, at_least)
         texts = self.labels.table["text"].gather(table["label"]).alias("interest")
         return table.select(texts, "share", "base", "index")
 

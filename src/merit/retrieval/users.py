@@ -40,12 +40,14 @@ class StoredUsers:
     """By user: the labels of the history."""
     times: NDArray[Any]
     """Beside history.values: how often."""
+    labels: int
+    """In the label space."""
 
     @staticmethod
-    def of(table: pl.DataFrame) -> StoredUsers:
+    def of(table: pl.DataFrame, labels: int) -> StoredUsers:
         """From a model's users.parquet, or from some rows of it."""
         history, times = (column_lists(table[name]) for name in ("history", "counts"))
-        return StoredUsers(table, IdIndex.of(table["user_id"]), history, times.values)
+        return StoredUsers(table, IdIndex.of(table["user_id"]), history, times.values, labels)
 
     def __len__(self) -> int:
         return len(self.table)
@@ -60,22 +62,13 @@ class StoredUsers:
         rows = np.flatnonzero(~self.table["user_id"].is_in(list(hidden)).to_numpy())
         return VisibleUsers(self.table[rows] if hidden else self.table, rows, hidden)
 
-
-@dataclass(frozen=True)
-class OverIndex:
-    """The histories of all users, against which any group of them is measured."""
-
-    history: Ragged
-    """By user: the labels of the history."""
-    labels: int
-
-    def of(self, rows: Ints, live: NDArray[np.bool_], k: int, at_least: int) -> pl.DataFrame:
+    def over_indexed(self, rows: Ints, live: NDArray[np.bool_], k: int, at_least: int) -> pl.DataFrame:
         """Up to k live labels that these distinct users have more often than all, the highest index first.
 
         label, share (of these users), base (share of all users) and index, their ratio. Labels that fewer than
         `at_least` of these users have are left out.
         """
-        counts = self.counts(rows)
+        counts = self._owners_among(rows)
         share = counts / max(1, len(rows))
         base = self.owners / len(self.history)
         enough = live & (self.owners >= ENOUGH) & (counts >= at_least)
@@ -89,7 +82,7 @@ class OverIndex:
         """By label: how many users have it."""
         return np.bincount(self.history.values, minlength=self.labels)
 
-    def counts(self, rows: Ints) -> Ints:
+    def _owners_among(self, rows: Ints) -> Ints:
         """By label: how many of these users have it. Where they are most of all, the others are counted."""
         most = 2 * len(rows) > len(self.history)
         counted = np.delete(np.arange(len(self.history)), rows) if most else rows
