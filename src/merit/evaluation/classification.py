@@ -22,7 +22,7 @@ from merit.core.config import Frozen
 from merit.core.ragged import Ragged, owners
 from merit.evaluation.matching import FLOOR, Edges, Hits, Rule, Threshold, edges_of, match
 from merit.evaluation.predictions import Predictions, Truth, check
-from merit.evaluation.uncertainty import Form, Metric, Reals, f1, per_user, ratio
+from merit.evaluation.uncertainty import Form, Metric, Reals, f1, mean, per_user, ratio
 
 CURVE = tuple(round(0.5 + 0.05 * step, 2) for step in range(11))
 
@@ -61,16 +61,13 @@ def measure(predictions: Predictions, truth: Truth, config: EvaluationConfig | N
     """All figures of one method and seed, but for the exposure-bias meter (exposure_bias.py)."""
     config = config or EvaluationConfig()
     check(predictions, truth)
-    found: Metrics = {}
     edges = edges_of(predictions.free, truth.gold, truth.vectors)
-    for part in (
-        _free(predictions.free, edges, truth, config),
-        _auc(edges, truth, config),
-        _verticals(predictions.free, match(edges, config.thresholds[0]), truth, config),
-        _budgets(predictions, truth, config),
-    ):
-        found |= dict(part)
-    return found
+    return {
+        **dict(_free(predictions.free, edges, truth, config)),
+        **dict(_auc(edges, truth, config)),
+        **dict(_verticals(predictions.free, match(edges, config.thresholds[0]), truth, config)),
+        **dict(_budgets(predictions, truth, config)),
+    }
 
 
 def named(threshold: Threshold) -> str:
@@ -90,19 +87,18 @@ def _free(said: Ragged, edges: Edges, truth: Truth, config: EvaluationConfig) ->
         yield from _three(
             _counts(said, match(edges, threshold, "any"), truth), MetricKey("", named(threshold), rule="any")
         )
-    lengths = per_user(truth.user, said.lengths(), truth.users)
-    yield MetricKey("predictions"), _metric(lengths, _examples(truth))
+    yield MetricKey("predictions"), mean(truth.user, truth.users, said.lengths())
 
 
-def _counts(said: Ragged, hits: Hits, truth: Truth) -> Counts:
-    user = truth.user[owners(said)]
-    golds = truth.user[owners(truth.gold)]
-    return (
-        per_user(user, hits.predictions, truth.users),
-        per_user(user, np.ones(len(user)), truth.users),
-        per_user(golds, hits.golds, truth.users),
-        per_user(golds, np.ones(len(golds)), truth.users),
-    )
+def _counts(said: Ragged, hits: Hits, truth: Truth, vertical: int | None = None) -> Counts:
+    """Of every label, or of those of a vertical."""
+
+    def within(lists: Ragged, right: NDArray[np.bool_]) -> tuple[Reals, Reals]:
+        inside = slice(None) if vertical is None else truth.vertical[lists.values] == vertical
+        user = truth.user[owners(lists)[inside]]
+        return per_user(user, truth.users, right[inside]), per_user(user, truth.users)
+
+    return *within(said, hits.predictions), *within(truth.gold, hits.golds)
 
 
 def _three(counts: Counts, key: MetricKey) -> Iterator[tuple[MetricKey, Metric]]:
@@ -116,23 +112,21 @@ def _per_user(counts: Counts, key: MetricKey) -> Iterator[tuple[MetricKey, Metri
     """Means over users who have a gold; dividing by at least one makes an empty list a precision of 0."""
     right, said, found, true = counts
     recall, precision = found / np.maximum(true, 1), right / np.maximum(said, 1)
-    mean = 2 * recall * precision / np.where(recall + precision > 0, recall + precision, 1)
+    harmonic = 2 * recall * precision / np.where(recall + precision > 0, recall + precision, 1)
     counted = (true > 0).astype(np.float64)
-    for name, values in (("recall", recall), ("precision", precision), ("f1", mean)):
+    for name, values in (("recall", recall), ("precision", precision), ("f1", harmonic)):
         yield key._replace(metric=name), _metric(values * counted, counted)
 
 
 def _auc(edges: Edges, truth: Truth, config: EvaluationConfig) -> Iterator[tuple[MetricKey, Metric]]:
     """Golds are the same at each threshold, so the area is itself one ratio of sums."""
-    user = truth.user[owners(truth.gold)]
-    true = per_user(user, np.ones(len(user)), truth.users)
     for thresholds in (CURVE, config.thresholds):
         found = sum(
             share * match(edges, threshold).golds
             for share, threshold in zip(trapezoid(thresholds), thresholds, strict=True)
         )
         key = MetricKey("tau_auc", f"{thresholds[0]:g}–{thresholds[-1]:g}")
-        yield key, _metric(per_user(user, np.asarray(found), truth.users), true)
+        yield key, mean(truth.user[owners(truth.gold)], truth.users, np.asarray(found))
 
 
 def trapezoid(thresholds: Sequence[float]) -> Reals:
@@ -146,38 +140,25 @@ def trapezoid(thresholds: Sequence[float]) -> Reals:
 
 def _verticals(said: Ragged, hits: Hits, truth: Truth, config: EvaluationConfig) -> Iterator[tuple[MetricKey, Metric]]:
     """The three, for each vertical that has golds."""
-    gold, predicted = truth.vertical[truth.gold.values], truth.vertical[said.values]
-    for vertical in np.unique(gold).tolist():
-        counts = (
-            *_within(said, predicted == vertical, hits.predictions, truth),
-            *_within(truth.gold, gold == vertical, hits.golds, truth),
-        )
-        yield from _three(counts, MetricKey("", named(config.thresholds[0]), vertical=truth.verticals[vertical]))
-
-
-def _within(lists: Ragged, inside: NDArray[np.bool_], hits: NDArray[np.bool_], truth: Truth) -> tuple[Reals, Reals]:
-    """Of every user: hits inside, and all inside."""
-    user = truth.user[owners(lists)[inside]]
-    return per_user(user, hits[inside], truth.users), per_user(user, np.ones(len(user)), truth.users)
+    for vertical in np.unique(truth.vertical[truth.gold.values]).tolist():
+        key = MetricKey("", named(config.thresholds[0]), vertical=truth.verticals[vertical])
+        yield from _three(_counts(said, hits, truth, vertical), key)
 
 
 def _budgets(predictions: Predictions, truth: Truth, config: EvaluationConfig) -> Iterator[tuple[MetricKey, Metric]]:
     """Recall at equal budgets, over all golds and over novel ones; and how many labels were really given."""
     ranked = predictions.at(max(config.budgets))
     edges = edges_of(ranked, truth.gold, truth.vectors)
-    parts = {"all": np.ones(len(truth.gold.values), dtype=bool), "novel": truth.novel}
+    user = truth.user[owners(truth.gold)]
+    parts: dict[str, slice | NDArray[np.bool_]] = {"all": slice(None), "novel": truth.novel}
     for budget in config.budgets:
-        lengths = per_user(truth.user, np.minimum(ranked.lengths(), budget), truth.users)
-        yield MetricKey("predictions", budget=budget), _metric(lengths, _examples(truth))
+        lengths = np.minimum(ranked.lengths(), budget)
+        yield MetricKey("predictions", budget=budget), mean(truth.user, truth.users, lengths)
         for threshold in (config.thresholds[0], "exact"):
             golds = match(edges, threshold, budget=budget).golds
             for part, inside in parts.items():
                 key = MetricKey("recall", named(threshold), budget, part)
-                yield key, _metric(*_within(truth.gold, inside, golds, truth))
-
-
-def _examples(truth: Truth) -> Reals:
-    return per_user(truth.user, np.ones(len(truth)), truth.users)
+                yield key, mean(user[inside], truth.users, golds[inside])
 
 
 def _metric(*columns: Reals, form: Form = ratio) -> Metric:

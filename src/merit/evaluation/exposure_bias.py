@@ -27,7 +27,7 @@ from merit.evaluation import predictions
 from merit.evaluation.classification import EvaluationConfig, MetricKey, Metrics, named
 from merit.evaluation.matching import Flags, Threshold, edges_of, match, near_pairs
 from merit.evaluation.predictions import Predictions, Truth, check
-from merit.evaluation.uncertainty import Metric, per_user
+from merit.evaluation.uncertainty import Metric, mean, per_user
 from merit.report.page import SMALLEST_CELL
 
 AFTER_GOLD, AFTER_MISTAKES, LEFT = "after-gold.parquet", "after-mistakes.parquet", "left.parquet"
@@ -54,13 +54,11 @@ def recall_lost(with_gold: Predictions, with_wrong: Predictions, truth: Truth, t
         check(run, truth)
     if with_gold.method != with_wrong.method or with_gold.seed != with_wrong.seed:
         raise DataError(f"{with_gold.method} and {with_wrong.method} are two models: compare one model with itself.")
-    user = truth.user[owners(truth.gold)]
     kept, left = (
         match(edges_of(run.free, truth.gold, truth.vectors), threshold).golds.astype(np.float64)
         for run in (with_gold, with_wrong)
     )
-    golds = per_user(user, np.ones(len(user)), truth.users)
-    return Metric(np.stack([per_user(user, kept - left, truth.users), golds], axis=1))
+    return mean(truth.user[owners(truth.gold)], truth.users, kept - left)
 
 
 def write_continuations(folder: Path, after_gold: Predictions, after_mistakes: Predictions, left: Ragged) -> None:
@@ -95,17 +93,14 @@ def _meter(lists: Ragged, truth: Truth, config: EvaluationConfig, budgets: Seque
     """Whether a label follows its like depends on earlier labels only, so one pass serves every budget."""
     errors = wrong(lists, truth, config.thresholds[0])
     wrong_only = select(lists, errors)
-    near, user, rank = (
-        near_earlier(wrong_only, truth.vectors, config.near),
-        truth.user[owners(wrong_only)],
-        ranks(lists),
-    )
+    near = near_earlier(wrong_only, truth.vectors, config.near)
+    user, rank = truth.user[owners(wrong_only)], ranks(lists)
     found: Metrics = {}
     for budget in budgets:
         inside = rank < (budget or np.inf)
         counted = inside[errors]
-        columns = (per_user(user[counted], amounts, truth.users) for amounts in (near[counted], np.ones(counted.sum())))
-        found[MetricKey("near_correlates", named(config.thresholds[0]), budget)] = Metric(np.stack([*columns], axis=1))
+        rate = mean(user[counted], truth.users, near[counted])
+        found[MetricKey("near_correlates", named(config.thresholds[0]), budget)] = rate
         found[MetricKey("clusters", budget=budget)] = _clusters(select(lists, inside), truth)
     return found
 
@@ -114,8 +109,8 @@ def _clusters(lists: Ragged, truth: Truth) -> Metric:
     size = int(truth.cluster.max(initial=0)) + 2  # -1, not clustered, is a cluster of its own
     keys = np.sort(owners(lists) * size + truth.cluster[lists.values] + 1)
     covered = keys[np.diff(keys, prepend=-1) > 0] // size
-    different = per_user(truth.user[covered], np.ones(len(covered)), truth.users)
-    return Metric(np.stack([different, per_user(truth.user, np.ones(len(truth)), truth.users)], axis=1))
+    columns = [per_user(truth.user[covered], truth.users), per_user(truth.user, truth.users)]
+    return Metric(np.stack(columns, axis=1))
 
 
 # --- lists side by side ----------------------------------------------------------------------------------------------

@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from merit.core.errors import DataError
 from merit.core.ragged import owners
 from merit.core.types import Floats, Ints
 from merit.evaluation.classification import MetricKey, Metrics
 from merit.evaluation.predictions import Truth
-from merit.evaluation.uncertainty import Metric, Reals, per_user
+from merit.evaluation.uncertainty import Metric, Reals, mean, ratio
 
 Scores = Callable[[Ints], Floats]  # labels → (examples, labels), comparable across users, additive over labels
 
@@ -65,9 +64,9 @@ def measure_audiences(score: Scores, truth: Truth, shares: Floats) -> Metrics:
     metrics: Metrics = {}
     for share in SHARES:
         k = budget(share, len(truth))
-        metrics[hit_key(share)] = _hit_rate(pair_ranks < k, pairs.user, truth)
+        metrics[hit_key(share)] = mean(truth.user[pairs.user], truth.users, pair_ranks < k)
         by_vertical = {
-            name: _hit_rate((group_ranks < k)[chosen], groups.user[chosen], truth)
+            name: mean(truth.user[groups.user[chosen]], truth.users, group_ranks[chosen] < k)
             for number, name in enumerate(truth.verticals)
             for chosen in [groups.target == number]
         }
@@ -107,10 +106,8 @@ def mean_of(metrics: Iterable[Metric]) -> Metric:
 
 
 def _mean_rate(sums: Reals) -> Reals:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        rates = np.where(sums[..., 1::2] > 0, sums[..., 0::2] / sums[..., 1::2], np.nan)
-    mean: Reals = np.nanmean(rates, axis=-1)
-    return mean
+    rates: Reals = np.nanmean(ratio(sums.reshape(*sums.shape[:-1], -1, 2)), axis=-1)
+    return rates
 
 
 def _user_ranks(scores: Floats) -> Ints:
@@ -129,11 +126,6 @@ def _added_up(score: Scores, labels: int, shares: Floats, totals: Reals) -> Iter
         yield block, scores
 
 
-def _hit_rate(hits: NDArray[np.bool_], examples: Ints, truth: Truth) -> Metric:
-    user = truth.user[examples]
-    return Metric(np.stack([per_user(user, hits, truth.users), per_user(user, np.ones(len(user)), truth.users)], 1))
-
-
 def _blocks(labels: int) -> list[Ints]:
     return [np.arange(start, min(start + BLOCK, labels)) for start in range(0, labels, BLOCK)]
 
@@ -146,7 +138,7 @@ def measure_new_labels(score: Scores, truth: Truth) -> Metrics:
     examples, golds = owners(truth.gold)[truth.novel], truth.gold.values[truth.novel].astype(np.int64)
     gold_scores = _pair_scores(score, examples, golds, truth.labels)
     places = np.where(gold_scores > 0, _new_label_ranks(score, truth, examples, golds, gold_scores), truth.labels)
-    return {new_labels_key(k): _hit_rate(places < k, examples, truth) for k in BUDGETS}
+    return {new_labels_key(k): mean(truth.user[examples], truth.users, places < k) for k in BUDGETS}
 
 
 def _pair_scores(score: Scores, examples: Ints, labels: Ints, n_labels: int) -> Floats:

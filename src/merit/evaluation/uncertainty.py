@@ -140,6 +140,11 @@ def interval(drawn: BootstrapSample, level: float = 0.95) -> Estimate:
     return Estimate(float(drawn.values.mean()), float(low), float(high), spread, drawn.users, len(drawn.values))
 
 
-def per_user(user: NDArray[np.int64], amounts: NDArray[Any], users: int) -> Reals:
-    """What belongs to each user, added up."""
+def per_user(user: NDArray[np.int64], users: int, amounts: NDArray[Any] | None = None) -> Reals:
+    """What belongs to each user, added up; without amounts, how often each user is there."""
     return np.bincount(user, weights=amounts, minlength=users).astype(np.float64)
+
+
+def mean(user: NDArray[np.int64], users: int, amounts: NDArray[Any]) -> Metric:
+    """The mean amount, such as the share of hits: of every user, the sum of the amounts and how many there are."""
+    return Metric(np.stack([per_user(user, users, amounts), per_user(user, users)], axis=1))
