@@ -6,6 +6,7 @@ html = page.render(bench_page(read_all(Path("results"), ["complete-journey"])))
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -15,14 +16,14 @@ import polars as pl
 from merit.bench.config import BenchConfig, chosen, chosen_datasets
 from merit.bench.grid import BenchOutcome, bench
 from merit.bench.results import BenchResults, Verdict, claims, duels, read_all, sentences, verdicts
-from merit.bench.tables import NEEDED, TABLES, Part, parts, table_named
+from merit.bench.tables import NEEDED, TABLES, parts, table_named
 from merit.core import console, files
 from merit.evaluation import report, tables
 from merit.evaluation.classification import MetricKey
-from merit.evaluation.report import DRAWN, reliability_section
+from merit.evaluation.report import DRAWN
 from merit.report import charts, page
 from merit.report.charts import Svg
-from merit.report.page import Chart, Format, Page, Section, Table, Tile, count
+from merit.report.page import Chart, Page, Section, Table, Tile, count
 
 PAGE = "index.html"
 MODE = 0o644
@@ -150,38 +151,21 @@ def _first_screen(found: Sequence[BenchResults]) -> Section:
 
 def _sections(each: BenchResults) -> list[Section]:
     made = [
-        Section(f"{each.dataset}: {TITLES[name]}", (EXPLAINED[name],), charts=_charts(name, each), tables=shown)
+        Section(TITLES[name], (EXPLAINED[name],), charts=_charts(name, each), tables=shown)
         for name in TABLES
-        if (shown := [_table(part) for part in parts(name, each)])
+        if (shown := [report.table(part.title, part.frame, part.note) for part in parts(name, each)])
     ]
     if each.reliability:
-        section = reliability_section(each.bins())
-        made.append(Section(f"{each.dataset}: {section.title}", section.text, section.tiles, section.charts))
+        made.append(replace(report.reliability_section(each.bins()), tables=()))
     if each.pictures:
-        section = report.picture_section([pl.DataFrame(rows) for rows in each.pictures])
-        made.append(Section(f"{each.dataset}: {section.title}", section.text, charts=section.charts))
-    return made
-
-
-def _table(part: Part) -> Table:
-    figures: dict[str, Format] = {name: "count" for name in part.frame.columns if name not in ("method", "seeds")}
-    return Table(part.title, part.frame, figures, part.note, wide=True)
+        made.append(report.picture_section([pl.DataFrame(rows) for rows in each.pictures]))
+    return [replace(section, title=f"{each.dataset}: {section.title}") for section in made]
 
 
 def _charts(name: str, each: BenchResults) -> list[Chart]:
     if name == "cost":
         return [Chart("Training time and recall of the first 10 labels, exact match", scatter(each))]
-    if name != "budgets":
-        return []
-    few = foremost(each)
-    return [
-        Chart(f"{title} by budget", report.budget_chart(few, match, part, title))
-        for title, match, part in (
-            ("Recall, exact match", "exact", "all"),
-            ("Recall, soft match", "0.7", "all"),
-            ("Recall of new labels, exact match", "exact", "novel"),
-        )
-    ]
+    return report.budget_charts(foremost(each)) if name == "budgets" else []
 
 
 def foremost(each: BenchResults) -> pl.DataFrame:

@@ -46,13 +46,7 @@ def results_page(
         return Page(title, subtitle, (Section("Too few users", (told,)),), (), provenance)
     safe = figures.with_columns(pl.when(pl.col("users") >= SMALLEST_CELL).then(pl.col(FIGURES)))
     sections = (
-        _headline_section(safe, against),
-        _budget_section(safe),
-        _novel_section(safe),
-        _threshold_section(safe),
-        _length_section(safe),
-        _vertical_section(safe),
-        _exposure_section(safe),
+        *_list_sections(safe, against),
         *([picture_section(drawn)] if drawn else []),
         *more,
         _source_section(safe),
@@ -68,94 +62,108 @@ def _tiles(figures: pl.DataFrame, users: int) -> tuple[Tile, ...]:
     return (Tile("Test users", count(users)), Tile("Methods", count(figures["method"].n_unique())), *leader)
 
 
-def _headline_section(figures: pl.DataFrame, against: str) -> Section:
-    return Section(
-        "Methods on equal terms",
-        (
-            "Soft match: a predicted label counts as right when its meaning is close enough to a gold label (cosine at "
-            "least 0.7), each label at most once. Golds and predictions are pooled over all users. In points of a "
-            "hundred, with a 95 % interval over users in brackets.",
-            f"Δ is the difference to {against} on the same users.",
-        ),
-        tables=(
-            _table("Soft match at τ = 0.7", figures, tables.HEADLINE, ("recall", "precision", "F1")),
-            _table("Exact match", figures, tables.EXACT, ("recall",)),
-        ),
-    )
-
-
-def _budget_section(figures: pl.DataFrame) -> Section:
-    return Section(
-        "Equal budgets",
-        ("Recall of the first k labels. Here no method gains by running longer. Bands are 95 % intervals over users.",),
-        charts=tuple(
-            Chart(title, budget_chart(figures, match, part, title))
-            for title, match, part in (
-                ("Recall by budget, soft match", "0.7", "all"),
-                ("Recall by budget, exact match", "exact", "all"),
-                ("Recall of novel labels by budget, exact match", "exact", "novel"),
-            )
-        ),
-    )
-
-
-def budget_chart(figures: pl.DataFrame, match: str, part: str, title: str) -> Svg:
-    """Recall of the five best methods over the budgets that there are; `part` is all or novel."""
-    budgets = figures.filter(pl.col("metric") == "recall")["budget"].drop_nulls().unique().sort().to_list()
-    points = [tables.pick(figures, MetricKey("recall", match, budget, part)) for budget in budgets]
-    return _bands(_best(pl.concat(points) if points else figures.clear()), "budget", title, "labels per user")
-
-
-def _novel_section(figures: pl.DataFrame) -> Section:
-    return Section(
-        "Labels new to the user",
-        (
-            "Recall over gold labels that never occur in the user's history: the acquisition case. Repeating the "
-            "history finds none of them by exact match; by soft match it may still find a relative.",
-        ),
-        tables=(_table("Novel labels", figures, tables.NOVEL, ("exact @10",)),),
-    )
-
-
-def _threshold_section(figures: pl.DataFrame) -> Section:
+def _list_sections(figures: pl.DataFrame, against: str) -> list[Section]:
+    """What lists of labels find, one heading after the other."""
     points = pl.concat(
         tables.pick(figures, MetricKey("recall", named(tau))).with_columns(tau=pl.lit(tau, dtype=pl.Float64))
         for tau in CURVE
     )
-    chart = _bands(_best(points), "tau", "Recall by threshold", "τ: cosine from which two labels match")
-    return Section(
-        "How strict a match",
-        (
-            "τ-AUC is the mean recall over thresholds by the trapezoid rule, over [0.5, 1] and over the paper's "
-            "[0.7, 0.9]. The columns with “any” are the paper's rule: a prediction is right if any gold is within τ, "
-            "which rewards saying one thing in many ways.",
-        ),
-        charts=(Chart("Recall at free length by threshold", chart),),
-        tables=(_table("Thresholds and rules", figures, tables.THRESHOLDS, ("recall 0.7, any",)),),
-    )
-
-
-def _length_section(figures: pl.DataFrame) -> Section:
+    by_threshold = _bands(_best(points), "tau", "Recall by threshold", "τ: cosine from which two labels match")
     lengths = tables.pick(figures, MetricKey("predictions")).drop_nulls("value").sort("value", descending=True)
     spans = [f"{method}: {value:.1f}" for method, value in lengths.select("method", "value").rows()]
-    chart = charts.bars(
-        lengths, "method", "value", description=f"Predictions per user: {'; '.join(spans)}.", form="number"
-    )
-    return Section(
-        "Length is a confound",
-        (
-            "A method that says more finds more. At free length methods differ in how much they say, so a higher "
-            "recall there may be length alone: read it beside the precision, and trust the equal budgets.",
+    told = f"Predictions per user: {'; '.join(spans)}."
+    by_vertical, methods = _pivoted(figures.filter(pl.col("vertical") != "", pl.col("metric") == "recall"))
+    return [
+        Section(
+            "Methods on equal terms",
+            (
+                "Soft match: a predicted label counts as right when its meaning is close enough to a gold label "
+                "(cosine at least 0.7), each label at most once. Golds and predictions are pooled over all users. In "
+                "points of a hundred, with a 95 % interval over users in brackets.",
+                f"Δ is the difference to {against} on the same users.",
+            ),
+            tables=(
+                _headline("Soft match at τ = 0.7", figures, tables.HEADLINE, ("recall", "precision", "F1")),
+                _headline("Exact match", figures, tables.EXACT, ("recall",)),
+            ),
         ),
-        charts=(Chart("Predictions per user at free length", chart),),
-    )
+        Section(
+            "Equal budgets",
+            (
+                "Recall of the first k labels. Here no method gains by running longer. Bands are 95 % intervals over "
+                "users.",
+            ),
+            charts=budget_charts(figures),
+        ),
+        Section(
+            "Labels new to the user",
+            (
+                "Recall over gold labels that never occur in the user's history: the acquisition case. Repeating the "
+                "history finds none of them by exact match; by soft match it may still find a relative.",
+            ),
+            tables=(_headline("Novel labels", figures, tables.NOVEL, ("exact @10",)),),
+        ),
+        Section(
+            "How strict a match",
+            (
+                "τ-AUC is the mean recall over thresholds by the trapezoid rule, over [0.5, 1] and over the paper's "
+                "[0.7, 0.9]. The columns with “any” are the paper's rule: a prediction is right if any gold is within "
+                "τ, which rewards saying one thing in many ways.",
+            ),
+            charts=(Chart("Recall at free length by threshold", by_threshold),),
+            tables=(_headline("Thresholds and rules", figures, tables.THRESHOLDS, ("recall 0.7, any",)),),
+        ),
+        Section(
+            "Length is a confound",
+            (
+                "A method that says more finds more. At free length methods differ in how much they say, so a higher "
+                "recall there may be length alone: read it beside the precision, and trust the equal budgets.",
+            ),
+            charts=(
+                Chart(
+                    "Predictions per user at free length",
+                    charts.bars(lengths, "method", "value", description=told, form="number"),
+                ),
+            ),
+        ),
+        Section(
+            "Verticals",
+            tables=(
+                Table(
+                    "Recall by vertical",
+                    suppress(by_vertical, keep=("vertical",)),
+                    dict.fromkeys(methods, "percent"),
+                    "Recall at τ = 0.7 and free length over the gold labels of the vertical. Users: those with such a "
+                    "label.",
+                ),
+            ),
+        ),
+        Section(
+            "Exposure-bias meter",
+            (
+                "Near-correlates: of the wrong predictions, the share that is close (cosine above 0.6) to an earlier "
+                "wrong prediction of the same list, in points of a hundred; lower is better. Clusters: different "
+                "regions of the label space a list covers. Both grow with length, hence also at 10 labels. Recall "
+                "lost: what a prefix of plausible wrong labels costs against one of gold labels.",
+            ),
+            tables=(_headline("Cascades", figures, tables.EXPOSURE, ()),),
+        ),
+    ]
 
 
-def _vertical_section(figures: pl.DataFrame) -> Section:
-    wide, methods = _pivoted(figures.filter(pl.col("vertical") != "", pl.col("metric") == "recall"))
-    shown = suppress(wide, keep=("vertical",))
-    note = "Recall at τ = 0.7 and free length over the gold labels of the vertical. Users: those with such a label."
-    return Section("Verticals", tables=(Table("Recall by vertical", shown, dict.fromkeys(methods, "percent"), note),))
+def budget_charts(figures: pl.DataFrame) -> list[Chart]:
+    """Recall of the five best methods over the budgets that there are."""
+    budgets = figures.filter(pl.col("metric") == "recall")["budget"].drop_nulls().unique().sort().to_list()
+    made = []
+    for title, match, part in (
+        ("Recall by budget, soft match", "0.7", "all"),
+        ("Recall by budget, exact match", "exact", "all"),
+        ("Recall of novel labels by budget, exact match", "exact", "novel"),
+    ):
+        rows = [tables.pick(figures, MetricKey("recall", match, budget, part)) for budget in budgets]
+        points = _best(pl.concat(rows) if rows else figures.clear())
+        made.append(Chart(title, _bands(points, "budget", title, "labels per user")))
+    return made
 
 
 def _pivoted(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
@@ -165,19 +173,6 @@ def _pivoted(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     methods = [name for name in wide.columns if name not in ("vertical", "users")]
     ordered = wide.sort("users", "vertical", descending=[True, False])
     return ordered.select("vertical", "users", *methods), methods
-
-
-def _exposure_section(figures: pl.DataFrame) -> Section:
-    return Section(
-        "Exposure-bias meter",
-        (
-            "Near-correlates: of the wrong predictions, the share that is close (cosine above 0.6) to an earlier wrong "
-            "prediction of the same list, in points of a hundred; lower is better. Clusters: different regions of the "
-            "label space a list covers. Both grow with length, hence also at 10 labels. Recall lost: what a prefix of "
-            "plausible wrong labels costs against one of gold labels.",
-        ),
-        tables=(_table("Cascades", figures, tables.EXPOSURE, ()),),
-    )
 
 
 def _source_section(figures: pl.DataFrame) -> Section:
@@ -190,16 +185,16 @@ def _source_section(figures: pl.DataFrame) -> Section:
     )
 
 
-def _table(title: str, figures: pl.DataFrame, columns: tables.Columns, gains: Sequence[str]) -> Table:
-    frame = _shown(figures, columns, gains)
-    frame = frame.drop(name for name in frame.columns if frame[name].is_null().all())
-    return Table(title, frame, {name: "count" for name in frame.columns if name not in ("method", "users")}, wide=True)
-
-
-def _shown(figures: pl.DataFrame, columns: tables.Columns, gains: Sequence[str]) -> pl.DataFrame:
+def _headline(title: str, figures: pl.DataFrame, columns: tables.Columns, gains: Sequence[str]) -> Table:
     """Methods and metrics of enough users; the runs are listed at the end of the page."""
-    frame = tables.headline(figures, columns, gains).drop("seeds", "commit", "command")
-    return suppress(frame, keep=("method",))
+    frame = suppress(tables.headline(figures, columns, gains).drop("seeds", "commit", "command"), keep=("method",))
+    return table(title, frame.drop(name for name in frame.columns if frame[name].is_null().all()))
+
+
+def table(title: str, frame: pl.DataFrame, note: str = "") -> Table:
+    """Cells with intervals are texts, but stand as numbers do."""
+    cells = [name for name in frame.columns if name not in ("method", "users", "seeds")]
+    return Table(title, frame, dict.fromkeys(cells, "count"), note, wide=True)
 
 
 def _best(points: pl.DataFrame) -> pl.DataFrame:
@@ -232,7 +227,7 @@ def audience_section(figures: pl.DataFrame, against: str) -> Section:
     safe = figures.filter(pl.col("users") >= SMALLEST_CELL)
     first = f"{SHARES[0]:.0%} of users"
     shown = [
-        Table(title, _shown(safe, columns, (first,)), wide=True)
+        _headline(title, safe, columns, (first,))
         for title, columns in AUDIENCE_TABLES.items()
         if len(tables.pick(safe, next(iter(columns.values()))))
     ]
