@@ -189,14 +189,11 @@ class Chain:
         self, name: str, kind: str, settings: BaseModel, parents: Mapping[str, Artifact], stage: StageFunction
     ) -> Artifact:
         """What a stage makes of its parents, kept or made; a failure is remembered and raised again."""
-
-        def make(out: Path) -> Artifact:
-            return stage(**parents, out=out, config=settings, seed=self.seed)
-
         if name not in self._results:
             title = f"{self.folder.parent.name}, seed {self.seed}, {name}"
             try:
                 folder = self._folder(slug(name), kind, settings, parents)
+                make = partial(stage, **parents, config=settings, seed=self.seed)
                 self._results[name] = make_unless_current(folder, title, kind, settings, self.seed, parents, make)
             except Exception as error:
                 self._results[name] = error
@@ -234,10 +231,6 @@ def step_seconds(generator: Artifact) -> float:
     times = [event.wall_time for event in log.Scalars(STEP)] if STEP in log.Tags()["scalars"] else []
     if len(times) < 2:  # stopped behind its last checkpoint: it went on without a step
         raise TrainingError(f"{generator.path} has no log of its steps. Remove the folder and run again.")
-    counted = times[WARM:] if len(times) > 2 * WARM else times
-    return trimmed_mean(np.diff(counted))
-
-
-def trimmed_mean(taken: Floats) -> float:
-    """Without the slowest twentieth: steps differ by the length of their prompts, and some wait for a neighbour."""
-    return float(np.sort(taken)[: max(1, round(0.95 * len(taken)))].mean())
+    taken = np.sort(np.diff(times[WARM:] if len(times) > 2 * WARM else times))
+    # without the slowest twentieth: steps differ by the length of their prompts, and some wait for a neighbour
+    return float(taken[: max(1, round(0.95 * len(taken)))].mean())

@@ -10,9 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import polars as pl
 
 from merit import __version__
@@ -39,6 +37,7 @@ from merit.report.page import SMALLEST_CELL
 MACHINE = ("cores", "memory", "python", "torch", "system")
 RESULTS = "bench-results"
 FILE = "results.json"
+NAMES = ["method", *MetricKey._fields]
 EXPOSURE = ("near_correlates", "clusters", "recall_lost")
 Judged = list[tuple[Predictions, Metrics]]
 
@@ -79,20 +78,6 @@ def _dataset(
         with _failing(cell.name, failures):
             found[f"{cell.method}, seed {cell.seed}"] = make_cell(chain, cell)
         done(cell.name)
-    results = results_file.read(_judged(config, name, data, found, failures, bool(only)).file(FILE))
-    if not only:
-        results_file.write(results, config.results / f"{name}.json")
-    return results
-
-
-def _judged(
-    config: BenchConfig,
-    name: str,
-    data: PreparedDataset,
-    made: dict[str, Artifact],
-    failures: dict[str, str],
-    part: bool,
-) -> Artifact:
     settings = ResultsConfig(
         dataset=name,
         reference=config.reference,
@@ -103,22 +88,19 @@ def _judged(
         missing={cell: message for cell, message in failures.items() if cell.startswith(f"{name}/")},
         evaluation=config.evaluation,
     )
-    return make_unless_current(
-        config.out / name / ("results-part" if part else "results"),
+    judged = make_unless_current(
+        config.out / name / ("results-part" if only else "results"),
         f"{name}, results",
         RESULTS,
         settings,
         config.seed,
-        made | data.parents,
-        lambda out: write_results(made, data, out, settings, config.seed, origin(config)),
+        found | data.parents,
+        lambda out: write_results(found, data, out, settings, config),
     )
-
-
-def origin(config: BenchConfig) -> dict[str, Any]:
-    """The commit, the settings and the machine that the results come from, as `BenchResults` has them."""
-    found = {finding.what: finding.value for finding in doctor.examine()}
-    machine = {name: found[name] for name in MACHINE}
-    return {"commit": provenance.commit(), "config": digest(config), "machine": machine}
+    results = results_file.read(judged.file(FILE))
+    if not only:
+        results_file.write(results, config.results / f"{name}.json")
+    return results
 
 
 @contextmanager
@@ -155,40 +137,30 @@ class ResultsConfig(Frozen):
 
 
 def write_results(
-    cells: Mapping[str, Artifact],
-    data: PreparedDataset,
-    out: Path,
-    config: ResultsConfig,
-    seed: int,
-    origin: Mapping[str, Any],
+    cells: Mapping[str, Artifact], data: PreparedDataset, out: Path, config: ResultsConfig, grid: BenchConfig
 ) -> Artifact:
     """Judge all cells on the same users."""
-    truth = data.truth
-    with artifacts.writing(out, RESULTS, config=config, seed=seed, parents=dict(cells) | data.parents) as draft:
+    truth, parents = data.truth, dict(cells) | data.parents
+    machine = {finding.what: finding.value for finding in doctor.examine() if finding.what in MACHINE}
+    with artifacts.writing(out, RESULTS, config=config, seed=grid.seed, parents=parents) as draft:
         lists, ranked = _measured(cells.values(), truth, config.evaluation)
         with console.spinner(f"comparing {len(lists)} lists and {len(ranked)} rankings of {truth.users:,} users"):
-            figures = _compared(lists, ranked, truth.users, config, seed)
+            figures = _compared(lists, ranked, truth.users, config, grid.seed)
         figures.write_parquet(draft.path / "figures.parquet")
         runs, known = [run for run, _ in lists], space.load(data.labels.path)
-        drawn = evaluate.pictures(runs, truth, known, seed) if truth.users >= SMALLEST_CELL else []
+        drawn = evaluate.pictures(runs, truth, known, grid.seed) if truth.users >= SMALLEST_CELL else []
         results = BenchResults(
-            dataset=config.dataset,
+            **config.model_dump(exclude={"evaluation", "ranking_reference"}),
+            commit=provenance.commit(),
+            config=digest(grid),
             version=__version__,
             date=f"{datetime.now(UTC):%Y-%m-%d}",
-            **origin,
-            seconds=config.seconds,
+            machine={name: machine[name] for name in MACHINE},
             users=truth.users,
             labels=truth.labels,
-            reference=config.reference,
             ranking_reference=_against(ranked, config),
-            ours=config.ours,
-            generator=config.generator,
-            seeds=_by_method(cells.values(), lambda cell: cell.manifest.seed or 0),
-            steps=_by_method(
-                (cell for cell in cells.values() if "steps" in cell.manifest.summary),
-                lambda cell: cell.manifest.summary["steps"],
-            ),
-            missing=config.missing,
+            seeds=_by_method(cells.values(), lambda cell: cell.manifest.seed),
+            steps=_by_method(cells.values(), lambda cell: cell.manifest.summary.get("steps")),
             figures=results_file.figure_rows(figures.filter(pl.col("average") == "pooled").filter(_kept())),
             costs=costs(cells.values(), len(truth)),
             reliability=_bins(cells.values(), config.ours),
@@ -225,9 +197,8 @@ def _compared(lists: Judged, ranked: Judged, users: int, config: ResultsConfig, 
     if ranked:
         found.append(tables.compare(ranked, users, seed, _against(ranked, config), often))
         leads.append(_leads(ranked, users, seed, config.ours, often))
-    names = ["method", *MetricKey._fields]
     return pl.concat(found).join(
-        pl.concat(leads), on=names, how="left", nulls_equal=True, maintain_order="left", validate="1:1"
+        pl.concat(leads), on=NAMES, how="left", nulls_equal=True, maintain_order="left", validate="1:1"
     )
 
 
@@ -239,11 +210,10 @@ def _against(ranked: Judged, config: ResultsConfig) -> str:
 
 def _leads(judged: Judged, users: int, seed: int, ours: str, resamples: int) -> pl.DataFrame:
     """How far `ours` is ahead of every other method: the gains of the others over it, turned round."""
-    names = ["method", *MetricKey._fields]
     if ours not in {run.method for run, _ in judged}:
-        return pl.DataFrame(schema={name: tables.SCHEMA[name] for name in names} | LEAD)
+        return pl.DataFrame(schema={name: tables.SCHEMA[name] for name in NAMES} | LEAD)
     found = tables.compare(judged, users, seed, ours, resamples).filter(pl.col("method") != ours)
-    return found.select(*names, lead=-pl.col("gain"), lead_low=-pl.col("gain_high"), lead_high=-pl.col("gain_low"))
+    return found.select(*NAMES, lead=-pl.col("gain"), lead_low=-pl.col("gain_high"), lead_high=-pl.col("gain_low"))
 
 
 def _kept() -> pl.Expr:
@@ -257,33 +227,25 @@ def _kept() -> pl.Expr:
 
 
 def costs(cells: Iterable[Artifact], examples: int) -> list[Cost]:
-    """Means over the seeds of every method."""
-    summaries: dict[str, list[dict[str, Any]]] = {}
-    for cell in cells:
-        summaries.setdefault(cell.manifest.config["method"], []).append(cell.manifest.summary)
-    return [
-        Cost(
-            method=method,
-            seeds=len(seeds),
-            train_seconds=_mean([seed["train_seconds"] for seed in seeds], 2),
-            predict_seconds=round(float(np.mean([seed["predict_seconds"] for seed in seeds])) * 1000 / examples, 4),
-            parameters=float(np.mean([seed["parameters"] for seed in seeds])),
-            peak_gib=_mean([seed["peak_gib"] for seed in seeds], 3),
-        )
-        for method, seeds in summaries.items()
-    ]
+    """Means over the seeds of every method; what is not known of a seed is left out of them."""
+    names = ("train_seconds", "predict_seconds", "parameters", "peak_gib")
+    rows = [(cell.manifest.config["method"], *(cell.manifest.summary[name] for name in names)) for cell in cells]
+    summaries = pl.DataFrame(rows, {"method": pl.String} | dict.fromkeys(names, pl.Float64), orient="row")
+    means = summaries.group_by("method", maintain_order=True).agg(
+        pl.len().alias("seeds"),
+        pl.col("train_seconds").mean().round(2),
+        (pl.col("predict_seconds").mean() * 1000 / examples).round(4),
+        pl.col("parameters").mean(),
+        pl.col("peak_gib").mean().round(3),
+    )
+    return [Cost(**row) for row in means.iter_rows(named=True)]
 
 
-def _mean(values: Iterable[float | None], digits: int) -> float | None:
-    """The mean of the values that are known."""
-    known = [value for value in values if value is not None]
-    return round(float(np.mean(known)), digits) if known else None
-
-
-def _by_method(cells: Iterable[Artifact], value: Callable[[Artifact], int]) -> dict[str, list[int]]:
+def _by_method(cells: Iterable[Artifact], value: Callable[[Artifact], int | None]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for cell in cells:
-        found.setdefault(cell.manifest.config["method"], []).append(value(cell))
+        if (number := value(cell)) is not None:
+            found.setdefault(cell.manifest.config["method"], []).append(number)
     return found
 
 

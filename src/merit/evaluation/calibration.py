@@ -69,20 +69,19 @@ class Reliability:
 
 
 LIKELY = 0.01
+DISTANCE, LIKELY_BIN = (pl.col("promised") - pl.col("true")).abs(), pl.col("promised") / pl.col("pairs") >= LIKELY
+FIGURES = {
+    "ece": DISTANCE.sum() / pl.col("pairs").sum(),
+    "ece_likely": DISTANCE.filter(LIKELY_BIN).sum() / pl.col("pairs").filter(LIKELY_BIN).sum(),
+    "brier": pl.col("squares").sum() / pl.col("pairs").sum(),
+    "prevalence": pl.col("true").sum() / pl.col("pairs").sum(),
+    "pairs": pl.col("pairs").sum().cast(pl.Int64),
+}
 
 
 def summary(table: pl.DataFrame) -> Reliability:
     """Over all groups of the table."""
-    merged = by_bin(table)
-    likely = merged.filter(pl.col("promised") / pl.col("pairs") >= LIKELY)
-    pairs = float(merged["pairs"].sum())
-    return Reliability(
-        ece=_ece(merged),
-        ece_likely=_ece(likely),
-        brier=float(merged["squares"].sum()) / max(pairs, 1),
-        prevalence=float(merged["true"].sum()) / max(pairs, 1),
-        pairs=int(pairs),
-    )
+    return Reliability(**by_bin(table).select(**FIGURES).fill_nan(0).row(0, named=True))
 
 
 def by_bin(table: pl.DataFrame) -> pl.DataFrame:
@@ -92,12 +91,5 @@ def by_bin(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def by_vertical(table: pl.DataFrame) -> pl.DataFrame:
-    """One row for each vertical."""
-    parts = table.partition_by("vertical", as_dict=True)
-    rows = [{"vertical": key[0], **vars(summary(part))} for key, part in sorted(parts.items())]
-    return pl.DataFrame(rows)
-
-
-def _ece(table: pl.DataFrame) -> float:
-    pairs = float(table["pairs"].sum())
-    return float((table["promised"] - table["true"]).abs().sum()) / pairs if pairs else 0.0
+    """One row for each vertical, with the fields of `Reliability`."""
+    return table.group_by("vertical").agg(**FIGURES).fill_nan(0).sort("vertical")

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from merit.core.errors import DataError
 from merit.core.ragged import Ragged, list_column, owners, ranks, select
 from merit.core.seeds import stream
-from merit.core.types import Floats, Ints
+from merit.core.types import Ints
 from merit.evaluation import predictions
 from merit.evaluation.classification import EvaluationConfig, MetricKey, Metrics, named
 from merit.evaluation.matching import Flags, Threshold, edges_of, match, near_pairs
@@ -78,12 +78,6 @@ def read_recall_lost(folder: Path, truth: Truth) -> dict[tuple[str, int], Metric
     return {(gold.method, gold.seed): recall_lost(gold, wrong, replace(truth, gold=left))}
 
 
-def near_earlier(lists: Ragged, vectors: Floats, near: float) -> NDArray[np.bool_]:
-    """Beside the flat values: whether an earlier value of the same row is closer than `near`."""
-    first, second, similarity = near_pairs(lists, lists, vectors, near)
-    return np.bincount(second[(first < second) & (similarity > near)], minlength=len(lists.values)) > 0
-
-
 def wrong(lists: Ragged, truth: Truth, threshold: Threshold) -> NDArray[np.bool_]:
     """Beside the flat values: no gold within the threshold."""
     return ~match(edges_of(lists, truth.gold, truth.vectors), threshold, "any").predictions
@@ -93,7 +87,9 @@ def _meter(lists: Ragged, truth: Truth, config: EvaluationConfig, budgets: Seque
     """Whether a label follows its like depends on earlier labels only, so one pass serves every budget."""
     errors = wrong(lists, truth, config.thresholds[0])
     wrong_only = select(lists, errors)
-    near = near_earlier(wrong_only, truth.vectors, config.near)
+    first, second, similarity = near_pairs(wrong_only, wrong_only, truth.vectors, config.near)
+    follows = (first < second) & (similarity > config.near)
+    near = np.bincount(second[follows], minlength=len(wrong_only.values)) > 0  # whether it follows its like
     user, rank = truth.user[owners(wrong_only)], ranks(lists)
     found: Metrics = {}
     for budget in budgets:

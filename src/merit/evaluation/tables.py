@@ -28,25 +28,13 @@ Columns = Mapping[str, MetricKey]
 COUNTED = {"predictions", "clusters"}  # amounts, not shares
 SCHEMA = pl.Schema(
     {
-        "method": pl.String(),
-        "metric": pl.String(),
-        "match": pl.String(),
+        **dict.fromkeys(("method", "metric", "match"), pl.String()),
         "budget": pl.Int64(),
-        "part": pl.String(),
-        "vertical": pl.String(),
-        "rule": pl.String(),
-        "average": pl.String(),
-        "value": pl.Float64(),
-        "low": pl.Float64(),
-        "high": pl.Float64(),
-        "spread": pl.Float64(),
-        "users": pl.Int64(),
-        "seeds": pl.Int64(),
-        "gain": pl.Float64(),  # over the method compared with, on the same users
-        "gain_low": pl.Float64(),
-        "gain_high": pl.Float64(),
-        "command": pl.String(),
-        "commit": pl.String(),
+        **dict.fromkeys(("part", "vertical", "rule", "average"), pl.String()),
+        **dict.fromkeys(("value", "low", "high", "spread"), pl.Float64()),
+        **dict.fromkeys(("users", "seeds"), pl.Int64()),
+        **dict.fromkeys(("gain", "gain_low", "gain_high"), pl.Float64()),  # over the method compared with
+        **dict.fromkeys(("command", "commit"), pl.String()),
     }
 )
 FACTS = ("users", "seeds", "commit", "command")
