@@ -91,5 +91,6 @@ def by_bin(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def by_vertical(table: pl.DataFrame) -> pl.DataFrame:
-    """One row for each vertical, with the fields of `Reliability`."""
-    return table.group_by("vertical").agg(**FIGURES).fill_nan(0).sort("vertical")
+    """One row for each vertical."""
+    parts = table.partition_by("vertical", as_dict=True)
+    return pl.DataFrame([{"vertical": name, **vars(summary(part))} for (name,), part in sorted(parts.items())])
