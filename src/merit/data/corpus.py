@@ -48,6 +48,7 @@ TRENDS = "trends.npy"
 VERTICALS = "label_verticals.parquet"
 LABEL_COUNTS = "label_counts.parquet"
 UNKNOWN = "unknown"  # vertical
+LISTS = ("gold", "history", "later", "items")  # of labelled examples
 LABELS = 16_384  # whose trends are computed at a time
 
 
@@ -154,25 +155,19 @@ class _Builder:
                 yield PURCHASES, label_examples(shard.users, shard.events, chosen, SPLITS[0], item_labels)
 
     def _table(self, part: LabelledExamples, prompts: bool) -> pl.DataFrame:
-        words = self.words.in_histories(part.items)
+        words, text = self.words.in_histories(part.items), self.config.text
         weeks = week_of(part.when - DAY * self.prepare.gap_days, self.first)
         columns = {"gold": part.gold, "later": part.later, "history": part.history}
         columns |= {name: Ragged(part.history.offsets, getattr(part, name)) for name in ("counts", "purchases")}
         columns |= {"words": words.words, "word_counts": Ragged(words.words.offsets, words.times)}
         if prompts:
-            columns |= {"items": part.items} | self._prompts(part.items)
+            columns |= {"items": part.items, "prompt": write_prompts(part.items, self.shop, text)}
+        if prompts and text.patching:  # also the longer ones that are pooled, and the tokens of each position
+            tokens, sizes = write_patched(part.items, self.shop, text.prompt, text.patching)
+            columns |= {"patched": tokens, "patched_sizes": sizes}
         lists = {name: list_column(rows.values.astype(np.uint32), rows.lengths()) for name, rows in columns.items()}
         numbers = {"when": part.when, "week": weeks.astype(np.uint32)}
         return pl.DataFrame({"user_id": pl.Series(part.user_ids, dtype=pl.String), **numbers, **lists})
-
-    def _prompts(self, items: Ragged) -> dict[str, Ragged]:
-        """Prompts in full; with patching also the longer ones that are pooled, and the tokens of each position."""
-        text = self.config.text
-        prompts = {"prompt": write_prompts(items, self.shop, text)}
-        if text.patching:
-            tokens, sizes = write_patched(items, self.shop, text.prompt, text.patching)
-            prompts |= {"patched": tokens, "patched_sizes": sizes}
-        return prompts
 
     def _count(self, shard: Shard) -> None:
         times, users, items = (shard.events[name].to_physical().to_numpy() for name in ("timestamp", "user", "item"))
@@ -199,9 +194,6 @@ def read_examples(corpus: Artifact, split: Split | str) -> LabelledExamples:
     return LabelledExamples(counts=counts, purchases=purchases, when=when, user_ids=table["user_id"].to_list(), **lists)
 
 
-LISTS = ("gold", "history", "later", "items")
-
-
 def read_inputs(corpus: Artifact, split: str) -> Ragged:
     """The prompts of a split as a trained generator reads them: with patches where the settings have them."""
     return inputs_of(read_table(corpus, split, *input_columns(corpus)))
@@ -221,10 +213,13 @@ def inputs_of(rows: pl.DataFrame) -> Ragged:
 
 
 def _vocabulary(items: pl.DataFrame, label_space: LabelSpace, config: TokenizerConfig) -> Vocabulary:
-    """A tiny backbone learns the words of the shop; a pretrained one brings its own."""
-    if config.backbone == "tiny":
-        return texts.learn_vocabulary(items, label_space, config.size, config.whole_labels)
-    return tokenizer.pretrained(weights.backbone_folder(config.backbone))
+    """A tiny backbone learns the words of the shop, its most frequent live labels whole; a pretrained one brings its
+    own."""
+    if config.backbone != "tiny":
+        return tokenizer.pretrained(weights.backbone_folder(config.backbone))
+    live = label_space.table.filter(pl.col("status") == "live").sort("count", "id", descending=[True, False])["text"]
+    whole = live.head(max(0, min(config.whole_labels, config.size - 1024)))
+    return tokenizer.train([*items["title"], *live], whole.to_list(), config.size)
 
 
 def _vertical_counts(verticals: pl.Series, sold: Ints, item_labels: Ragged) -> pl.DataFrame:

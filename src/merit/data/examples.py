@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from merit.core.config import Frozen
-from merit.core.ragged import list_column, ranges
+from merit.core.ragged import column_lists, list_column, ranges
 from merit.core.seeds import derive, mix
 from merit.core.types import Ints
 from merit.data.split import SPLITS
@@ -70,7 +70,7 @@ class Candidates:
     time: Ints
     first: Ints  # where the rows of the target start, in `rows`
     last: Ints  # and stop
-    rows: Ints  # event rows, target after target
+    rows: NDArray[np.integer]  # of the events, target after target
 
 
 def build_examples(
@@ -155,10 +155,12 @@ def _orders(events: pl.DataFrame, rows: Ints) -> Candidates:
         .agg(pl.col("timestamp").min(), pl.col("row").sort())
         .sort("user", "timestamp", pl.col("row").list.first())
     )
-    stops = orders["row"].list.len().cum_sum().cast(pl.Int64).to_numpy()
-    starts = np.concatenate([[0], stops[:-1]]).astype(np.int64) if len(stops) else stops
-    flat = orders["row"].explode(empty_as_null=False).to_numpy() if len(orders) else rows
-    return Candidates(orders["user"].to_numpy(), orders["timestamp"].to_physical().to_numpy(), starts, stops, flat)
+    user, time, flat = (
+        orders["user"].to_numpy(),
+        orders["timestamp"].to_physical().to_numpy(),
+        column_lists(orders["row"]),
+    )
+    return Candidates(user, time, flat.offsets[:-1], flat.offsets[1:], flat.values)
 
 
 def _first_row(user: NDArray[np.uint32], time: Ints, of_user: NDArray[np.uint32], at: Ints) -> Ints:

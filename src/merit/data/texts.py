@@ -69,13 +69,6 @@ class EncodedShop:
         return self.paths.trie().restrict(live)
 
 
-def learn_vocabulary(items: pl.DataFrame, space: LabelSpace, size: int, whole: int) -> Vocabulary:
-    """A vocabulary of this shop: its most frequent live labels whole, everything else in pieces."""
-    live = space.table.filter(pl.col("status") == "live").sort("count", "id", descending=[True, False])
-    room = max(0, min(whole, size - 1024))
-    return tokenizer.train([*items["title"], *live["text"]], live["text"].head(room).to_list(), size)
-
-
 def encode_shop(
     items: pl.DataFrame, labels: Artifact, space: LabelSpace, vocabulary: Vocabulary, config: TextConfig
 ) -> EncodedShop:
@@ -96,7 +89,10 @@ def encode_shop(
         medoid_texts=pl.read_parquet(labels.file("clusters.parquet"))["name"].to_list(),
         forbidden=vocabulary.special_ids(),
     )
-    of_item = _canonical(Ragged(*item_labels(space, items)), paths)
+    kept = np.arange(len(paths.offsets) - 1, dtype=np.int32)
+    kept[paths.merged[:, 0]] = paths.merged[:, 1]  # labels that are one path are one label to the generator
+    offsets, carried = item_labels(space, items)
+    of_item = Ragged(offsets, kept[carried])
     item_texts = _item_texts(items, of_item, space, config)
     texts = tokenise(item_texts, names, encode, vocabulary.controls, config.prompt)
     return EncodedShop(vocabulary, paths, texts, of_item)
@@ -149,13 +145,6 @@ def read_shop(corpus: Artifact) -> EncodedShop:
     paths = Paths(facts["form"], int(facts["vocabulary"]), *(arrays[f"paths.{part}"] for part in PATHS))
     texts = Texts(titles, labels, vocabulary.controls, int(facts["removed"]))
     return EncodedShop(vocabulary, paths, texts, item_labels)
-
-
-def _canonical(labels: Ragged, paths: Paths) -> Ragged:
-    """Labels that are one path are one label to the generator."""
-    kept = np.arange(len(paths.offsets) - 1, dtype=np.int32)
-    kept[paths.merged[:, 0]] = paths.merged[:, 1]
-    return Ragged(labels.offsets, kept[labels.values])
 
 
 def _item_texts(items: pl.DataFrame, labels: Ragged, space: LabelSpace, config: TextConfig) -> list[str]:

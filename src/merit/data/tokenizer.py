@@ -80,7 +80,8 @@ def pretrained(folder: Path) -> Vocabulary:
     does not see to that itself: the backbone has met most words behind a space.
     """
     tokenizer = _read(folder / "tokenizer.json")
-    if not _marks_first_words(tokenizer):
+    ids = tokenizer.encode("a a", add_special_tokens=False).ids
+    if ids[: len(ids) // 2] != ids[len(ids) // 2 :]:  # a word is not the same at the beginning as behind a space
         space = normalizers.Prepend(" ")
         had = tokenizer.normalizer
         tokenizer.normalizer = normalizers.Sequence([space, had]) if had else space
@@ -97,9 +98,3 @@ def _read(file: Path) -> Tokenizer:
         return Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises plain Exception for a missing and for a broken file alike
         raise MissingArtifact(f"{file} is not a tokenizer: {error}.") from None
-
-
-def _marks_first_words(tokenizer: Tokenizer) -> bool:
-    """Whether a word is the same tokens at the beginning of a text as behind a space."""
-    ids = tokenizer.encode("a a", add_special_tokens=False).ids
-    return bool(ids[: len(ids) // 2] == ids[len(ids) // 2 :])

@@ -136,13 +136,8 @@ def svg(chart: alt.Chart | alt.LayerChart | alt.HConcatChart, description: str) 
     spec["config"] = THEME
     if "hconcat" not in spec:  # its panels have sizes of their own
         spec = {"width": WIDTH, "height": HEIGHT} | spec
-    text = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])  # a chart never fetches anything
-    return _described(text, description)
-
-
-def _described(svg: str, description: str) -> Svg:
-    """With a text alternative, and with ids that are unique on a page of several charts."""
-    prefix = blake2b((description + svg).encode(), digest_size=4).hexdigest()
-    svg = re.sub(r'(id="|url\(#)((?:clip|gradient_?)\d+)', rf"\g<1>{prefix}-\g<2>", svg)
-    head, rest = svg[svg.index("<svg") :].split(">", 1)
+    drawn = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])  # a chart never fetches anything
+    prefix = blake2b((description + drawn).encode(), digest_size=4).hexdigest()  # ids are unique on the whole page
+    drawn = re.sub(r'(id="|url\(#)((?:clip|gradient_?)\d+)', rf"\g<1>{prefix}-\g<2>", drawn)
+    head, rest = drawn[drawn.index("<svg") :].split(">", 1)
     return Svg(f'{head} role="img" aria-label="{escape(description)}"><title>{escape(description)}</title>{rest}')

@@ -132,26 +132,24 @@ def share(value: float, digits: int = 1) -> str:
     return f"{100 * value:.{digits}f} %"
 
 
-def suppress(
-    frame: pl.DataFrame, users: str = "users", keep: Sequence[str] = (), partition: bool = False
-) -> pl.DataFrame:
+def suppress(frame: pl.DataFrame, keep: Sequence[str] = (), partition: bool = False) -> pl.DataFrame:
     """Hide every figure of rows about fewer than 50 users; the users column says so, `keep` (names) stays.
 
     With `partition` the rows add up to a known total, and a single hidden row could be worked out: then the smallest
     other row is withheld too.
     """
-    small, second = _hidden(frame[users], partition)
-    figures = [name for name in frame.columns if name not in (users, *keep)]
-    counts = pl.col(users).map_elements(count, return_dtype=pl.String)
+    small, second = _hidden(frame["users"], partition)
+    figures = [name for name in frame.columns if name not in ("users", *keep)]
+    counts = pl.col("users").map_elements(count, return_dtype=pl.String)
     return frame.with_columns(
-        pl.when(small).then(pl.lit(TOO_FEW)).when(second).then(pl.lit(WITHHELD)).otherwise(counts).alias(users),
+        pl.when(small).then(pl.lit(TOO_FEW)).when(second).then(pl.lit(WITHHELD)).otherwise(counts).alias("users"),
         *(pl.when(small | second).then(None).otherwise(pl.col(name)).alias(name) for name in figures),
     )
 
 
-def large_enough(frame: pl.DataFrame, users: str = "users", partition: bool = False) -> pl.DataFrame:
+def large_enough(frame: pl.DataFrame, partition: bool = False) -> pl.DataFrame:
     """Rows that may be drawn, or written for machines. What is drawn as a point, a bar or a cell is a cell."""
-    small, second = _hidden(frame[users], partition)
+    small, second = _hidden(frame["users"], partition)
     return frame.filter(~(small | second))
 
 
