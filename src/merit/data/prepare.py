@@ -31,21 +31,12 @@ from merit.core.errors import DataError
 from merit.core.types import Ints
 from merit.data import sources, validate
 from merit.data.examples import ExamplesConfig, build_examples
-from merit.data.schema import EVENTS, SourceTables
+from merit.data.schema import SourceTables
 from merit.data.split import SPLITS, SplitConfig, assign_users
 from merit.engine.job import EngineConfig, ShardJob, rows_by_shard
 from merit.engine.run import INLINE, Workplace, make_parts, workplace
 
 Flags = NDArray[np.bool_]
-EVENT_COLUMNS = pl.Schema(
-    {
-        "user": pl.UInt32(),
-        "item": pl.UInt32(),
-        "timestamp": pl.Datetime("ms", "UTC"),
-        "event": EVENTS,
-        "order_id": pl.String(),
-    }
-)
 EVENTS_PER_SHARD = 4_000_000  # some 200 MB at work
 ROWS_HELD = 8_192  # of every shard, until they are written
 ROWS_AT_ONCE = 8_192  # go through a stream together; dozens of such pieces are on their way, whatever their size
@@ -236,7 +227,7 @@ def _set_aside(tables: SourceTables, aside: validate.BadRows, file: Path) -> int
 
 def _read_part(folder: Path) -> pl.DataFrame:
     if not folder.exists():  # no user fell into this shard
-        return pl.DataFrame(schema=EVENT_COLUMNS)
+        return pl.read_parquet(folder.parent / "*" / "*.parquet", n_rows=0, hive_partitioning=False)
     # By user and time, then by everything else: rows that come in any order give the same bytes.
     return pl.read_parquet(folder / "*.parquet").sort("user", "timestamp", "item", "event", "order_id")
 

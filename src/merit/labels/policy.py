@@ -95,7 +95,16 @@ def by_words(texts: Sequence[str], policy: Policy) -> list[BlockReason | None]:
     terms = {words_of(term): (name, term) for name, rules in policy.category.items() for term in rules.terms}
     allowed = {(name, words_of(phrase)) for name, rules in policy.category.items() for phrase in rules.allow}
     longest = max(map(len, [*terms, *(words for _, words in allowed)]), default=0)
-    return [_by_words(words_of(text), terms, allowed, longest) for text in texts]
+
+    def reason(words: tuple[str, ...]) -> BlockReason | None:
+        for start, end in _spans(len(words), longest):
+            if match := terms.get(words[start:end]):
+                around = (words[a:b] for a, b in _spans(len(words), longest) if a <= start and end <= b)
+                if not any((match[0], phrase) in allowed for phrase in around):
+                    return BlockReason(*match, None)
+        return None
+
+    return [reason(words_of(text)) for text in texts]
 
 
 def words_of(text: str) -> tuple[str, ...]:
@@ -115,20 +124,6 @@ def _singular(word: str) -> str:
     if word.endswith("ife"):  # knife, knives
         return word[:-2] + "ve"
     return word[:-2] if word.endswith(("shes", "ches", "xes", "sses")) else word.removesuffix("s")
-
-
-def _by_words(
-    words: tuple[str, ...],
-    terms: dict[tuple[str, ...], tuple[str, str]],
-    allowed: set[tuple[str, tuple[str, ...]]],
-    longest: int,
-) -> BlockReason | None:
-    for start, end in _spans(len(words), longest):
-        if match := terms.get(words[start:end]):
-            around = (words[a:b] for a, b in _spans(len(words), longest) if a <= start and end <= b)
-            if not any((match[0], phrase) in allowed for phrase in around):
-                return BlockReason(*match, None)
-    return None
 
 
 def _spans(count: int, longest: int) -> Iterator[tuple[int, int]]:

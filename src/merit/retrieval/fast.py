@@ -54,11 +54,7 @@ class Fixed(NamedTuple):
     factors: Floats  # (R,)
 
 
-class Buffers(NamedTuple):
-    """What one thread works in, made once for all its blocks."""
-
-    first: Floats  # (block, H + R)
-    second: Floats  # (block, S)
+Buffers = tuple[Floats, Floats]  # (block, H + R) and (block, S): what one thread works in, made once for all its blocks
 
 
 def fix(weights: ScorerWeights, projections: Floats) -> list[Fixed]:
@@ -78,7 +74,7 @@ def block_rows(weights: ScorerWeights) -> int:
 
 def buffers(weights: ScorerWeights, block: int) -> Buffers:
     """For one thread, which may use them for blocks of up to so many rows."""
-    return Buffers(np.empty((block, weights.width), np.float32), np.empty((block, len(weights.d2)), np.float32))
+    return np.empty((block, weights.width), np.float32), np.empty((block, len(weights.d2)), np.float32)
 
 
 def scores(
@@ -108,7 +104,7 @@ def score_block(
     weights: ScorerWeights, side: Rows, rows: Ints | slice, fixed: Fixed, work: Buffers, out: Floats
 ) -> None:
     """Write the scores (n,) of one fixed projection and up to a block of rows into `out`."""
-    first, second = work.first[: len(out)], work.second[: len(out)]
+    first, second = (array[: len(out)] for array in work)
     _raise(side.read(rows, first), fixed.floor, first)
     width = len(weights.d1)
     np.matmul(first[:, :width], weights.W2_columns, out=second)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merit.core.errors import DataError
-from merit.core.ragged import Ragged, offsets_of
+from merit.core.ragged import Ragged, offsets_of, owners, pair_keys
 from merit.core.types import Floats, Ints
 from merit.retrieval.exact import Doubles
 
@@ -61,10 +61,10 @@ def order(rows: NDArray[Any], scores: NDArray[Any], n: int) -> Ints:
     return np.lexsort((rows, -scores))[:n]
 
 
-def order_within(owner: Ints, rows: NDArray[Any], scores: NDArray[Any], n: int, owners: int) -> tuple[Ints, Ints]:
+def order_within(owner: Ints, rows: NDArray[Any], scores: NDArray[Any], n: int, count: int) -> tuple[Ints, Ints]:
     """The same for each owner of some of the rows: positions, owner after owner, and how many each owner has."""
     positions = np.lexsort((rows, -scores, owner))
-    sizes = np.bincount(owner, minlength=owners)
+    sizes = np.bincount(owner, minlength=count)
     rank = np.arange(len(owner)) - np.repeat(offsets_of(sizes)[:-1], sizes)
     return positions[rank < n], np.minimum(sizes, n)
 
@@ -82,10 +82,9 @@ def merged_lists(
     dense: RankedLists, rows: Ragged, scores: Doubles, added: Doubles, k: int, n_labels: int
 ) -> RankedLists:
     """The same for several users at once: row i of `rows` has the labels that users[i] gets an addition for."""
-    users = len(dense.users)
-    owner, changed = (np.repeat(np.arange(users), lists.lengths()) for lists in (dense.labels, rows))
-    others = ~np.isin(owner * n_labels + dense.labels.values, changed * n_labels + rows.values)
+    others = ~np.isin(pair_keys(dense.labels, n_labels), pair_keys(rows, n_labels))
     labels = np.concatenate([dense.labels.values[others], rows.values]).astype(np.int64)
     totals = np.concatenate([dense.scores[others], scores + added])
-    positions, sizes = order_within(np.concatenate([owner[others], changed]), labels, totals, k, users)
+    owner = np.concatenate([owners(dense.labels)[others], owners(rows)])
+    positions, sizes = order_within(owner, labels, totals, k, len(dense.users))
     return RankedLists(dense.users, Ragged(offsets_of(sizes), labels[positions].astype(np.int32)), totals[positions])
