@@ -73,16 +73,17 @@ def test_other_methods_are_refused_and_the_right_ones_named(ask: Any) -> None:
     assert answer.status_code == 405 and answer.headers["allow"] == "POST"
 
 
-def test_a_new_route_is_closed_until_it_is_in_the_table(service: Service, secret: Any) -> None:
+@pytest.mark.parametrize("path", ["/v1/new", "/new"])
+def test_a_new_route_is_closed_until_it_is_in_the_table(service: Service, secret: Any, path: str) -> None:
     api = app.routed(service)
-    api.add_api_route("/v1/new", lambda: {"open": True})
+    api.add_api_route(path, lambda: {"open": True})
     api.router.routes.insert(0, api.router.routes.pop())  # before the pages, as a new route would be
     auth = AuthMiddleware(api, api, SCOPE_OF, service.keys, RateLimiter(100, 100))
     client = TestClient(RequestMiddleware(auth, service.metrics))
-    assert client.get("/v1/new").status_code == 401
+    assert client.get(path).status_code == 401
     known = {"Authorization": f"Bearer {secret(*keys.SCOPES)}"}
-    assert client.get("/v1/new", headers=known).status_code == 403
-    assert "open" not in client.get("/v1/new", headers=known).text
+    assert client.get(path, headers=known).status_code == 403
+    assert "open" not in client.get(path, headers=known).text
 
 
 def test_unknown_addresses_under_v1_tell_strangers_nothing(stranger: TestClient, ask: Any) -> None:

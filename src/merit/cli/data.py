@@ -56,16 +56,13 @@ class _Source(config.Frozen):
     out: Path = Path("runs/merit")
 
 
-class _TwoTables(config.Frozen):
-    source: sources.TablesSource
-
-
 def _source(file: Path | None, interactions: Path | None, items: Path | None, override: list[str]) -> sources.Source:
     if file:
         run = config.load(_Source, file, override)
-        require_key_apart(run.source, run.out)
-        return run.source
-    if not interactions or not items:
+    elif interactions and items:
+        tables = {"kind": "tables", "interactions": str(interactions), "items": str(items)}
+        run = config.build(_Source, {"source": tables}, override, origin="the command line")
+    else:
         raise ConfigError("Name a configuration, or both tables: merit data check --interactions A --items B.")
-    values = {"source": {"kind": "tables", "interactions": str(interactions), "items": str(items)}}
-    return config.build(_TwoTables, values, override, origin="the command line").source
+    require_key_apart(run.source, run.out)
+    return run.source

@@ -8,7 +8,6 @@ from threading import Lock
 from time import monotonic
 
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -50,9 +49,9 @@ class AuthMiddleware:
     def __init__(
         self, app: ASGIApp, api: FastAPI, scopes: Mapping[tuple[str, str], str], keys: Keyring, limiter: RateLimiter
     ) -> None:
-        """`app` gets the requests that pass; pages of `api`, outside /v1/, need no key."""
-        self.app, self.scopes, self.keys, self.limiter = app, scopes, keys, limiter
-        self.routes = [route for route in api.routes if isinstance(route, APIRoute)]
+        """`app` gets the requests that pass; the last route of `api` are the pages, which need no key."""
+        self.app, self.routes, self.scopes = app, api.router.routes, scopes
+        self.keys, self.limiter = keys, limiter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raise a `Refusal` unless the request may pass."""
@@ -61,10 +60,11 @@ class AuthMiddleware:
         await self.app(scope, receive, send)
 
     def _admit(self, scope: Scope) -> None:
-        near = [route for route in self.routes if route.matches(scope)[0] != Match.NONE]
-        full = [route for route in near if route.matches(scope)[0] == Match.FULL]
-        path = (full or near)[0].path if near else ""
-        if not path and not scope["path"].startswith("/v1/"):
+        matches = [(route.matches(scope)[0], route) for route in self.routes[:-1]]
+        full = [route for match, route in matches if match == Match.FULL]
+        near = full or [route for match, route in matches if match == Match.PARTIAL]  # the path fits, the method not
+        path = str(getattr(near[0], "path", "")) if near else ""
+        if not near and not scope["path"].startswith("/v1/"):
             scope[ROUTE] = "(pages)"
             return
         scope[ROUTE] = path or "(none)"
@@ -74,10 +74,10 @@ class AuthMiddleware:
         key = scope[KEY] = self._key(scope)
         self.limiter.require(key.id)
         if near and not full:
-            allowed = ", ".join(sorted({method for route in near for method in route.methods or ()}))
+            allowed = ", ".join(sorted({method for route in near for method in getattr(route, "methods", ())}))
             detail = "This address does not support the method."
             raise Refusal(405, "Method not allowed", detail, f"Use {allowed}.", {"Allow": allowed})
-        if not path:
+        if not near:
             raise Refusal(404, "Not found", "There is no such address.", "See /v1/docs for the routes.")
         if required is None:
             raise Refusal(403, "Closed", "This route declares no scope, so no key may use it.", "Tell the operator.")

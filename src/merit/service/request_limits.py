@@ -59,7 +59,12 @@ class RequestLimits:
             raise problems.refusal(error, str(error)) from None
         except TimeoutError:
             raise Refusal(408, "Too slow", "The request did not arrive in time.", "Send it again, faster.") from None
-        await self._in_time(scope, _replay(body, receive), send)
+        messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def replay() -> Message:
+            return messages.pop() if messages else await receive()
+
+        await self._in_time(scope, replay, send)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         length = Headers(scope=scope).get("content-length", "0")
@@ -107,16 +112,6 @@ class RequestLimits:
             "Ask for less, or later; build large audiences as jobs.",
             {"Retry-After": str(max(1, round(self.limits.seconds)))},
         )
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """The body once more, then the messages that follow."""
-    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def replay() -> Message:
-        return messages.pop() if messages else await receive()
-
-    return replay
 
 
 def parse_json(raw: bytes | str) -> Any:

@@ -34,7 +34,10 @@ class ScoreCache:
             if (scores := self._cached(interest.text)) is None:  # another thread may have computed it meanwhile
                 scores = self._score(interest)
                 scores.flags.writeable = False
-                self._keep(interest.text, scores)
+                with self._lock:
+                    self._kept[interest.text] = scores
+                    while sum(kept.nbytes for kept in self._kept.values()) > self._most:
+                        self._kept.popitem(last=False)
             return scores
 
     def _cached(self, text: str) -> Doubles | None:
@@ -42,9 +45,3 @@ class ScoreCache:
             if text in self._kept:
                 self._kept.move_to_end(text)
             return self._kept.get(text)
-
-    def _keep(self, text: str, scores: Doubles) -> None:
-        with self._lock:
-            self._kept[text] = scores
-            while sum(scores.nbytes for scores in self._kept.values()) > self._most:
-                self._kept.popitem(last=False)

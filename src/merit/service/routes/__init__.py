@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from merit.service.keys import Scope
-from merit.service.routes import audiences, erasures, experiments, labels, model, users
+from merit.service.routes import audiences, experiments, labels, model, users
 
 Public = Literal["public"]
 
@@ -58,8 +58,8 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/experiments/analyze", "read", experiments.analyze),
     Route("POST", "/v1/experiments/analyze-table", "read", experiments.analyze_table),
     Route("POST", "/v1/experiments/analyze-named", "audience", experiments.analyze_named),
-    Route("POST", "/v1/erasures", "erase", erasures.erase, status=202),
-    Route("GET", "/v1/erasures/{number}", "erase", erasures.erasure),
+    Route("POST", "/v1/erasures", "erase", users.erase, status=202),
+    Route("GET", "/v1/erasures/{number}", "erase", users.erasure),
     Route("POST", "/v1/admin/reload", "admin", model.reload),
 )
 SCOPE_OF: dict[tuple[str, str], Scope | Public] = {(route.method, route.path): route.scope for route in ROUTES}

@@ -57,15 +57,10 @@ def label(
 
 
 def _row(row: dict[str, object]) -> schemas.LabelRow:
-    blocked, cluster = row["status"] == "blocked", row["cluster"]
-    return schemas.LabelRow(
-        number=row["id"],
-        text=None if blocked else row["text"],
-        vertical=None if blocked else row["vertical"],
-        status=row["status"],
-        since=row["since"],
-        cluster=None if blocked or cluster == -1 else cluster,
-    )
+    withheld: dict[str, object] = {} if row["cluster"] != -1 else {"cluster": None}
+    if row["status"] == "blocked":
+        withheld = dict.fromkeys(("text", "vertical", "cluster"))
+    return schemas.LabelRow.model_validate(row | {"number": row["id"]} | withheld)
 
 
 def label_map(served: TheModel) -> schemas.LabelMapResponse:
@@ -79,35 +74,19 @@ def label_map(served: TheModel) -> schemas.LabelMapResponse:
 def make_map(model: Model, version: str) -> schemas.LabelMapResponse:
     """The map of the MOST_CLUSTERS largest clusters; labels without a cluster are not counted."""
     live = model.labels.table.filter(pl.col("status") == "live", pl.col("cluster") >= 0)
-    all_clusters = clusters(live)
-    largest = all_clusters.head(MOST_CLUSTERS)
-    points = layout(centroids(model, live, largest["cluster"].to_list())) if len(largest) else np.zeros((0, 2))
-    rows = largest.with_columns(x=pl.Series(points[:, 0]).round(4), y=pl.Series(points[:, 1]).round(4))
-    return schemas.LabelMapResponse(model=version, clusters=len(all_clusters), labels=len(live), items=rows.to_dicts())
-
-
-def clusters(live: pl.DataFrame) -> pl.DataFrame:
-    """The largest first: cluster, labels, vertical (of most of its labels), name (the most frequent label of that)."""
-    by_vertical = live.sort("count", "id", descending=[True, False]).group_by(
-        "cluster", "vertical", maintain_order=True
+    frequent_first = live.sort("count", "id", descending=[True, False])
+    by_vertical = frequent_first.group_by("cluster", "vertical", maintain_order=True)
+    parts = by_vertical.agg(labels=pl.len(), name=pl.col("text").first(), ids=pl.col("id"))
+    by_cluster = parts.sort("labels", "vertical", descending=[True, False], nulls_last=True).group_by("cluster")
+    figures = pl.col("labels").sum().cast(pl.Int64), pl.col("vertical", "name").first(), pl.col("ids").explode()
+    clusters = by_cluster.agg(*figures).sort("labels", "cluster", descending=[True, False])
+    largest = clusters.head(MOST_CLUSTERS)
+    means = [model.label_vectors(ids.to_numpy().astype(np.int64)).mean(axis=0) for ids in largest["ids"]]
+    points = (
+        layout(np.stack([mean / max(np.linalg.norm(mean), 1e-12) for mean in means])) if means else np.zeros((0, 2))
     )
-    counts = by_vertical.agg(labels=pl.len(), name=pl.col("text").first())
-    main = counts.sort("labels", "vertical", descending=[True, False], nulls_last=True)
-    return (
-        main.group_by("cluster", maintain_order=True)
-        .agg(pl.col("labels").sum().cast(pl.Int64), pl.col("vertical", "name").first())
-        .sort("labels", "cluster", descending=[True, False])
-    )
-
-
-def centroids(model: Model, live: pl.DataFrame, wanted: list[int]) -> Floats:
-    """(clusters, d): the mean vector of each cluster's live labels, of length 1."""
-    rows = live.select(label="id", row=pl.col("cluster").replace_strict(wanted, range(len(wanted)), default=None))
-    rows = rows.drop_nulls("row")
-    vectors = model.label_vectors(rows["label"].to_numpy().astype(np.int64))
-    sums = np.zeros((len(wanted), vectors.shape[1]), np.float32)
-    np.add.at(sums, rows["row"].to_numpy(), vectors)
-    return np.asarray(sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12), np.float32)
+    rows = largest.drop("ids").with_columns(x=pl.Series(points[:, 0]).round(4), y=pl.Series(points[:, 1]).round(4))
+    return schemas.LabelMapResponse(model=version, clusters=len(clusters), labels=len(live), items=rows.to_dicts())
 
 
 def layout(points: Floats) -> NDArray[np.float64]:

@@ -1,4 +1,7 @@
-"""Routes about users and interests: the answers of `merit.Model` as JSON, and the history that the model has read."""
+"""Routes about users and interests: the answers of `merit.Model` as JSON, the history that it has read, and erasures.
+
+Erased users are hidden before the answer comes, purged as a job, with a certificate at the end.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,29 @@ from typing import Annotated
 
 import polars as pl
 from fastapi import Path, Query
+from fastapi.responses import Response
 
 from merit.core.errors import DataError
 from merit.labels import space
 from merit.service import schemas
-from merit.service.dependencies import Cursor, Limit, TheModel, page_of, require_user
+from merit.service.campaign_schemas import ErasureRequest, ErasureResponse
+from merit.service.dependencies import (
+    Caller,
+    Cursor,
+    Idempotency,
+    Limit,
+    TheModel,
+    TheService,
+    owner_of,
+    page_of,
+    require_user,
+)
 from merit.service.schemas import LONGEST_ID, MOST_INTERESTS, MOST_K, MOST_PAIRS
 from merit.service.store import Served
 
 MOST_REGIONS_OF = 200  # interests of a user, by region
 User = Annotated[str, Path(min_length=1, max_length=LONGEST_ID, description="as in the interactions")]
+Erasure = Annotated[str, Path(max_length=LONGEST_ID, pattern="^[0-9a-zA-Z]+$", description="the id of an erasure")]
 TIMES = pl.Schema({"item": pl.UInt32(), "at": pl.String(), "event": pl.String()})
 
 
@@ -87,23 +103,20 @@ def history(served: TheModel, user_id: User, limit: Limit = 50, cursor: Cursor =
 
 def _timed(served: Served, user: str, items: pl.Series) -> pl.DataFrame:
     """The items with times and events, which the model does not keep: from the run's examples, where they agree."""
-    newest = _events(served, user).tail(len(items)).reverse()
     untimed = pl.DataFrame({"item": items, "at": None, "event": None}, schema=TIMES)
-    return newest if newest["item"].equals(items) else untimed
-
-
-def _events(served: Served, user: str) -> pl.DataFrame:
-    """All events of a user in the run's examples, in the order of time."""
     corpus = served.beside("corpus", "corpus", served.model.artifact.manifest.parents["corpus"].hash)
     examples = corpus and served.beside("examples", "examples", corpus.manifest.parents["examples"].hash)
-    for number in range(examples.manifest.summary["shards"]) if examples else ():
-        assert examples
+    if not examples:
+        return untimed
+    for number in range(examples.manifest.summary["shards"]):
         users = pl.scan_parquet(examples.file(f"users-{number:05}.parquet")).filter(pl.col("user_id") == user)
         if len(row := users.select("user").collect()):
             events = pl.scan_parquet(examples.file(f"events-{number:05}.parquet")).filter(pl.col("user") == row.item())
             at = pl.col("timestamp").dt.to_string("iso:strict")
-            return events.select("item", at=at, event=pl.col("event").cast(pl.String)).collect()
-    return pl.DataFrame(schema=TIMES)
+            events = events.select("item", at=at, event=pl.col("event").cast(pl.String))
+            newest = events.tail(len(items)).reverse().collect()
+            return newest if newest["item"].equals(items) else untimed
+    return untimed
 
 
 def _titles(served: Served, items: pl.Series) -> pl.DataFrame:
@@ -140,15 +153,8 @@ def interest(served: TheModel, request: schemas.InterestRequest) -> schemas.Inte
     """How the model understands a phrase. Blocked interests are refused."""
     query = served.interest(request.text)
     far = f"This is far from every interest the model knows (nearest: '{query.nearest}'): take its scores as a guess."
-    return schemas.InterestResponse(
-        text=query.text,
-        label=query.label if query.label >= 0 else None,
-        nearest=query.nearest,
-        similarity=query.similarity,
-        products=query.products,
-        far=query.far,
-        warning=far if query.far else None,
-    )
+    changes = {"label": query.label if query.label >= 0 else None, "warning": far if query.far else None}
+    return schemas.InterestResponse.model_validate(vars(query) | changes | {"products": query.products})
 
 
 def explain(served: TheModel, request: schemas.ExplainRequest) -> schemas.ExplanationResponse:
@@ -159,3 +165,22 @@ def explain(served: TheModel, request: schemas.ExplainRequest) -> schemas.Explan
     return schemas.ExplanationResponse(
         user_id=request.user_id, interest=request.interest, model=served.version, items=rows
     )
+
+
+def erase(
+    service: TheService,
+    caller: Caller,
+    request: ErasureRequest,
+    response: Response,
+    idempotency: Idempotency = None,
+) -> ErasureResponse:
+    """Hide these users from the next request on, and start a job that purges every file of them."""
+    job = service.erasures.submit(caller.id, request.users, request.reason, idempotency)
+    response.headers["Location"] = f"/v1/erasures/{job.id}"
+    return ErasureResponse(**job.model_dump(), certificate=service.erasures.certificate(job))
+
+
+def erasure(service: TheService, caller: Caller, number: Erasure) -> ErasureResponse:
+    """The state of an erasure, and its certificate once it is done."""
+    job = service.erasures.get(number, owner_of(caller))
+    return ErasureResponse(**job.model_dump(), certificate=service.erasures.certificate(job))
