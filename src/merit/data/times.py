@@ -32,14 +32,17 @@ def readable(dtype: pl.DataType) -> bool:
 
 def instants(raw: pl.Expr, dtype: pl.DataType, zone: str, formats: Sequence[str] = ()) -> pl.Expr:
     """`raw` as `Datetime("ms", "UTC")`; null where it is not a time. `formats`: further forms of texts, in `zone`."""
+    if dtype == INSTANT or isinstance(dtype, pl.Null):
+        return raw.cast(INSTANT)
     if isinstance(dtype, pl.Datetime):
-        return _from_datetime(raw, dtype, zone)
+        if dtype.time_zone:
+            return raw.dt.convert_time_zone("UTC").dt.cast_time_unit("ms")
+        safe = raw if zone == "UTC" else within_calendar(raw, dtype)
+        return _place(safe.dt.cast_time_unit("ms"), zone)
     if isinstance(dtype, pl.Date):
         return _place(raw.cast(pl.Datetime("ms")), zone)
     if isinstance(dtype, pl.String):
         return pl.coalesce(_from_text(raw, zone), *(_written(raw, form, zone) for form in formats))
-    if isinstance(dtype, pl.Null):
-        return raw.cast(INSTANT)
     return _from_number(raw, zone)
 
 
@@ -62,15 +65,6 @@ def within_calendar(raw: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     unit = _UNITS_PER_SECOND[dtype.time_unit]
     low, high = max(_YEAR_1 * unit, -(2**63)), min(_YEAR_9999 * unit, 2**63 - 1)
     return pl.when(raw.to_physical().is_between(low, high)).then(raw)
-
-
-def _from_datetime(raw: pl.Expr, dtype: pl.Datetime, zone: str) -> pl.Expr:
-    if dtype == INSTANT:
-        return raw
-    if dtype.time_zone:
-        return raw.dt.convert_time_zone("UTC").dt.cast_time_unit("ms")
-    safe = raw if zone == "UTC" else within_calendar(raw, dtype)
-    return _place(safe.dt.cast_time_unit("ms"), zone)
 
 
 def _place(naive: pl.Expr, zone: str) -> pl.Expr:

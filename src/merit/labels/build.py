@@ -111,7 +111,17 @@ def change_labels(
     config = LabelsConfig.model_validate(labels.manifest.config)
     encoder = encoders.Cached(encoders.make(config.encoder), cache)
     old, vectors = space.load(labels.path), load_vectors(labels)
-    new, skipped = _change(old, action, texts, verticals, to, encoder, reason)
+    skipped = pl.DataFrame(schema=space.MERGED)
+    if action == "add":
+        new, skipped = changes.add(old, texts, verticals or [""] * len(texts), encoder.same, reason)
+    elif action == "rename":
+        if to is None or len(texts) != 1:
+            raise DataError(
+                "A rename takes one label and its new name. Give both: `merit labels rename SPACE tents shelters`."
+            )
+        new = changes.rename(old, texts[0], to, encoder.same, reason)
+    else:
+        new = changes.set_status(old, texts, "retired" if action == "retire" else "blocked", reason)
     touched = np.array(new.changes[-1].labels, dtype=np.int64)
     if action in ("add", "rename"):
         vectors = _encode_changed(old, new, vectors, encoder)
@@ -251,27 +261,6 @@ def _renamed(labels: LabelSpace, vectors: Floats, groups: pl.DataFrame) -> pl.Da
 
 
 # --- the next version ------------------------------------------------------------------------------------------------
-
-
-def _change(
-    labels: LabelSpace,
-    action: Action,
-    texts: Sequence[str],
-    verticals: Sequence[str] | None,
-    to: str | None,
-    encoder: LabelEncoder,
-    reason: str,
-) -> tuple[LabelSpace, pl.DataFrame]:
-    nothing = pl.DataFrame(schema=space.MERGED)
-    if action == "add":
-        return changes.add(labels, texts, verticals or [""] * len(texts), encoder.same, reason)
-    if action == "rename":
-        if to is None or len(texts) != 1:
-            raise DataError(
-                "A rename takes one label and its new name. Give both: `merit labels rename SPACE tents shelters`."
-            )
-        return changes.rename(labels, texts[0], to, encoder.same, reason), nothing
-    return changes.set_status(labels, texts, "retired" if action == "retire" else "blocked", reason), nothing
 
 
 def _encode_changed(old: LabelSpace, new: LabelSpace, vectors: Floats, encoder: LabelEncoder) -> Floats:

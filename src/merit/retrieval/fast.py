@@ -67,11 +67,6 @@ def fix(weights: ScorerWeights, projections: Floats) -> list[Fixed]:
     return [Fixed(np.tile(floor, TALL), *others) for floor, *others in parts]
 
 
-def block_rows(weights: ScorerWeights) -> int:
-    """So many rows that their projections in float32 fill CACHED, at least TALL."""
-    return max(TALL, CACHED // (4 * weights.width))
-
-
 def buffers(weights: ScorerWeights, block: int) -> Buffers:
     """For one thread, which may use them for blocks of up to so many rows."""
     return np.empty((block, weights.width), np.float32), np.empty((block, len(weights.d2)), np.float32)

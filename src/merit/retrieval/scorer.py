@@ -45,7 +45,7 @@ class Scorer:
         self.bound = Bound.of(weights)
         self.users, self.labels = users, labels
         self.threads = threads or cores()
-        self.block = block or fast.block_rows(weights)
+        self.block = block or max(fast.TALL, fast.CACHED // (4 * weights.width))  # rows in float32 that fill CACHED
 
     @staticmethod
     def read(weights: ScorerWeights, users: Path, labels: Path, threads: int | None = None) -> Scorer:
