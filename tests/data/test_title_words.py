@@ -45,7 +45,7 @@ def test_nobody_and_no_word() -> None:
 def test_some_users_of_a_bag() -> None:
     bag = WordCounts(Ragged.of([[1, 2], [], [3]]), np.array([5, 6, 7], np.int32))
     assert bag.gather(np.array([2, 0])).times.tolist() == [7, 5, 6]
-    assert bag.part(2, 3).gather(np.array([0])).words[0].tolist() == [3]
+    assert bag.gather(np.array([2])).gather(np.array([0])).words[0].tolist() == [3]
 
 
 def test_the_vocabulary_is_of_what_training_users_had_and_of_several_titles() -> None:

@@ -47,10 +47,6 @@ class Ragged:
         values, sizes = self.take(rows)
         return Ragged(offsets_of(sizes), values)
 
-    def part(self, start: int, stop: int) -> Ragged:
-        """Rows from start to stop, without copying."""
-        return Ragged(self.offsets[start : stop + 1], self.values)
-
     def padded(self, fill: int = -1) -> Ints:
         """(rows, longest): a rectangle with one column at least, filled up on the right."""
         filled: Ints = np.full((len(self), int(self.lengths().max(initial=1))), fill, dtype=np.int64)

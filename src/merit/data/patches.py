@@ -47,11 +47,6 @@ class Patched(Ragged):
         chosen = super().gather(rows)
         return Patched(chosen.offsets, chosen.values, self.windows)
 
-    def part(self, start: int, stop: int) -> Patched:
-        """Rows from start to stop, without copying; a patch keeps its number."""
-        chosen = super().part(start, stop)
-        return Patched(chosen.offsets, chosen.values, self.windows)
-
     def some(self) -> NDArray[np.bool_]:
         """By row: whether anything in it is a patch."""
         seen = offsets_of((self.values < 0).astype(np.int64))

@@ -115,9 +115,8 @@ def write_patched(
 ) -> tuple[Ragged, Ragged]:
     """The prompts before older items are pooled, and how many tokens each of their positions stands for."""
     blocks = []
-    for at in range(0, len(histories) or 1, BLOCK):
-        rows = histories.gather(np.arange(at, min(at + BLOCK, len(histories))))
-        prompts = choose(rows, shop.item_labels, shop.texts, config, patching)
+    for rows in np.split(np.arange(len(histories)), range(BLOCK, len(histories), BLOCK)):
+        prompts = choose(histories.gather(rows), shop.item_labels, shop.texts, config, patching)
         blocks.append(write(prompts, shop.texts, config, patching.window if patching else 1))
     tokens, sizes = zip(*blocks, strict=True)
     return stacked(tokens), stacked(sizes)

@@ -46,13 +46,14 @@ class TitleWords:
 
     def in_histories(self, items: Ragged) -> WordCounts:
         """The words of users with these items."""
-        parts = [self._counted(items.part(at, min(at + BLOCK, len(items)))) for at in range(0, len(items) or 1, BLOCK)]
+        blocks = np.split(np.arange(len(items)), range(BLOCK, len(items), BLOCK))
+        parts = [self._counted(items.gather(rows)) for rows in blocks]
         sizes, words, times = (np.concatenate(column) for column in zip(*parts, strict=True))
         return WordCounts(Ragged(offsets_of(sizes), words.astype(np.int32)), times.astype(np.int32))
 
     def _counted(self, items: Ragged) -> tuple[Ints, Ints, Ints]:
         """Distinct words by user; then the words and their counts, one user after the other."""
-        words, sizes = self.of_item.take(items.values[items.offsets[0] : items.offsets[-1]])
+        words, sizes = self.of_item.take(items.values)
         owner = np.repeat(owners(items), sizes)
         keys, times = np.unique(owner * len(self.vocabulary) + words, return_counts=True)
         owner, words = np.divmod(keys, max(1, len(self.vocabulary)))

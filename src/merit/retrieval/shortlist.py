@@ -27,7 +27,7 @@ def interests(scorer: Scorer, users: Ints, clusters: Ints, regions: int, k: int,
     topk.require_count(k, "labels")
     candidates = labels_of_regions(scorer, users, clusters, regions, live)
     return (
-        _ranked(scorer, users[span.start : span.stop], candidates.part(span.start, span.stop), k)
+        _ranked(scorer, users[span.start : span.stop], candidates.gather(np.array(span)), k)
         for span in spans(len(users), AT_ONCE)
     )
 
