@@ -165,20 +165,18 @@ class Chain:
         return self._trained(self.config.stage_1, self.config.shares.stage_1)
 
     def _trained(self, train: ObjectiveConfig, share: float) -> Artifact:
-        mined = self.mined(self._first()) if train.resolved().mined else None
-        steps = self.config.steps or self._steps(train, mined, share)
-        return self._generator(f"{train.name}-{steps}", train.model_copy(update={"steps": steps}), mined)
+        """A generator of as many steps as fit into the time; at least two, so that a step's time can be measured."""
+        parents = self.dataset.parents | ({"mined": self.mined(self._first())} if train.resolved().mined else {})
 
-    def _steps(self, train: ObjectiveConfig, mined: Artifact | None, share: float) -> int:
-        """As many as fit into the time; at least two, so that the time of a step can be measured."""
-        short = train.model_copy(update={"steps": self.config.probe})
-        probe = self._generator(f"probe-{train.name}", short, mined)
-        return max(2, int(share * self.config.seconds / step_seconds(probe)))
+        def trained(name: str, steps: int) -> Artifact:
+            short = train.model_copy(update={"steps": steps})
+            settings = GeneratorConfig(backbone=self.dataset.backbone, text=self.dataset.text, train=short)
+            return self._made(name, "generator", settings, parents, train_generator)
 
-    def _generator(self, name: str, train: ObjectiveConfig, mined: Artifact | None) -> Artifact:
-        settings = GeneratorConfig(backbone=self.dataset.backbone, text=self.dataset.text, train=train)
-        parents = self.dataset.parents | ({"mined": mined} if mined else {})
-        return self._made(name, "generator", settings, parents, train_generator)
+        if not (steps := self.config.steps):
+            probe = trained(f"probe-{train.name}", self.config.probe)
+            steps = max(2, int(share * self.config.seconds / step_seconds(probe)))
+        return trained(f"{train.name}-{steps}", steps)
 
     def _of(self, generator: Artifact, name: str, kind: str, settings: BaseModel, stage: StageFunction) -> Artifact:
         """What a stage that decodes makes of a generator."""

@@ -234,8 +234,8 @@ def sentences(all_results: Sequence[BenchResults]) -> list[str]:
         counted = Counter(duel.verdict for duel in found)
         told.append(
             f"MERIT against the best other method, by {len(found)} figures on "
-            f"{_several(len(all_results), 'data set')}: ahead in {counted['ahead']}, level (the interval includes "
-            f"zero) in {counted['level']}, behind in {counted['behind']}."
+            f"{len(all_results)} data set{'s' * (len(all_results) > 1)}: ahead in {counted['ahead']}, level (the "
+            f"interval includes zero) in {counted['level']}, behind in {counted['behind']}."
         )
     for results in all_results:
         told += _of_dataset(results.dataset, [duel for duel in found if duel.dataset == results.dataset])
@@ -300,7 +300,3 @@ def _leads(frame: pl.DataFrame, key: MetricKey, method: str) -> list[str]:
 
 def _points(value: float, low: float, high: float) -> str:
     return f"{100 * value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
-
-
-def _several(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"

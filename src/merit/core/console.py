@@ -34,13 +34,8 @@ log = logging.getLogger("merit")
 stderr = Console(stderr=True, highlight=False)
 EDGELESS = 400  # columns of a table in a file or a pipe, where nothing ends at eighty
 
-
-def _width() -> int | None:
-    """None for that of the terminal, or of the variable COLUMNS."""
-    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else EDGELESS
-
-
-stdout = Console(highlight=False, soft_wrap=True, width=_width())
+_width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else EDGELESS  # None: as the terminal or COLUMNS says
+stdout = Console(highlight=False, soft_wrap=True, width=_width)
 
 
 class JsonLines(logging.Formatter):

@@ -35,7 +35,13 @@ def examine() -> list[DoctorFinding]:
     """Everything worth knowing, worst news included. Never raises."""
     packages = [_package(name) for name in PACKAGES]
     known = [DoctorFinding(what=f"weights {name}", **weights.status(name)) for name in weights.CATALOG]
-    return [*_machine(), *packages, *_extras(), *known, _arithmetic()]
+    extras = [  # one that is not installed is a choice, not a fault
+        DoctorFinding(
+            what=f"extra {extra}", value="installed" if util.find_spec(module) else f"no (pip install merit[{extra}])"
+        )
+        for extra, module in EXTRAS.items()
+    ]
+    return [*_machine(), *packages, *extras, *known, _arithmetic()]
 
 
 def _machine() -> list[DoctorFinding]:
@@ -56,16 +62,6 @@ def _package(name: str) -> DoctorFinding:
         return DoctorFinding(what=name, value=metadata.version(name))
     except metadata.PackageNotFoundError:
         return DoctorFinding(what=name, value="not installed", ok=False, remedy=f"pip install {name}")
-
-
-def _extras() -> list[DoctorFinding]:
-    """An extra that is not installed is a choice, not a fault."""
-    return [
-        DoctorFinding(
-            what=f"extra {extra}", value="installed" if util.find_spec(module) else f"no (pip install merit[{extra}])"
-        )
-        for extra, module in EXTRAS.items()
-    ]
 
 
 def _arithmetic() -> DoctorFinding:

@@ -113,7 +113,9 @@ def make_parts(
     }
     if committed:
         console.tell(f"{job.name}: {len(committed)} of {len(plan)} shards were done before", job=job.name)
-    poisoned = _work(job, tasks, config, state, len(plan)) if tasks else {}
+    longest = 60 * (config.shard_minutes or math.inf)
+    pool = _pool(job, config, state) if tasks else None
+    poisoned = schedule(pool, tasks, job.name, config.attempts, len(plan), longest) if pool else {}
     storage.sweep(folder)
     report = f"{place.out}.poisoned.jsonl"
     if poisoned:
@@ -122,19 +124,14 @@ def make_parts(
     return Parts(folder, _seal(folder, essence, list(files.values())))
 
 
-def _work(
-    job: ShardJob, tasks: Mapping[int, ShardTask], config: EngineConfig, state: Any, total: int
-) -> dict[int, str]:
-    pool: WorkerPool
+def _pool(job: ShardJob, config: EngineConfig, state: Any) -> WorkerPool:
     if config.runner == "inline":
-        pool = InlinePool(job, state)
-    elif config.runner == "local":
-        pool = LocalPool(job, config)
-    else:
-        from merit.engine.ray import RayPool
+        return InlinePool(job, state)
+    if config.runner == "local":
+        return LocalPool(job, config)
+    from merit.engine.ray import RayPool
 
-        pool = RayPool(job, config)
-    return schedule(pool, tasks, job.name, config.attempts, total, 60 * (config.shard_minutes or math.inf))
+    return RayPool(job, config)
 
 
 def _adopt(folder: str, essence: Mapping[str, Any]) -> None:

@@ -60,7 +60,11 @@ def evaluate(
         origin = page.provenance(corpus.manifest)
         html = page.render(report.results_page(figures, drawn, origin, more=_more(predicted)))
         (draft.path / "index.html").write_text(html, encoding="utf-8")
-        (draft.path / "results.md").write_text(_markdown(figures), encoding="utf-8")
+        parts = [
+            f"## {title}\n\n{tables.markdown(tables.headline(figures, columns, ()), tables.leaders(figures, columns))}"
+            for title, columns in TABLES.items()
+        ]
+        (draft.path / "results.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
         draft.summary |= {"users": truth.users, "methods": figures["method"].n_unique()}
     return artifacts.load(out, "results")
 
@@ -69,19 +73,19 @@ def measured(
     run: Predictions, truth: Truth, lost: Mapping[tuple[str, int], Metric], config: EvaluationConfig
 ) -> Metrics:
     """All figures of one run; recall lost is among them only where `lost` knows its method and seed."""
-    found = measure(run, truth, config) | exposure_bias.exposure(run, truth, config)
-    own = lost.get((run.method, run.seed))
-    return found | ({exposure_bias.LOST: own} if own else {})
+    metrics = measure(run, truth, config) | exposure_bias.exposure(run, truth, config)
+    recall_lost = lost.get((run.method, run.seed))
+    return metrics | ({exposure_bias.LOST: recall_lost} if recall_lost else {})
 
 
-def _more(said: Mapping[str, Artifact]) -> list[Section]:
+def _more(predicted: Mapping[str, Artifact]) -> list[Section]:
     """What a ranking of users adds to the page."""
-    found = []
-    for artifact in said.values():
+    sections = []
+    for artifact in predicted.values():
         if AUDIENCES in artifact.manifest.files:
-            found.append(report.audience_section(pl.read_parquet(artifact.file(AUDIENCES)), HISTORY_SHARE))
-            found.append(report.reliability_section(pl.read_parquet(artifact.file("reliability.parquet"))))
-    return found
+            sections.append(report.audience_section(pl.read_parquet(artifact.file(AUDIENCES)), HISTORY_SHARE))
+            sections.append(report.reliability_section(pl.read_parquet(artifact.file("reliability.parquet"))))
+    return sections
 
 
 def show_results(artifact: Artifact) -> None:
@@ -166,11 +170,3 @@ def pictures(runs: Sequence[Predictions], truth: Truth, known: LabelSpace, seed:
         return []
     had = np.bincount(truth.history.values, minlength=truth.labels)
     return exposure_bias.pictures(both[0], both[1], truth, known.texts, had, seed)
-
-
-def _markdown(figures: pl.DataFrame) -> str:
-    parts = [
-        f"## {title}\n\n{tables.markdown(tables.headline(figures, columns, ()), tables.leaders(figures, columns))}"
-        for title, columns in TABLES.items()
-    ]
-    return "\n\n".join(parts) + "\n"

@@ -136,7 +136,8 @@ def _pictured(
     runs: Sequence[tuple[Predictions, Flags]], truth: Truth, shown: Sequence[str], example: int
 ) -> pl.DataFrame:
     lists = [run.free[example][:PICTURED].tolist() for run, _ in runs]
-    letters = _letters([truth.cluster[labels].tolist() for labels in lists])
+    often = [cluster for labels in lists for cluster, n in Counter(truth.cluster[labels].tolist()).items() if n > 1]
+    letters = dict(zip(dict.fromkeys(often), ascii_uppercase, strict=False))  # the same in all lists
     frames = [
         pl.DataFrame(
             {
@@ -150,9 +151,3 @@ def _pictured(
         for (run, right), labels in zip(runs, lists, strict=True)
     ]
     return pl.concat(frames)
-
-
-def _letters(lists: Sequence[Sequence[int]]) -> dict[int, str]:
-    """A letter for each cluster that one of the lists comes back to; the same in all of them."""
-    often = [cluster for clusters in lists for cluster, times in Counter(clusters).items() if times > 1]
-    return dict(zip(dict.fromkeys(often), ascii_uppercase, strict=False))

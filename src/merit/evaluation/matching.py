@@ -119,7 +119,7 @@ def match(edges: Edges, threshold: Threshold, rule: Rule = "one_to_one", budget:
     if rule == "one_to_one" and threshold != "exact":  # labels are different within a list: exact is one to one
         closeness = edges.similarity[kept] + edges.same[kept]  # the same label before one with the same vector
         prediction, gold = _one_to_one(prediction, gold, closeness, edges.predictions, edges.golds)
-    return Hits(_marked(prediction, edges.predictions), _marked(gold, edges.golds))
+    return Hits(np.bincount(prediction, minlength=edges.predictions) > 0, np.bincount(gold, minlength=edges.golds) > 0)
 
 
 def _one_to_one(prediction: Ints, gold: Ints, closeness: Floats, predictions: int, golds: int) -> tuple[Ints, Ints]:
@@ -142,9 +142,3 @@ def _one_to_one(prediction: Ints, gold: Ints, closeness: Floats, predictions: in
     partner = maximum_bipartite_matching(graph, perm_type="column")
     found = np.flatnonzero(partner >= 0)
     return partner[found].astype(np.int64), order[found]
-
-
-def _marked(places: Ints, size: int) -> Flags:
-    marked = np.zeros(size, dtype=bool)
-    marked[places] = True
-    return marked
