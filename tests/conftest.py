@@ -12,6 +12,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import Phase
 from hypothesis import settings as hypothesis_settings
 
@@ -21,11 +22,29 @@ Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """A folder of that name, filled by the first process that asks for it and read by all; never write to it."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def folder(name: str, make: Callable[[Path], object]) -> Path:
+        place, done = shared / f"once-{name}", shared / f"once-{name}.done"
+        with FileLock(shared / f"once-{name}.lock"):
+            if not done.exists():
+                place.mkdir()
+                make(place)
+                done.touch()
+        return place
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def made(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """The folder of a run that has a model; read it, never write to it."""
     from tests import small_run  # brings torch along, which most tests do without
 
-    return small_run.make(tmp_path_factory.mktemp("run"))
+    return once("run", small_run.make) / "run"
 
 
 @pytest.fixture
