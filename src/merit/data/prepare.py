@@ -116,7 +116,7 @@ def prepare_inputs(config: PrepareRun) -> Mapping[str, Any]:
 def shards(examples: Artifact) -> Iterator[Shard]:
     """The shards of an examples artifact, one at a time."""
     for number in range(examples.manifest.summary["shards"]):
-        users, events, built = (pl.read_parquet(examples.file(_file(name, number))) for name in TABLES)
+        users, events, built = (pl.read_parquet(examples.file(name)) for name in shard_files(number))
         yield Shard(number, users, events, built)
 
 
@@ -174,8 +174,8 @@ def _write_shards(
     """Write the tables of all shards; events of training users by item, sizes, and the times of the first and last."""
     counts, total, spans = np.zeros(items, dtype=np.uint64), Counter[str](), []
     for shard in built:
-        for name in TABLES:
-            (folder / _file(name, shard["number"].item())).write_bytes(shard[name].item())
+        for name, file in zip(TABLES, shard_files(shard["number"].item()), strict=True):
+            (folder / file).write_bytes(shard[name].item())
         counts += shard["counts"].item().to_numpy()
         total += Counter(shard["total"].item())
         spans.append(shard.select("first", "last"))
@@ -183,8 +183,9 @@ def _write_shards(
     return pl.Series(counts), total, {"first": first, "last": last}
 
 
-def _file(table: str, shard: int) -> str:
-    return f"{table}-{shard:05}.parquet"
+def shard_files(number: int) -> tuple[str, ...]:
+    """The users, events and examples of a shard, in this order."""
+    return tuple(f"{name}-{number:05}.parquet" for name in TABLES)
 
 
 def _bytes(table: pl.DataFrame) -> bytes:

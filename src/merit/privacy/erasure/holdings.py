@@ -24,6 +24,7 @@ from merit.core.artifacts import MANIFEST, Artifact
 from merit.core.errors import DataError
 from merit.core.types import Ints, Split
 from merit.data.corpus import LABEL_COUNTS, NOW, PURCHASES, TRENDS, VERTICALS, WORDS
+from merit.data.prepare import shard_files
 from merit.data.split import SPLITS
 from merit.data.texts import TOKENIZER, TOKENS
 from merit.privacy.erasure import rewrite
@@ -150,7 +151,7 @@ def holdings(artifact: Artifact, users: frozenset[str], owners: ExampleOwners) -
 def _examples(held: Holdings) -> None:
     artifact, counts, erased = held.artifact, Counter[str](), dict[int, pl.DataFrame]()
     for number in range(artifact.manifest.summary["shards"]):
-        names = rewrite.shard_files(number)
+        names = shard_files(number)
         table = pl.scan_parquet(artifact.file(names[0])).select(USER, "user", "split")
         shard = erased[number] = table.filter(pl.col(USER).is_in(list(held.users))).collect()
         rows = rewrite.shard_rows(artifact, number, shard)
@@ -174,7 +175,7 @@ def _examples(held: Holdings) -> None:
 def _span(artifact: Artifact, erased: Mapping[int, pl.DataFrame]) -> dict[str, int]:
     """The times of the first and last event of all other users."""
     spans = [
-        pl.scan_parquet(artifact.file(rewrite.shard_files(number)[1]))
+        pl.scan_parquet(artifact.file(shard_files(number)[1]))
         .filter(~pl.col("user").is_in(users["user"].to_list()))
         .select(first=pl.col("timestamp").to_physical().min(), last=pl.col("timestamp").to_physical().max())
         for number, users in erased.items()
@@ -190,7 +191,7 @@ def _item_counts(artifact: Artifact, erased: Mapping[int, pl.DataFrame]) -> Held
     for number, users in erased.items():
         training = users.filter(pl.col("split") == SPLITS[0])["user"].to_list()
         if training:
-            events = pl.scan_parquet(artifact.file(rewrite.shard_files(number)[1]))
+            events = pl.scan_parquet(artifact.file(shard_files(number)[1]))
             items = events.filter(pl.col("user").is_in(training)).select("item").collect()["item"]
             less += np.bincount(items.to_numpy(), minlength=len(counts))
 

@@ -20,6 +20,7 @@ from safetensors.numpy import load_file, save_file
 from merit.core.artifacts import Artifact
 from merit.core.files import sync_folder
 from merit.core.types import Ints
+from merit.data.prepare import shard_files
 from merit.data.split import SPLITS
 from merit.retrieval.store import MappedArray, writing
 
@@ -80,11 +81,6 @@ def _csv_record(lines: Iterator[str]) -> str:
 
 
 # --- shards of examples: users are numbers within a shard, and histories are ranges of rows; both move up -------------
-
-
-def shard_files(number: int) -> tuple[str, ...]:
-    """The users, events and examples of a shard, in this order."""
-    return tuple(f"{name}-{number:05}.parquet" for name in ("users", "events", "examples"))
 
 
 def shard_rows(examples: Artifact, number: int, erased: pl.DataFrame) -> Counter[str]:
