@@ -29,18 +29,6 @@ PAGE = "index.html"
 MODE = 0o644
 TITLE = "Benchmark"
 SUBTITLE = "Every method on the same users, labels, time and evaluator; in points of a hundred, with 95 % intervals."
-TITLES = {
-    "classification": "Lists of their own length",
-    "verticals": "Verticals",
-    "thresholds": "How strict a match",
-    "budgets": "Equal budgets",
-    "novel": "Labels new to the user",
-    "objectives": "Training objectives",
-    "exposure": "Exposure bias",
-    "hits": "Users for an interest",
-    "variants": "Variants of MERIT",
-    "cost": "Cost",
-}
 EXPLAINED = {
     "classification": "A predicted label is right when its meaning is close to a gold label (cosine at least 0.7), "
     "each at most once. A method that says more finds more: read recall beside precision and labels per user.",
@@ -151,7 +139,7 @@ def _first_screen(found: Sequence[BenchResults]) -> Section:
 
 def _sections(each: BenchResults) -> list[Section]:
     made = [
-        Section(TITLES[name], (EXPLAINED[name],), charts=_charts(name, each), tables=shown)
+        Section(TABLES[name], (EXPLAINED[name],), charts=_charts(name, each), tables=shown)
         for name in TABLES
         if (shown := [report.table(part.title, part.frame, part.note) for part in parts(name, each)])
     ]
@@ -251,7 +239,7 @@ def document(found: Sequence[BenchResults]) -> str:
         for name in TABLES:
             shown = parts(name, each)
             if shown:
-                lines += [f"### {TITLES[name]}: {each.dataset}", "", EXPLAINED[name], ""]
+                lines += [f"### {TABLES[name]}: {each.dataset}", "", EXPLAINED[name], ""]
                 lines += [part.markdown() for part in shown]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -138,11 +138,19 @@ def _sheets(results: BenchResults) -> dict[str, list[_Sheet]]:
     }
 
 
-COST = "cost"
-TABLES = (
-    *("classification", "verticals", "thresholds", "budgets", "novel", "objectives", "exposure", "hits", "variants"),
-    COST,
-)
+TABLES = {
+    "classification": "Lists of their own length",
+    "verticals": "Verticals",
+    "thresholds": "How strict a match",
+    "budgets": "Equal budgets",
+    "novel": "Labels new to the user",
+    "objectives": "Training objectives",
+    "exposure": "Exposure bias",
+    "hits": "Users for an interest",
+    "variants": "Variants of MERIT",
+    "cost": "Cost",
+}
+"""Their titles by name, in the order of the page."""
 NEEDED: dict[str, Sequence[str]] = {"objectives": OBJECTIVES, "variants": VARIED}
 """Tables that need only methods whose names begin so."""
 
@@ -156,7 +164,7 @@ def table_named(name: str) -> str:
 
 def parts(name: str, results: BenchResults) -> list[Part]:
     """A table of the benchmark on one data set. Parts that nobody has figures for are left out."""
-    if name == COST:
+    if name == "cost":
         return [_costs(results)]
     made = [_part(sheet, results) for sheet in _sheets(results)[table_named(name)]]
     if name == "variants":
@@ -171,7 +179,12 @@ def _part(sheet: _Sheet, results: BenchResults) -> Part:
         figures = figures.filter(pl.any_horizontal(begins))
     frame = tables.headline(figures, sheet.columns, sheet.gains).drop("commit", "command", "users")
     hits = next(iter(sheet.columns.values())).metric == "hit"
-    note = _note(results, results.ranking_reference if hits else results.reference, bool(sheet.gains))
+    note = (
+        f"{results.dataset}: {results.users:,} test users, {results.labels:,} labels. In points, with 95 % intervals "
+        f"over users. Budget: {results.seconds:g} s of training for every network."
+    )
+    if sheet.gains:
+        note += f" Δ: difference to {results.ranking_reference if hits else results.reference} on the same users."
     if sheet.paper:
         frame = _beside(frame, sheet)
         note += f" Paper: its {paper()[sheet.paper]['table']} ({paper()[sheet.paper]['says']}), on data of its own."
@@ -187,15 +200,6 @@ def _beside(frame: pl.DataFrame, sheet: _Sheet) -> pl.DataFrame:
         cells = pl.Series(f"paper Δ {name}", [None if one is None else f"{one:+.1f}" for one in told], dtype=pl.String)
         frame = frame.insert_column(frame.columns.index(f"Δ {name}") + 1, cells)
     return frame
-
-
-def _note(results: BenchResults, reference: str, gains: bool) -> str:
-    """What stands under every table."""
-    told = (
-        f"{results.dataset}: {results.users:,} test users, {results.labels:,} labels. In points, with 95 % intervals "
-        f"over users. Budget: {results.seconds:g} s of training for every network."
-    )
-    return told + (f" Δ: difference to {reference} on the same users." if gains else "")
 
 
 def _won(results: BenchResults) -> Part:
