@@ -7,10 +7,11 @@ training step and the decoding of a few prompts. Stages without a language model
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from timeit import timeit
 from typing import Any
 
 import numpy as np
@@ -231,19 +232,13 @@ def _probe(config: RunConfig, sizes: DataSizes, shape: BackboneShape, memory: Ma
 
     with console.spinner("timing a training step and a decoding"):
         decoding(1)  # the first of each pays for starting
-        first, longer = _seconds(lambda: decoding(1)), _seconds(lambda: decoding(1 + WRITTEN))
+        first, longer = (timeit(partial(decoding, most), number=1) for most in (1, 1 + WRITTEN))
         trained = backbone.adapt(model, config.backbone, words, config.seed).to(device).train()
         optimizer = torch.optim.AdamW([value for value in trained.parameters() if value.requires_grad])
         training()
-        seconds = _seconds(training)
+        seconds = timeit(training, number=1)
     written = max(0.0, longer - first) / (rows * WRITTEN * (label + 1))
     return StageTokens(seconds / ids.size, first / (rows * prompt), written)
-
-
-def _seconds(call: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 def _facts(config: RunConfig, sizes: DataSizes, shape: BackboneShape, memory: Mapping[str, float]) -> dict[str, str]:

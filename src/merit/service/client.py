@@ -131,11 +131,11 @@ class Client:
 
     def preview(self, request: Audience) -> campaigns.PreviewResponse:
         """All figures of an audience; nothing is written."""
-        return self._post("/v1/audience/preview", _plain(request), campaigns.PreviewResponse)
+        return self._post("/v1/audience/preview", request, campaigns.PreviewResponse)
 
     def sample(self, request: Audience, k: int = 6) -> campaigns.SampleResponse:
         """Some of the users who would be contacted."""
-        return self._post(f"/v1/audience/sample?k={k}", _plain(request), campaigns.SampleResponse)
+        return self._post(f"/v1/audience/sample?k={k}", request, campaigns.SampleResponse)
 
     def tables(self) -> campaigns.TablesResponse:
         """The tables that rules may name."""
@@ -143,8 +143,7 @@ class Client:
 
     def build(self, request: Audience, idempotency: str | None = None) -> campaigns.JobResponse:
         """Start a job. Sent again with the same idempotency key, it is still one job."""
-        key = idempotency or secrets.token_hex(16)
-        return self._post("/v1/audience/jobs", _plain(request), campaigns.JobResponse, key)
+        return self._post("/v1/audience/jobs", request, campaigns.JobResponse, idempotency or secrets.token_hex(16))
 
     def job(self, number: str) -> campaigns.JobResponse:
         """The state of a job, by its id; one of another key is missing, unless this key is an admin's."""
@@ -181,11 +180,11 @@ class Client:
 
     def design(self, design: ExperimentDesign | Mapping[str, Any]) -> campaigns.DesignResponse:
         """The users a design needs, its power, and the file to keep."""
-        return self._post("/v1/experiments/design", _plain(design), campaigns.DesignResponse)
+        return self._post("/v1/experiments/design", design, campaigns.DesignResponse)
 
     def analyze(self, request: campaigns.AnalysisRequest | Mapping[str, Any]) -> Analysis:
         """An experiment from its design and its sufficient statistics."""
-        return self._post("/v1/experiments/analyze", _plain(request), Analysis)
+        return self._post("/v1/experiments/analyze", request, Analysis)
 
     def analyze_table(
         self,
@@ -202,14 +201,14 @@ class Client:
 
     def analyze_named(self, request: campaigns.NamedAnalysisRequest | Mapping[str, Any]) -> Analysis:
         """The same from a table that the service has."""
-        return self._post("/v1/experiments/analyze-named", _plain(request), Analysis)
+        return self._post("/v1/experiments/analyze-named", request, Analysis)
 
     def erase(
         self, users: Sequence[str], reason: str = "", idempotency: str | None = None
     ) -> campaigns.ErasureResponse:
         """Hide users at once and start to purge them. The same idempotency key starts no second one."""
-        body, key = {"users": list(users), "reason": reason}, idempotency or secrets.token_hex(16)
-        return self._post("/v1/erasures", body, campaigns.ErasureResponse, key)
+        body = {"users": list(users), "reason": reason}
+        return self._post("/v1/erasures", body, campaigns.ErasureResponse, idempotency or secrets.token_hex(16))
 
     def erasure(self, number: str) -> campaigns.ErasureResponse:
         """The state of an erasure, and its certificate once it is done."""
@@ -244,7 +243,7 @@ class Client:
         return _parsed(response, self._send("GET", f"{path}?{urlencode(query)}" if query else path)[0])
 
     def _post(self, path: str, body: Any, response: type[T], idempotency: str | None = None) -> T:
-        data = None if body is None else json.dumps(body, allow_nan=False).encode()
+        data = None if body is None else json.dumps(_plain(body), allow_nan=False).encode()
         headers = {"Content-Type": "application/json"} if data else {}
         headers |= {"Idempotency-Key": idempotency} if idempotency else {}
         return _parsed(response, self._send("POST", path, data, headers)[0])
