@@ -81,8 +81,8 @@ def test_where_lines_were_reordered_is_named(folder: Path) -> None:
 
 
 def test_a_line_that_was_forged_with_a_right_hash_breaks_the_next(folder: Path) -> None:
-    changed, entry = lines(folder), audit.read(folder)[2]
-    forged = audit._entry(entry.number, entry.before, "export", {"rows": 999})
+    changed = lines(folder)
+    forged = audit._entry([line.encode() for line in changed[:2]], "export", {"rows": 999})
     changed[2] = forged.model_dump_json()
     put(folder, changed)
     assert audit.verify(folder).fault == "line 4 does not follow from entry 3: that one was replaced"

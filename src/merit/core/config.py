@@ -1,4 +1,4 @@
-"""One TOML file, frozen models, and errors that know what you meant.
+"""One file of settings, frozen models, and errors that know what you meant.
 
 A stage declares its own `Frozen` model above the function that reads it; this file only loads, overrides and explains.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
+import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from merit.core.errors import ConfigError
@@ -39,16 +40,31 @@ RENAMED = {
 
 
 def load(model: type[Model], path: Path, overrides: Sequence[str] = ()) -> Model:
-    """Read `path` (TOML) into `model`, after applying overrides such as `prepare.target=order`."""
+    """Read `path` (TOML, JSON or YAML) into `model`, after applying overrides such as `prepare.target=order`."""
+    return build(model, read(path), overrides, origin=str(path))
+
+
+def read(path: Path, remedy: str = "Start from a file in configs/, or name another.") -> dict[str, Any]:
+    """The settings in a file, as plain values; `remedy` is for a file that is not there.
+
+    A key that stands twice is refused: the last would win in silence. So are references in YAML, which can make
+    gigabytes of a few lines.
+    """
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        raise ConfigError(f"{path}: its suffix does not tell the format. Use one of {', '.join(READERS)}.")
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = reader(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"{path} does not exist. Start from a file in configs/, or name another.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}.") from None
+        raise ConfigError(f"{path} does not exist. {remedy}") from None
+    except (ValueError, yaml.YAMLError, RecursionError) as error:  # UnicodeDecodeError and TOML's and JSON's are Value
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(f"{path} is not valid {path.suffix[1:].upper()}: {reason}.") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
-    return build(model, values, overrides, origin=str(path))
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} holds {type(values).__name__}, but settings with names are needed.")
+    return values
 
 
 def build(model: type[Model], values: dict[str, Any], overrides: Sequence[str] = (), origin: str = "settings") -> Model:
@@ -158,3 +174,36 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [option for part in getattr(annotation, "__args__", ()) for option in _models_in(part)]
+
+
+class _Strict(yaml.SafeLoader):  # type: ignore[misc]
+    """YAML's plain values, without references and without keys that come twice."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise ValueError("references (&name, *name) are not allowed here; write the value out")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        pairs = [(self.construct_object(key, deep=True), value) for key, value in node.value]
+        return _unique([(key, self.construct_object(value, deep=True)) for key, value in pairs])
+
+
+_Strict.add_constructor("tag:yaml.org,2002:map", lambda loader, node: loader.construct_mapping(node))
+
+
+def _unique(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if str(key) in values:
+            raise ValueError(f"'{key}' is set twice; keep one of the two")
+        values[str(key)] = value
+    return values
+
+
+READERS: dict[str, Callable[[str], Any]] = {
+    ".toml": tomllib.loads,
+    ".json": lambda text: json.loads(text, object_pairs_hook=_unique),
+    ".yaml": lambda text: yaml.load(text, _Strict),
+    ".yml": lambda text: yaml.load(text, _Strict),
+}

@@ -70,18 +70,17 @@ def append(folder: Path, event: Event, **details: Any) -> AuditEntry:
         with open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600)) as log:
             fcntl.flock(log, fcntl.LOCK_EX)
             lines, torn = _lines(path.read_bytes())
-            entries = []
+            log.truncate(path.stat().st_size - torn)
             if torn:
-                log.truncate(path.stat().st_size - torn)
-                entries.append(_entry(*_next(lines), "mended", {"bytes": torn}))
-                lines.append(entries[0].model_dump_json().encode())
-            entries.append(_entry(*_next(lines), event, details))
-            log.write("".join(f"{entry.model_dump_json()}\n" for entry in entries).encode())
+                lines.append(_entry(lines, "mended", {"bytes": torn}).model_dump_json().encode())
+                log.write(lines[-1] + b"\n")
+            entry = _entry(lines, event, details)
+            log.write(entry.model_dump_json().encode() + b"\n")
             log.flush()
             os.fsync(log.fileno())
-            head = AuditHead(number=entries[-1].number, hash=entries[-1].hash)
+            head = AuditHead(number=entry.number, hash=entry.hash)
             files.write(path.with_name(HEAD), head.model_dump_json() + "\n")
-            return entries[-1]
+            return entry
 
 
 def read(folder: Path) -> list[AuditEntry]:
@@ -128,22 +127,13 @@ def _parse(line: bytes) -> AuditEntry | None:
         return None
 
 
-def _next(lines: list[bytes]) -> tuple[int, str]:
-    """The number of the next line, and the hash before it. A line that is no entry stops nothing: `verify` names it."""
-    if not lines:
-        return 1, START
-    last = _parse(lines[-1])
-    return (last.number + 1, last.hash) if last else (len(lines) + 1, sha256(lines[-1]).hexdigest())
-
-
-def _entry(number: int, before: str, event: Event, details: dict[str, Any]) -> AuditEntry:
-    rest: dict[str, Any] = {
-        "number": number,
-        "at": provenance.now(),
-        "event": event,
-        "details": json.loads(json.dumps(details)),
-        "before": before,
-    }
+def _entry(lines: list[bytes], event: Event, details: dict[str, Any]) -> AuditEntry:
+    """The entry after these lines. A last line that is no entry stops nothing: `verify` names it."""
+    number, before = len(lines) + 1, sha256(lines[-1]).hexdigest() if lines else START
+    if lines and (last := _parse(lines[-1])):
+        number, before = last.number + 1, last.hash
+    known, plain = {"number": number, "at": provenance.now(), "event": event}, json.loads(json.dumps(details))
+    rest: dict[str, Any] = known | {"details": plain, "before": before}
     return AuditEntry(**rest, hash=_hash(rest))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from merit.core import files
@@ -30,9 +31,10 @@ class Hidden:
 
     def users(self) -> frozenset[str]:
         """They grow only: what was opened before the purge still holds them after it."""
-        version = _version(self._file)
-        if version != self._version:
-            self._users, self._version = self._users | _read(self._file), version
+        if (version := _version(self._file)) != self._version:
+            with suppress(FileNotFoundError):
+                self._users |= frozenset(json.loads(self._file.read_text(encoding="utf-8"))["users"])
+            self._version = version
         return self._users
 
 
@@ -74,13 +76,6 @@ def unhide(folders: Iterable[Path]) -> None:
     """Remove the lists, after the purge."""
     for folder in folders:
         (folder / FILE).unlink(missing_ok=True)
-
-
-def _read(file: Path) -> frozenset[str]:
-    try:
-        return frozenset(json.loads(file.read_text(encoding="utf-8"))["users"])
-    except FileNotFoundError:
-        return frozenset()
 
 
 def _version(file: Path) -> Version | None:

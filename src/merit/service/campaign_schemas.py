@@ -33,13 +33,6 @@ class WaterfallRow(ResponseModel):
     left: str
 
 
-class ForecastResponse(Forecast):
-    """Conversions of the contacted users, with or without the contact."""
-
-    users: int | None = None  # type: ignore[assignment]
-    """Contacted; null where there are too few to be shown."""
-
-
 class HistogramBin(ResponseModel):
     """Users with a probability from `low` to `high`; bins are merged until each holds 50 users."""
 
@@ -69,7 +62,7 @@ class PreviewResponse(ResponseModel):
     eligible: int
     interests: list[ResolvedInterest]
     waterfall: list[WaterfallRow]
-    forecast: ForecastResponse | None
+    forecast: Forecast | None
     """Null for a lookalike: likeness is no probability."""
     sizes: list[SizeForecast]
     eligible_histogram: list[HistogramBin]

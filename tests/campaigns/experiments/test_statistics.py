@@ -88,8 +88,8 @@ def test_rates_alone_are_enough_for_a_yes_or_no_outcome(tmp_path: Path) -> None:
 
 GOOD = {"arm": "merit", "users": 1000, "mean": [0.1, 2.0], "covariance": [[0.09, 0.0], [0.0, 1.0]]}
 BAD: dict[str, tuple[Any, str]] = {
-    "no JSON": ("{", "is no JSON"),
-    "a list": ([], "no JSON object"),
+    "no JSON": ("{", "is not valid JSON"),
+    "a list": ([], "settings with names"),
     "an unknown key": ({"columns": ["bought"], "cells": [GOOD | {"sd": 1}]}, "unknown setting"),
     "another column": ({"columns": ["sold", "orders_before"], "cells": [GOOD]}, "the design agreed on bought"),
     "an unknown arm": ({"columns": ["bought", "orders_before"], "cells": [GOOD | {"arm": "B"}]}, "arm 'B'"),

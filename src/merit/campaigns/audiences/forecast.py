@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -47,7 +46,8 @@ class ReliabilityBins(NamedTuple):
 class Forecast(Frozen):
     """The expected conversions of the users who are contacted."""
 
-    users: int
+    users: int | None = None
+    """Contacted; None where there are too few to be shown."""
     conversions: float
     low: float
     high: float
@@ -75,13 +75,9 @@ class SizeForecast(Frozen):
 
 def combined(interests: Iterable[tuple[Reals, float]], how: Literal["any", "all", "weighted"]) -> CombinedScores:
     """One score per user. `interests`: probabilities and a weight, one at a time: they need not fit in memory."""
-    parts = iter(interests)
-    first, weight = next(parts)
-    if (second := next(parts, None)) is None:
-        return CombinedScores(first, first, first)
-    score, low, high = {"any": _log_none(first), "all": first, "weighted": weight * first}[how], first, first
-    total, count = weight, 1
-    for scores, weight in chain([second], parts):
+    total, count, scores, low = 0.0, 0, np.empty(0), np.zeros(1)
+    score = high = np.ones(1) if how == "all" else np.zeros(1)
+    for scores, weight in interests:
         match how:
             case "any":
                 score, low, high = score + _log_none(scores), np.maximum(low, scores), high + scores
@@ -90,6 +86,8 @@ def combined(interests: Iterable[tuple[Reals, float]], how: Literal["any", "all"
             case "weighted":
                 score = score + weight * scores
         total, count = total + weight, count + 1
+    if count == 1:
+        return CombinedScores(scores, scores, scores)
     match how:
         case "any":
             return CombinedScores(-np.expm1(score), low, np.minimum(high, 1.0))

@@ -1,19 +1,15 @@
 """The request for an audience: with the model and the tables it names, all that is needed to build it again.
 
-docs/audiences.md shows one. A file of it may be TOML, JSON or YAML. In none of them may a key stand twice (the last
-would win in silence), and YAML may not refer back to itself: a few lines of such references grow to gigabytes.
+docs/audiences.md shows one.
 """
 
 from __future__ import annotations
 
-import json
-import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import Field, field_validator, model_validator
 
 from merit.campaigns.audiences.eligibility import Rule
@@ -162,60 +158,10 @@ class AudienceRequest(Frozen):
 
 def read(path: Path | None, overrides: Sequence[str] = (), interests: Sequence[str] = ()) -> AudienceRequest:
     """A request from a file, from interests on the command line, or from both."""
-    values = _read_file(path) if path else {"name": " + ".join(interests)[:200] or "Audience"}
+    if path and path.is_file() and path.stat().st_size > LARGEST_FILE:
+        raise ConfigError(f"{path} is larger than a mebibyte. Put lists of users into a table and name that.")
+    remedy = "docs/audiences.md shows a request to start from."
+    values = config.read(path, remedy) if path else {"name": " + ".join(interests)[:200] or "Audience"}
     if interests:
         values = values | {"interests": list(interests)}
     return config.build(AudienceRequest, values, overrides, origin=str(path or "the request"))
-
-
-def _read_file(path: Path) -> dict[str, Any]:
-    reader = READERS.get(path.suffix.lower())
-    if reader is None:
-        raise ConfigError(f"{path}: its suffix does not tell the format. Use one of {', '.join(READERS)}.")
-    try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise ConfigError(f"{path} is larger than a mebibyte. Put lists of users into a table and name that.")
-        values = reader(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path} does not exist. docs/audiences.md shows a request to start from.") from None
-    except (ValueError, yaml.YAMLError, RecursionError) as error:  # UnicodeDecodeError and TOML's and JSON's are Value
-        reason = " ".join(str(error).split())[:200]
-        raise ConfigError(f"{path} is not valid {path.suffix[1:].upper()}: {reason}.") from None
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path} holds {type(values).__name__}, but settings with names are needed.")
-    return values
-
-
-class _Strict(yaml.SafeLoader):  # type: ignore[misc]
-    """YAML's plain values, without references and without keys that come twice."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise ValueError("references (&name, *name) are not allowed here; write the value out")
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        pairs = [(self.construct_object(key, deep=True), value) for key, value in node.value]
-        return _unique([(key, self.construct_object(value, deep=True)) for key, value in pairs])
-
-
-_Strict.add_constructor("tag:yaml.org,2002:map", lambda loader, node: loader.construct_mapping(node))
-
-
-def _unique(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for key, value in pairs:
-        if str(key) in values:
-            raise ValueError(f"'{key}' is set twice; keep one of the two")
-        values[str(key)] = value
-    return values
-
-
-READERS: dict[str, Callable[[str], Any]] = {
-    ".toml": tomllib.loads,
-    ".json": lambda text: json.loads(text, object_pairs_hook=_unique),
-    ".yaml": lambda text: yaml.load(text, _Strict),
-    ".yml": lambda text: yaml.load(text, _Strict),
-}

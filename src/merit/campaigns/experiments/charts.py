@@ -1,4 +1,4 @@
-"""Charts of lifts: a density with its probability of loss, densities on one scale, and a forest plot of intervals."""
+"""Charts of lifts: a density with its probability of loss, and a forest plot of intervals."""
 
 from __future__ import annotations
 
@@ -46,26 +46,6 @@ def density(lift: Lift) -> Svg:
         f"{share(lift.above())} of it lies above zero."
     )
     return svg(chart, description)
-
-
-def densities(lifts: Mapping[str, Lift]) -> Svg:
-    """Several densities on one scale, by name."""
-    low = min(float(np.expm1(lift.mean - REACH * lift.sd)) for lift in lifts.values())
-    high = max(float(np.expm1(lift.mean + REACH * lift.sd)) for lift in lifts.values())
-    grid = np.linspace(min(low, 0.0), max(high, 0.0), POINTS)
-    curves = [
-        pl.DataFrame({"lift": grid, "density": lift.density(grid)}).with_columns(prior=pl.lit(name))
-        for name, lift in lifts.items()
-    ]
-    legend = alt.Legend(columns=1, labelLimit=320, symbolOpacity=1)
-    lines = alt.Chart(pl.concat(curves)).mark_line()
-    lines = lines.encode(
-        x=_lift_axis("lift:Q"),
-        y=alt.Y("density:Q", axis=None),
-        color=alt.Color("prior:N", title=None, sort=None, legend=legend),
-    )
-    medians = "; ".join(f"{name}: around {signed(lift.value)}" for name, lift in lifts.items())
-    return svg(alt.LayerChart(layer=[lines, _zero()]), f"Densities of the lift. {medians}.")
 
 
 def forest(lifts: Mapping[str, tuple[float, float, float]]) -> Svg:

@@ -118,17 +118,9 @@ def balances(names: tuple[str, ...], treatment: Moments, control: Moments, slope
     """The covariates in both arms, without the outcome."""
     spread = np.sqrt((np.diag(treatment.covariance) + np.diag(control.covariance)) / 2)
     apart = np.divide(treatment.mean - control.mean, spread, out=np.zeros_like(spread), where=spread > 0)
-    return tuple(
-        Balance(
-            name=name,
-            treatment=float(treatment.mean[place]),
-            control=float(control.mean[place]),
-            difference=float(apart[place]),
-            slope=float(slopes[place - 1]),
-        )
-        for place, name in enumerate(names)
-        if place
-    )
+    columns = (treatment.mean[1:], control.mean[1:], apart[1:], slopes)
+    rows = zip(names[1:], *(column.tolist() for column in columns), strict=True)
+    return tuple(Balance(name=name, treatment=a, control=b, difference=d, slope=e) for name, a, b, d, e in rows)
 
 
 _UNCHECKED = (

@@ -8,9 +8,9 @@ from __future__ import annotations
 import polars as pl
 
 from merit.campaigns.experiments import power
-from merit.campaigns.experiments.analysis import Analysis, Arm, LiftSummary, PolicyGroup, priors
-from merit.campaigns.experiments.charts import densities, density, forest
-from merit.campaigns.experiments.lift import Lift, update
+from merit.campaigns.experiments.analysis import Analysis, Arm, LiftSummary, PolicyGroup
+from merit.campaigns.experiments.charts import density, forest
+from merit.campaigns.experiments.lift import Lift
 from merit.report import charts
 from merit.report.page import (
     SMALLEST_CELL,
@@ -150,8 +150,7 @@ def _measured_section(analysis: Analysis) -> Section:
 
 def _prior_section(analysis: Analysis) -> Section:
     views = analysis.sensitivity
-    estimate, prior = Lift(analysis.effect, analysis.effect_sd), analysis.design.prior
-    posteriors = {name: update(estimate, other) for name, other in priors(analysis.design).items()}
+    prior = analysis.design.prior
     doubt = "Under no prior around zero would the treatment ship."
     if analysis.doubt is not None:
         doubt = (
@@ -167,10 +166,7 @@ def _prior_section(analysis: Analysis) -> Section:
     return Section(
         "How much the prior matters",
         (f"The prior agreed before launch is {agreed}. {doubt}",),
-        charts=(
-            Chart("Posterior under other priors", forest({name: view.interval for name, view in views.items()})),
-            Chart("The same as densities", densities(posteriors)),
-        ),
+        charts=(Chart("Posterior under other priors", forest({name: view.interval for name, view in views.items()})),),
         tables=(Table("In figures", frame, dict.fromkeys(names[1:], "count"), wide=True),),
     )
 

@@ -13,7 +13,6 @@ outcome without covariates, the covariance follows from the mean and may be left
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
@@ -26,7 +25,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from merit.campaigns.experiments.design import ExperimentDesign
-from merit.core.config import Frozen, build
+from merit.core import config
+from merit.core.config import Frozen
 from merit.core.errors import DataError
 
 Reals = NDArray[np.float64]
@@ -156,15 +156,8 @@ class Statistics(Frozen):
 
 def read(file: Path, design: ExperimentDesign) -> Outcomes:
     """Statistics that fit the design; a DataError says what does not fit."""
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError(f"{file} does not exist. Name a file of statistics with --statistics PATH.") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise DataError(f"{file} is no JSON: {error}. Write it as docs/experiments.md shows.") from None
-    if not isinstance(values, dict):
-        raise DataError(f"{file} holds no JSON object. Write it as docs/experiments.md shows.")
-    return outcomes_of(build(Statistics, values, origin=str(file)), design, str(file))
+    values = config.read(file, "Name a file of statistics with --statistics PATH, as docs/experiments.md shows.")
+    return outcomes_of(config.build(Statistics, values, origin=str(file)), design, str(file))
 
 
 def outcomes_of(statistics: Statistics, design: ExperimentDesign, origin: str) -> Outcomes:

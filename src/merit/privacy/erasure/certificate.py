@@ -136,31 +136,26 @@ class Certificate(Frozen):
         users = f"{self.found:,} user{'s' * (self.found != 1)} of {self.requested:,} requested"
         result = "nothing was found." if self.clean else "STILL FOUND in"
         searched = f"Search of {search.files:,} files, {search.bytes:,} bytes, for ids and their hashes: {result}"
-        unlinked = ["", *_listed("The owners of the rows are unknown in:", self.unlinked)] if self.unlinked else []
-        alike = _listed("Bytes like a short id, which may mean something else, are in", search.alike)
-        lines = [
-            f"Erasure {self.number}",
-            f"began {self.began}, ended {self.ended}, merit {self.version}",
-            f"reason: {self.reason or 'none given'}",
-            f"{users} were found and erased.",
-            "",
-            *_listed(f"{rows:,} rows in {len(self.artifacts):,} artifacts:", self.artifacts),
-            "",
-            *_listed(f"Exports that held them: {len(self.exports)}", self.exports),
-            "",
-            *_listed(f"Model versions that saw them: {len(self.models)}", self.models),
-            *unlinked,
-            "",
-            *_listed(searched, search.held),
-            *(alike if search.alike else []),
-            "",
-            *_listed("What remains:", [f"- {remark}" for remark in self.remains]),
+        parts = [
+            f"Erasure {self.number}\nbegan {self.began}, ended {self.ended}, merit {self.version}\n"
+            f"reason: {self.reason or 'none given'}\n{users} were found and erased.\n",
+            _listed(f"{rows:,} rows in {len(self.artifacts):,} artifacts:", self.artifacts),
+            _listed(f"Exports that held them: {len(self.exports)}", self.exports),
+            _listed(f"Model versions that saw them: {len(self.models)}", self.models),
+            *([_listed("The owners of the rows are unknown in:", self.unlinked)] if self.unlinked else []),
+            _listed(searched, search.held)
+            + (
+                _listed("Bytes like a short id, which may mean something else, are in", search.alike)
+                if search.alike
+                else ""
+            ),
+            _listed("What remains:", [f"- {remark}" for remark in self.remains]),
         ]
-        return "\n".join(lines) + "\n"
+        return "\n".join(parts)
 
 
-def _listed(title: str, rows: Sequence[object]) -> list[str]:
-    return [title, *(f"  {row}" for row in rows)]
+def _listed(title: str, rows: Sequence[object]) -> str:
+    return "".join(f"{line}\n" for line in (title, *(f"  {row}" for row in rows)))
 
 
 def sent_exports(
@@ -198,10 +193,5 @@ def fitted_models(present: Sequence[Artifact], records: Sequence[ArtifactRecord]
 
 
 def _ancestors(artifact: Artifact, by_hash: dict[str, Artifact]) -> set[str]:
-    hashes, waiting = set[str](), [artifact]
-    while waiting:
-        for parent in waiting.pop().manifest.parents.values():
-            if parent.hash not in hashes:
-                hashes.add(parent.hash)
-                waiting += [by_hash[parent.hash]] if parent.hash in by_hash else []
-    return hashes
+    parents = {parent.hash for parent in artifact.manifest.parents.values()}
+    return parents.union(*(_ancestors(by_hash[parent], by_hash) for parent in parents if parent in by_hash))

@@ -100,7 +100,7 @@ def begin(folders: Sequence[Path], users: Sequence[str], reason: str = "") -> It
         raise ConfigError("Name the users to be erased: `merit erase USER`, or --file with an id in each line.")
     if search.mentioned(reason, users):
         raise ConfigError("The reason names a user, and it is kept in the certificate. Write it without.")
-    workspace.require_folders(folders)
+    workspace.find(folders)  # before a lock makes a folder that is not there
     roots = tuple(dict.fromkeys(folder.resolve() for folder in folders))
     with _locked(roots):
         yield _hide(roots, users, reason)

@@ -45,7 +45,7 @@ class HeldFiles:
     write: Callable[[Path], None]
     """Into a folder, without those rows."""
     always: bool = False
-    """Whether they are written whoever is erased: a page that shows somebody's example does not tell whose."""
+    """Whether they are written whoever is erased."""
 
 
 class ExampleOwners:
@@ -123,9 +123,15 @@ class Holdings:
         self.drop([name], rows)
         return rows
 
+    def rewrite(self, name: str, text: str, changed: bool) -> None:
+        """A text that shows somebody's examples and does not tell whose: written again whoever is erased."""
+        write = lambda out: (out / name).write_text(text, encoding="utf-8")  # noqa: E731
+        self.files.append(HeldFiles((name,), 0, write, always=changed))
+
     def subtract(self, counts: Mapping[str, int]) -> None:
-        """Lower figures of the manifest."""
-        self.summary |= {name: self.artifact.manifest.summary[name] - count for name, count in counts.items()}
+        """Lower those of these figures that the manifest has."""
+        figures = self.artifact.manifest.summary
+        self.summary |= {name: figures[name] - count for name, count in counts.items() if name in figures}
 
 
 def holdings(artifact: Artifact, users: frozenset[str], owners: ExampleOwners) -> Holdings:
@@ -149,21 +155,38 @@ def holdings(artifact: Artifact, users: frozenset[str], owners: ExampleOwners) -
 
 
 def _examples(held: Holdings) -> None:
-    artifact, counts, erased = held.artifact, Counter[str](), dict[int, pl.DataFrame]()
+    """Shards, whose users are numbers; how often training users met each item; and rows that could not be read."""
+    artifact, counts, erased, spans = held.artifact, Counter[str](), [], []
+    item_counts = pl.read_parquet(artifact.file(COUNTS))
+    less = np.zeros(len(item_counts), dtype=np.int64)
     for number in range(artifact.manifest.summary["shards"]):
         names = shard_files(number)
-        table = pl.scan_parquet(artifact.file(names[0])).select(USER, "user", "split")
-        shard = erased[number] = table.filter(pl.col(USER).is_in(list(held.users))).collect()
-        rows = rewrite.shard_rows(artifact, number, shard)
-        counts += rows
-        total = rows["users"] + rows["events"] + rows["examples"]
-        held.files.append(HeldFiles(names, total, partial(rewrite.write_shard, artifact, number, shard)))
-    held.files.append(_item_counts(artifact, erased))
-    all_erased = pl.concat(erased.values())
+        users, events, built = (pl.scan_parquet(artifact.file(name)) for name in names)
+        users = users.select(USER, "user", "split").filter(pl.col(USER).is_in(list(held.users)))
+        shard = users.with_columns(pl.col("split").cast(pl.String)).collect()
+        theirs = pl.col("user").is_in(shard["user"].to_list())
+        training = pl.col("user").is_in(shard.filter(pl.col("split") == SPLITS[0])["user"].to_list())
+        others = pl.col("timestamp").to_physical().filter(~theirs)
+        items = pl.col("item").filter(training).implode()
+        totals = events.select(items, rows=theirs.sum(), first=others.min(), last=others.max()).collect()
+        less += np.bincount(totals["item"][0].to_numpy(), minlength=len(less))
+        spans.append(totals.select("first", "last"))
+        splits = Counter(built.filter(theirs).select(pl.col("split").cast(pl.String)).collect()["split"])
+        total = Counter({"users": len(shard), "events": totals["rows"][0], "examples": splits.total()})
+        counts += total + splits
+        held.files.append(HeldFiles(names, total.total(), partial(rewrite.write_shard, artifact, number, shard)))
+        erased.append(shard)
+
+    def write(out: Path) -> None:
+        left = pl.Series(item_counts["count"].to_numpy().astype(np.int64) - less, dtype=pl.UInt64)
+        item_counts.with_columns(count=left).write_parquet(out / COUNTS)
+
+    held.files.append(HeldFiles((COUNTS,), int((less > 0).sum()), write))
+    all_erased = pl.concat(erased)
     held.found.update(all_erased[USER])
-    held.parts.update(all_erased["split"].cast(pl.String))
+    held.parts.update(all_erased["split"])
     held.subtract({**counts, "train_users": held.parts[SPLITS[0]]})
-    held.summary |= _span(artifact, erased)
+    held.summary |= pl.concat(spans).select(pl.min("first"), pl.max("last")).row(0, named=True)
     if QUARANTINE in artifact.manifest.files:  # ids are read as `prepare` reads them
         original = pl.read_parquet(artifact.file(QUARANTINE), columns=["original"])["original"]
         ids = original.str.json_path_match("$.user_id").str.strip_chars().str.replace(r"^(\d+)\.0$", "${1}")
@@ -172,41 +195,16 @@ def _examples(held: Holdings) -> None:
         held.subtract({"set_aside": len(aside)})
 
 
-def _span(artifact: Artifact, erased: Mapping[int, pl.DataFrame]) -> dict[str, int]:
-    """The times of the first and last event of all other users."""
-    spans = [
-        pl.scan_parquet(artifact.file(shard_files(number)[1]))
-        .filter(~pl.col("user").is_in(users["user"].to_list()))
-        .select(first=pl.col("timestamp").to_physical().min(), last=pl.col("timestamp").to_physical().max())
-        for number, users in erased.items()
-    ]
-    first, last = pl.concat(spans).select(pl.col("first").min(), pl.col("last").max()).collect().row(0)
-    return {"first": first, "last": last}
-
-
-def _item_counts(artifact: Artifact, erased: Mapping[int, pl.DataFrame]) -> HeldFiles:
-    """How often training users met each item, less the erased ones."""
-    counts = pl.read_parquet(artifact.file(COUNTS))
-    less = np.zeros(len(counts), dtype=np.int64)
-    for number, users in erased.items():
-        training = users.filter(pl.col("split") == SPLITS[0])["user"].to_list()
-        if training:
-            events = pl.scan_parquet(artifact.file(shard_files(number)[1]))
-            items = events.filter(pl.col("user").is_in(training)).select("item").collect()["item"]
-            less += np.bincount(items.to_numpy(), minlength=len(counts))
-
-    def write(out: Path) -> None:
-        left = pl.Series(counts["count"].to_numpy().astype(np.int64) - less, dtype=pl.UInt64)
-        counts.with_columns(count=left).write_parquet(out / COUNTS)
-
-    return HeldFiles((COUNTS,), int((less > 0).sum()), write)
-
-
-def _corpus(held: Holdings) -> None:
-    """A table of users for each split, and of purchases."""
-    for split in (*SPLITS, NOW, PURCHASES):
-        if f"{split}.parquet" in held.artifact.manifest.files:
-            held.subtract({split: len(held.drop_users(f"{split}.parquet"))})
+def _tables(held: Holdings, names: Sequence[str], total: str = "") -> None:
+    """Tables of users, with their arms if they have any. Figures of the manifest: `total`, by table, and by arm."""
+    config = held.artifact.manifest.config
+    user, arm = config.get("user", USER), config.get("arm", "arm")  # as the design of an assignment names them
+    for name in held.artifact.manifest.files:
+        if any(fnmatch(name, pattern) for pattern in names):
+            rows, file = held.drop_users(name, user), held.artifact.file(name)
+            if arm in pl.read_parquet_schema(file):
+                held.parts.update(pl.read_parquet(file, columns=[arm])[arm].gather(rows).cast(pl.String))
+            held.subtract({name.removesuffix(".parquet"): len(rows), total: len(rows), **held.parts})
 
 
 def _states(held: Holdings) -> None:
@@ -236,20 +234,6 @@ def _model(held: Holdings) -> None:
     vectors = tuple(name for name in artifact.manifest.files if name.startswith("users/"))
     held.files.append(HeldFiles(vectors, len(gone), write))
     held.subtract({"users": len(gone)})
-
-
-def _arms(held: Holdings, name: str, total: str) -> None:
-    """Users with their arms; an assignment has the columns that its design names."""
-    columns = held.artifact.manifest.config
-    rows, arm = held.drop_users(name, columns.get("user", USER)), columns.get("arm", "arm")
-    held.parts.update(pl.read_parquet(held.artifact.file(name), columns=[arm])[arm].gather(rows).cast(pl.String))
-    held.subtract({**held.parts, total: len(rows)})
-
-
-def _parts(held: Holdings) -> None:
-    """Interests of all users, shard by shard."""
-    for name in held.artifact.manifest.files:
-        held.drop_users(name)
 
 
 def _export(held: Holdings) -> None:
@@ -286,8 +270,7 @@ def _ordered(held: Holdings, split: Split) -> None:
         held.drop([name], rows, EXAMPLE if EXAMPLE in table.collect_schema() else None)
     if by_user:
         held.drop(by_user, held.rows_of(users.unique().sort()))
-    if "examples" in artifact.manifest.summary:
-        held.subtract({"examples": len(rows)})
+    held.subtract({"examples": len(rows)})
 
 
 ORDERED = ("mined.parquet", "after-gold.parquet", "after-mistakes.parquet", "left.parquet")
@@ -308,20 +291,13 @@ def _page(held: Holdings, title: str) -> None:
     """The section of that title is taken out, whoever it is about."""
     section = re.compile(rf'(<section id="s\d+">\n<h2>{title}</h2>\n)(?!{re.escape(TAKEN_OUT)}).*?(</section>)', re.S)
     text = held.artifact.file("index.html").read_text(encoding="utf-8")
-
-    def write(out: Path) -> None:
-        (out / "index.html").write_text(section.sub(rf"\1{TAKEN_OUT}\n\2", text), encoding="utf-8")
-
-    held.files.append(HeldFiles(("index.html",), 0, write, always=bool(section.search(text))))
+    held.rewrite("index.html", section.sub(rf"\1{TAKEN_OUT}\n\2", text), bool(section.search(text)))
 
 
 def _bench_results(held: Holdings) -> None:
     results = json.loads(held.artifact.file("results.json").read_text(encoding="utf-8"))
-
-    def write(out: Path) -> None:
-        (out / "results.json").write_text(json.dumps(results | {"pictures": []}, indent=1) + "\n", encoding="utf-8")
-
-    held.files.append(HeldFiles(("results.json",), 0, write, always=bool(results["pictures"])))
+    text = json.dumps(results | {"pictures": []}, indent=1) + "\n"
+    held.rewrite("results.json", text, bool(results["pictures"]))
 
 
 # Weights, labels, and figures over many users.
@@ -333,7 +309,10 @@ WITHOUT_USERS = {
 KINDS: dict[str, tuple[Callable[[Holdings], None], tuple[str, ...]]] = {
     "examples": (_examples, ("items.parquet",)),
     "mined": (partial(_ordered, split="train"), ()),
-    "corpus": (_corpus, ("items.parquet", VERTICALS, LABEL_COUNTS, WORDS, TRENDS, TOKENS, TOKENIZER)),
+    "corpus": (
+        partial(_tables, names=[f"{name}.parquet" for name in (*SPLITS, NOW, PURCHASES)]),
+        ("items.parquet", VERTICALS, LABEL_COUNTS, WORDS, TRENDS, TOKENS, TOKENIZER),
+    ),
     "states": (_states, ()),
     "predictions": (partial(_ordered, split="test"), ("audiences.parquet", "reliability.parquet")),
     "cell": (partial(_ordered, split="test"), ("reliability.parquet",)),
@@ -344,14 +323,14 @@ KINDS: dict[str, tuple[Callable[[Holdings], None], tuple[str, ...]]] = {
             *("items.parquet", "mlp.safetensors", "verticals.*", "README.md"),
         ),
     ),
-    "parts": (_parts, ()),
+    "parts": (partial(_tables, names=["*"]), ()),
     "data-report": (partial(_page, title="Examples in words"), ("figures.json", "README.md")),
     "results": (partial(_page, title="Cascades in pictures"), ("figures.parquet", "results.md")),
     "bench-results": (_bench_results, ("figures.parquet",)),
     "audience": (
-        partial(_arms, name="members.parquet", total="members"),
+        partial(_tables, names=["members.parquet"], total="members"),
         ("audience.json", "request.json", "index.html"),
     ),
     "audience-export": (_export, ()),
-    "assignment": (partial(_arms, name="assignment.parquet", total="users"), ()),
+    "assignment": (partial(_tables, names=["assignment.parquet"], total="users"), ()),
 }

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from merit.core.artifacts import Artifact
 from merit.core.files import sync_folder
 from merit.core.types import Ints
 from merit.data.prepare import shard_files
-from merit.data.split import SPLITS
 from merit.retrieval.store import MappedArray, writing
 
 BLOCK = 16_384  # rows of an array at a time
@@ -81,16 +79,6 @@ def _csv_record(lines: Iterator[str]) -> str:
 
 
 # --- shards of examples: users are numbers within a shard, and histories are ranges of rows; both move up -------------
-
-
-def shard_rows(examples: Artifact, number: int, erased: pl.DataFrame) -> Counter[str]:
-    """Rows of these users in a shard, by file and, of examples, by split."""
-    _, events, built = (pl.scan_parquet(examples.file(name)) for name in shard_files(number))
-    theirs = pl.col("user").is_in(erased["user"].to_list())
-    rows = int(events.filter(theirs).select(pl.len()).collect().item())
-    splits = built.filter(theirs).select("split").collect()["split"].cast(pl.String)
-    by_split = {split: int((splits == split).sum()) for split in SPLITS}
-    return Counter({"users": len(erased), "events": rows, "examples": len(splits)} | by_split)
 
 
 def write_shard(examples: Artifact, number: int, erased: pl.DataFrame, out: Path) -> None:

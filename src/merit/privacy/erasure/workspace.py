@@ -21,18 +21,12 @@ DRAFT = re.compile(r"\..+\.tmp-(?P<process>\d+)(-old)?")  # of artifacts.writing
 RESUMABLE = re.compile(r"\..+\.(parts-\w+|checkpoints)")  # of stages that go on where they were stopped
 
 
-def require_folders(roots: Sequence[Path]) -> None:
-    """Refuse what is no folder."""
+def find(roots: Sequence[Path]) -> list[Artifact]:
+    """The artifacts below the folders, or these themselves; of one inside another only the outer one."""
+    folders: dict[Path, None] = {}
     for root in roots:
         if not root.is_dir():
             raise MissingArtifact(f"There is no folder {root}. Name the folders of runs and services with --folder.")
-
-
-def find(roots: Sequence[Path]) -> list[Artifact]:
-    """The artifacts below the folders, or these themselves; of one inside another only the outer one."""
-    require_folders(roots)
-    folders: dict[Path, None] = {}
-    for root in roots:
         for folder, inside, files in os.walk(root):
             if MANIFEST in files:
                 folders[Path(folder).resolve()] = None
