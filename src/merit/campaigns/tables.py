@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,11 +17,18 @@ from merit.data.sources import files
 
 
 @contextmanager
-def scanning(place: Path, option: str) -> Iterator[list[tuple[pl.LazyFrame, str]]]:
-    """Scans of the files at a path, each with the name of its first file. Files of one schema share a scan."""
+def scanning(
+    place: Path, option: str, needed: Sequence[str], select: Callable[[pl.LazyFrame, str], pl.LazyFrame]
+) -> Iterator[pl.LazyFrame]:
+    """All files at a path, which must have the `needed` columns. `select` gets scans with the name of their first file,
+    and gives equal columns of them."""
     paths = files.find(place, f"{option} PATH")
     with files.reading(paths):
-        yield [(frame, str(file)) for frame, file in files.scan_all(paths, place)]
+        scans = [(frame, str(file)) for frame, file in files.scan_all(paths, place)]
+        for frame, file in scans:
+            for name in needed:
+                column_type(frame, name, file)
+        yield pl.concat([select(frame, file) for frame, file in scans])
 
 
 def column_type(frame: pl.LazyFrame, name: str, file: str) -> pl.DataType:

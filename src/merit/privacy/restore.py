@@ -51,10 +51,9 @@ def with_ids(rows: pl.LazyFrame, ids: pl.Series, key: PseudonymKey) -> pl.DataFr
 
 def _ids(place: Path, column: str) -> pl.Series:
     """Different ids of a table, read as `prepare` reads them."""
-    with tables.scanning(place, "--ids") as scans:
-        parts = [
-            frame.select(normalise.identity(frame, column, files.is_text(Path(file))).alias(column))
-            for frame, file in scans
-            if tables.column_type(frame, column, file)
-        ]
-        return pl.concat(parts).unique().collect(engine="streaming")[column]
+
+    def select(frame: pl.LazyFrame, file: str) -> pl.LazyFrame:
+        return frame.select(normalise.identity(frame, column, files.is_text(Path(file))).alias(column))
+
+    with tables.scanning(place, "--ids", [column], select) as ids:
+        return ids.unique().collect(engine="streaming")[column]

@@ -130,10 +130,10 @@ def _interest_scores(model: Model, rows: Ints, request: AudienceRequest, scores:
 
 
 def _lookalike_scores(model: Model, visible: VisibleUsers, lookalike: Lookalike) -> ScoredUsers:
-    with tables.scanning(lookalike.table, "lookalike.table =") as scans:
-        for frame, file in scans:
-            tables.column_type(frame, lookalike.user, file)
-        ids = pl.concat([frame.select(pseudonyms.column(lookalike.user)) for frame, _ in scans])
+    user = pseudonyms.column(lookalike.user)
+    with tables.scanning(
+        lookalike.table, "lookalike.table =", [lookalike.user], lambda frame, _: frame.select(user)
+    ) as ids:
         listed = ids.unique().collect(engine="streaming").to_series()
     seeds = visible.users["user_id"].is_in(listed.implode()).to_numpy()
     if seeds.sum() < SMALLEST:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -205,8 +206,8 @@ def _per_user(
 ) -> pl.DataFrame:
     """user, value, rows: one row per user in both table and model; `aggregate` sums up a user's values and rows."""
     assert rule.table is not None
-    with scanning(rule.table, "the rule's table =") as scans:
-        frame = pl.concat([_read(scan, rule, column, parser, file) for scan, file in scans])
+    also = [rule.column] if isinstance(rule, Bought) and rule.column else []
+    with scanning(rule.table, "the rule's table =", [rule.user, *also], partial(_read, rule, column, parser)) as frame:
         _check_rows(frame, column)
         matched = frame.join(users.alias("user").to_frame().lazy(), on="user", how="semi")
         table = matched.group_by("user").agg(value=aggregate, rows=pl.len()).collect(engine="streaming")
@@ -239,15 +240,12 @@ def _mask(table: pl.DataFrame, users: pl.Series, missing: bool = False) -> Mask:
     return joined["value"].fill_null(missing).to_numpy()
 
 
-def _read(frame: pl.LazyFrame, rule: _Table | Bought, column: str | None, parser: Parser, file: str) -> pl.LazyFrame:
+def _read(rule: _Table | Bought, column: str | None, parser: Parser, frame: pl.LazyFrame, file: str) -> pl.LazyFrame:
     """user, value, raw, and which rows count at all."""
-    column_type(frame, rule.user, file)
     value, raw, counts = pl.lit(None, pl.Boolean), pl.lit(None, pl.String), pl.lit(True)
     if isinstance(rule, Bought) and rule.column:
-        column_type(frame, rule.column, file)
         counts = pl.col(rule.column).cast(pl.String).is_in(list(rule.among))
     if column:
-        column_type(frame, column, file)
         value, raw = parser(frame, column, file), pl.col(column).cast(pl.String)
     return frame.select(
         pseudonyms.column(rule.user).alias("user"),

@@ -7,6 +7,7 @@ arms, users exposed before they were assigned. The second adds up. Only a 64-bit
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -14,7 +15,7 @@ import polars as pl
 from merit.campaigns.experiments.assign import arm_of
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.campaigns.experiments.statistics import CHOSEN, CellMoments, Flow, Outcomes, from_sums, points_near, sums
-from merit.campaigns.tables import column_type, duplicates, instants, numbers, scanning
+from merit.campaigns.tables import duplicates, instants, numbers, scanning
 from merit.core.errors import DataError
 from merit.data.schema import FILE, ROW
 from merit.privacy import pseudonyms
@@ -26,20 +27,18 @@ NO_SEGMENT = "(none)"
 
 def tabulate(design: ExperimentDesign, table: Path) -> Outcomes:
     """The statistics of a table. Raises where a number would be silently wrong."""
-    with scanning(table, "--table") as scans:
-        frame = pl.concat([_columns(scan, design, file) for scan, file in scans])
-        flow = _checked_rows(frame, design, table)
-        crossed = _crossovers(frame, table)
-        frame = frame.filter(~pl.col("user").is_in(crossed.implode())) if len(crossed) else frame
+    needed = [design.user, design.arm, *([design.segment] if design.segment else [])]
+    with scanning(table, "--table", needed, partial(_columns, design)) as rows:
+        flow = _checked_rows(rows, design, table)
+        crossed = _crossovers(rows, table)
+        frame = rows.filter(~pl.col("user").is_in(crossed.implode())) if len(crossed) else rows
         checked, misplaced = _misplaced(frame, design, flow.rows)
         flow = replace(flow, crossovers=len(crossed), checked=checked, misplaced=misplaced)
         return _aggregate(frame, design, flow)
 
 
-def _columns(frame: pl.LazyFrame, design: ExperimentDesign, file: str) -> pl.LazyFrame:
+def _columns(design: ExperimentDesign, frame: pl.LazyFrame, file: str) -> pl.LazyFrame:
     """user, arm, segment, chosen, early; and value, bad, capped, raw of the outcome (0) and of each covariate."""
-    for name in (design.user, design.arm, *([design.segment] if design.segment else [])):
-        column_type(frame, name, file)
     segment = (
         pl.col(design.segment).cast(pl.String).fill_null(NO_SEGMENT) if design.segment else pl.lit(None, pl.String)
     )

@@ -21,10 +21,10 @@ from merit.campaigns.experiments.lift import Lift, published
 from merit.campaigns.experiments.outcomes import tabulate
 from merit.campaigns.experiments.pooling import Mixture, pool, pool_page, pool_sentence
 from merit.campaigns.experiments.report import lift_page
-from merit.campaigns.tables import column_type, duplicates, scanning
+from merit.campaigns.tables import duplicates, scanning
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
-from merit.core.config import Frozen, build
+from merit.core.config import Frozen, load
 from merit.core.errors import ConfigError, DataError
 from merit.data.sources import files
 from merit.privacy import pseudonyms
@@ -57,8 +57,7 @@ def freeze(design: ExperimentDesign, out: Path) -> Artifact:
 
 def design_of(artifact: Artifact) -> ExperimentDesign:
     """The design as it was frozen; from its file, where arms are in their order."""
-    text = artifact.file("design.json").read_text(encoding="utf-8")
-    return build(ExperimentDesign, json.loads(text), origin=str(artifact.path))
+    return load(ExperimentDesign, artifact.file("design.json"))
 
 
 def power_tables(artifact: Artifact) -> list[tuple[str, list[str], list[tuple[Any, ...]]]]:
@@ -86,10 +85,8 @@ def assign_users(design: Artifact, users: Path, out: Path) -> Artifact:
     inputs = {"users": files.fingerprint(files.find(users, "--users PATH"), users)}
     with artifacts.writing(out, ASSIGNMENT, config=agreed, parents={"design": design}, inputs=inputs) as draft:
         file = draft.path / "assignment.parquet"
-        with scanning(users, "--users") as scans:
-            for frame, name in scans:
-                column_type(frame, agreed.user, name)
-            ids = pl.concat([frame.select(pseudonyms.column(agreed.user)) for frame, _ in scans])
+        user = pseudonyms.column(agreed.user)
+        with scanning(users, "--users", [agreed.user], lambda frame, _: frame.select(user)) as ids:
             _check_ids(ids, agreed.user, users)
             with_arms(ids, agreed.user, agreed.arms, agreed.salt).rename({"arm": agreed.arm}).sink_parquet(file)
         counts = pl.scan_parquet(file).group_by(agreed.arm).len().collect(engine="streaming")
@@ -216,12 +213,9 @@ def pool_campaigns(folders: Sequence[Path], table: Path | None, out: Path, confi
 
 def published_lifts(table: Path) -> dict[str, Lift]:
     """Lifts from a table with the columns campaign, lift, low, high; as fractions, with the ends of 95 % intervals."""
-    with scanning(table, "--table") as scans:
-        for frame, file in scans:
-            for name in PUBLISHED:
-                column_type(frame, name, file)
-        columns = (pl.col("campaign").cast(pl.String), pl.col(PUBLISHED[1:]).cast(pl.Float64, strict=False))
-        rows = pl.concat([frame.select(*columns) for frame, _ in scans]).collect()
+    columns = (pl.col("campaign").cast(pl.String), pl.col(PUBLISHED[1:]).cast(pl.Float64, strict=False))
+    with scanning(table, "--table", PUBLISHED, lambda frame, _: frame.select(*columns)) as lifts:
+        rows = lifts.collect()
     if rows["campaign"].n_unique() < rows.height:
         raise DataError(f"{table} names a campaign twice. Each counts once.")
     if rows.null_count().transpose().sum().item():
