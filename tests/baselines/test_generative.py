@@ -56,7 +56,7 @@ def test_a_label_is_known_by_its_text_in_other_tokens_too(world: World) -> None:
 
 def test_an_open_beam_has_the_probability_the_model_gives_it(world: World) -> None:
     generator, end = untrained(world, 7), world.text.shop.vocabulary.end
-    prompts = [world.text.test[0], world.text.test[1][:9]]  # of different length: one is padded
+    prompts = Ragged.of([world.text.test[0].tolist(), world.text.test[1][:9].tolist()])  # one is padded
     written, logs = _written(generator, prompts, GroovConfig(beams=3, max_tokens=5))
     for prompt, beams, own in zip(prompts, written, logs, strict=True):
         for tokens, log in zip(beams, own, strict=True):

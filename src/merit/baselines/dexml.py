@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, normalize, softplus
 
 from merit.baselines.fitting import TimeBudget, TimedFitConfig, fit, recall_of_scores
-from merit.baselines.generative import first_few, untrained_backbone
+from merit.baselines.generative import CHECKED, untrained_backbone
 from merit.baselines.world import Answer, Text, World, answer_of
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged, indicators
@@ -60,10 +61,7 @@ def dexml_ds(world: World, seed: int, config: DexmlConfig | None = None) -> Answ
 def dexml_stk(world: World, seed: int, config: DexmlConfig | None = None) -> Answer:
     """With SoftTop-k. For ranking users, scores are the parts of the k places."""
     config = config or DexmlConfig()
-
-    def loss(scores: Tensor, positive: Tensor) -> Tensor:
-        return soft_top_k_loss(scores, positive, config.places)
-
+    loss = partial(soft_top_k_loss, k=config.places)
     return _dexml(world, seed, config, loss, lambda scores: log_soft_top_k(scores, config.places).exp())
 
 
@@ -71,6 +69,7 @@ def _dexml(world: World, seed: int, config: DexmlConfig, loss: Loss, probabiliti
     budget = TimeBudget(world.seconds)
     text, live = world.text, world.live
     model, label_texts = untrained_backbone(text, seed), _label_texts(text)
+    few = np.arange(min(CHECKED, len(text.validation)))
 
     def batch_loss(rows: Ints, epoch: int) -> Tensor:
         gold = world.train.gold.gather(rows)
@@ -87,7 +86,7 @@ def _dexml(world: World, seed: int, config: DexmlConfig, loss: Loss, probabiliti
         return scores
 
     def validation_recall() -> float:
-        return recall_of_scores(scores_of(first_few(text.validation)), world)
+        return recall_of_scores(scores_of(text.validation.gather(few)), world)
 
     summary = fit(model, batch_loss, text.train.lengths(), config.fit, seed, budget, validation_recall)
     return answer_of(scores_of(text.test), world, budget.with_prediction(summary), SHOWN)
@@ -118,9 +117,8 @@ def _vectors(model: Any, texts: Ragged) -> Tensor:
 
 def _last_states(model: Any, texts: Ragged) -> Tensor:
     """Padded on the right: causal attention never looks there."""
-    rows = [torch.from_numpy(texts[row].astype(np.int64)) for row in range(len(texts))]
     last = torch.from_numpy(texts.lengths() - 1)
-    return backbone.states(model, torch.nn.utils.rnn.pad_sequence(rows, True))[torch.arange(len(rows)), last]
+    return backbone.states(model, torch.from_numpy(texts.padded(0)))[torch.arange(len(texts)), last]
 
 
 def decoupled_softmax(scores: Tensor, positive: Tensor) -> Tensor:

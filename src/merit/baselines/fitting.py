@@ -6,10 +6,9 @@ end at the end of their schedule. (`merit.generator.training` counts steps inste
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from itertools import count
 
 import numpy as np
@@ -22,7 +21,8 @@ from merit.core.ragged import head
 from merit.core.seeds import torch_stream
 from merit.core.types import Floats, Ints
 from merit.evaluation.predictions import recall, top
-from merit.generator.batches import epoch_batches
+from merit.generator.batches import passes
+from merit.generator.kv_cache import evaluating
 from merit.objective.descent import DescentConfig, backward, descend
 
 CHOICE_BUDGET = 10  # labels: the middle one of the equal budgets
@@ -85,12 +85,13 @@ def fit(
     optimizer = torch.optim.AdamW(
         trainable, lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=config.weight_decay
     )
-    batch_of = _batches(lengths, config, seed)
+    plan = passes(np.arange(len(lengths)), lengths, config.batch_size, seed)
     looks, progress, best, weights = 0, 0.0, -1.0, _copy(model)
 
     def gradients(step: int) -> float:
+        epoch, rows = plan(step)
         failure = "The loss is not a number. Halve the learning rate of this method and run again."
-        return backward(loss(*batch_of(step)), failure)
+        return backward(loss(rows, epoch), failure)
 
     def rate(_: int) -> float:
         return learning_rate(progress, config)
@@ -100,7 +101,9 @@ def fit(
         for step, _ in descend(optimizer, count(), gradients, clip, rate):
             progress = max((step + 1) / config.steps, budget.spent())
             if progress >= 1 or progress * config.looks >= looks + 1:
-                looks, recall = int(progress * config.looks), _evaluated(model, validation_recall)
+                looks = int(progress * config.looks)
+                with evaluating(model):
+                    recall = validation_recall()
                 if recall > best:
                     best, weights = recall, _copy(model)
             if progress >= 1:
@@ -127,25 +130,6 @@ def recall_of_scores(scores: Floats, world: World, budgets: tuple[int, ...] = (C
     lists = top(scores, world.live, max(budgets))
     gold = world.validation.gold.gather(np.arange(len(scores)))
     return float(np.mean([recall(head(lists, budget), gold) for budget in budgets]))
-
-
-def _batches(lengths: Ints, config: TimedFitConfig, seed: int) -> Callable[[int], tuple[Ints, int]]:
-    """Number of a step → its examples, and its epoch."""
-    per_epoch = math.ceil(len(lengths) / config.batch_size)
-
-    @lru_cache(1)
-    def batches(epoch: int) -> list[Ints]:
-        return epoch_batches(lengths, config.batch_size, epoch, seed)
-
-    return lambda step: (batches(step // per_epoch)[step % per_epoch], step // per_epoch)
-
-
-def _evaluated(model: nn.Module, validation_recall: Callable[[], float]) -> float:
-    model.eval()
-    with torch.inference_mode():
-        recall = validation_recall()
-    model.train()
-    return recall
 
 
 def _copy(model: nn.Module) -> dict[str, Tensor]:

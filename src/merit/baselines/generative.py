@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from torch import nn
 
-from merit.baselines import fitting
-from merit.baselines.fitting import TimeBudget
+from merit.baselines.fitting import CHOICE_BUDGET, BatchLoss, TimeBudget, TimedFitConfig, fit
 from merit.baselines.world import Answer, Text, World
 from merit.core.ragged import Ragged
+from merit.core.types import Ints
 from merit.data.tokenizer import Vocabulary
-from merit.evaluation import predictions
-from merit.evaluation.predictions import BUDGET
+from merit.evaluation.predictions import BUDGET, recall
 from merit.generator import backbone
 from merit.generator.decoding import DecodeConfig
 from merit.generator.model import Generator
@@ -42,7 +43,7 @@ def label_paths(world: World) -> Ragged:
 
 def corpus_of(prompts: Ragged, gold: Ragged, paths: Ragged, words: Vocabulary) -> Corpus:
     """A checked corpus of prompts and gold labels, without mined labels."""
-    nothing = Ragged.of([[]] * len(prompts))
+    nothing = Ragged.empty(len(prompts))
     corpus = Corpus(prompts, gold, nothing, nothing.values, paths, words.sep, words.end)
     check_corpus(corpus, COLLATE)
     return corpus
@@ -53,23 +54,37 @@ def label_corpus(world: World) -> Corpus:
     return corpus_of(world.text.train, world.train.gold, label_paths(world), world.text.shop.vocabulary)
 
 
-def first_few(prompts: Ragged) -> Ragged:
-    """The first prompts: enough to compare weights by, few enough not to slow the training."""
-    return prompts.gather(np.arange(min(CHECKED, len(prompts))))
+def fit_generator(
+    generator: Generator,
+    world: World,
+    loss: BatchLoss,
+    lengths: Ints,
+    config: TimedFitConfig,
+    seed: int,
+    budget: TimeBudget,
+    guided: Callable[[Ragged], Ragged] = lambda prompts: prompts,
+    model: nn.Module | None = None,
+) -> dict[str, float]:
+    """Summary of a training by the recall of greedy lists of the first validation users, at a fixed budget.
+
+    `guided` writes what the method puts behind prompts; `model` is what is trained, where that is more.
+    """
+    rows = np.arange(min(CHECKED, len(world.validation)))
+    prompts, gold = world.text.validation.gather(rows), world.validation.gold.gather(rows)
+    how = DecodeConfig(max_labels=CHOICE_BUDGET, fixed_budget=True)
+
+    def validate() -> float:
+        return recall(generator.decode(guided(prompts), how, seed=0), gold)
+
+    return fit(model or generator.model, loss, lengths, config, seed, budget, validate)
 
 
-def recall(generator: Generator, prompts: Ragged, world: World) -> float:
-    """Recall of greedy lists at a fixed budget. `prompts` are those of the first validation users."""
-    how = DecodeConfig(max_labels=fitting.CHOICE_BUDGET, fixed_budget=True)
-    return predictions.recall(
-        generator.decode(prompts, how, seed=0), world.validation.gold.gather(np.arange(len(prompts)))
-    )
+def greedy_lists(generator: Generator, prompts: Ragged, free: bool = False) -> Ragged:
+    """Lists of greedy decoding: at free length, or at BUDGET labels with END suppressed."""
+    return generator.decode(prompts, DecodeConfig(max_labels=BUDGET, fixed_budget=not free), seed=0)
 
 
 def greedy_answer(generator: Generator, prompts: Ragged, summary: dict[str, float], budget: TimeBudget) -> Answer:
-    """Lists of greedy decoding: at free length, and at BUDGET labels with END suppressed."""
-    free, ranked = (
-        generator.decode(prompts, DecodeConfig(max_labels=BUDGET, fixed_budget=fixed), seed=0)
-        for fixed in (False, True)
-    )
+    """Greedy lists of both kinds."""
+    free, ranked = greedy_lists(generator, prompts, free=True), greedy_lists(generator, prompts)
     return Answer(ranked, free, summary=budget.with_prediction(summary))

@@ -8,7 +8,6 @@ texts that are no live label are counted and left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from merit.baselines.fitting import TimeBudget, TimedFitConfig, fit
-from merit.baselines.generative import COLLATE, first_few, label_corpus, recall, untrained
+from merit.baselines.fitting import TimeBudget, TimedFitConfig
+from merit.baselines.generative import COLLATE, fit_generator, greedy_lists, label_corpus, untrained
 from merit.baselines.world import Answer, World
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged, matrix
@@ -61,20 +60,18 @@ Search = Callable[[Generator, World, GroovConfig], tuple[list[Beams], Floats, di
 
 def _groov(world: World, seed: int, config: GroovConfig, search: Search) -> Answer:
     budget = TimeBudget(world.seconds)
-    generator, corpus, text = untrained(world, seed), label_corpus(world), world.text
+    generator, corpus = untrained(world, seed), label_corpus(world)
 
     def loss(rows: Ints, epoch: int) -> Tensor:
         batch = collate(corpus, rows.tolist(), epoch, OBJECTIVE, COLLATE, seed)
         return loss_of(generator.model, batch, OBJECTIVE.beta)[0]
 
-    validate = partial(recall, generator, first_few(text.validation), world)
-    summary = fit(generator.model, loss, corpus.prompts.lengths(), config.fit, seed, budget, validate)
+    summary = fit_generator(generator, world, loss, corpus.prompts.lengths(), config.fit, seed, budget)
     beams, probabilities, invented = search(generator, world, config)
-    longer = generator.decode(text.test, DecodeConfig(max_labels=BUDGET, fixed_budget=True), seed=0)
     labels, sums = beam_sums(beams, probabilities)
     scores = matrix(labels, sums, len(world.labels)).tocsc()
     return Answer(
-        ranked=filled(labels, longer),
+        ranked=filled(labels, greedy_lists(generator, world.text.test)),
         free=Ragged.of([user[0] for user in beams]),
         scores=lambda block: scores[:, block].toarray(),
         summary=budget.with_prediction(summary | invented),
@@ -125,7 +122,7 @@ def _open(generator: Generator, world: World, config: GroovConfig) -> tuple[list
     probabilities: Floats = np.zeros((len(prompts), config.beams), np.float32)
     for start in range(0, len(order), config.batch_size):
         rows = order[start : start + config.batch_size]
-        written, logs = _written(generator, [prompts[row] for row in rows], config)
+        written, logs = _written(generator, prompts.gather(rows), config)
         probabilities[rows] = np.exp(logs)
         for row, beams in zip(rows, written, strict=True):
             users[row] = [read.labels(tokens) for tokens in beams]
@@ -167,18 +164,16 @@ def _spellings(tokens: list[int], sep: int, end: int) -> list[tuple[int, ...]]:
     return [spelling for spelling in spellings if spelling]
 
 
-def _written(
-    generator: Generator, prompts: Sequence[NDArray[np.int32]], config: GroovConfig
-) -> tuple[list[list[list[int]]], NDArray[Any]]:
+def _written(generator: Generator, prompts: Ragged, config: GroovConfig) -> tuple[list[list[list[int]]], NDArray[Any]]:
     """Tokens of each prompt's beams, and the log-probability of each. Prompts are padded on the left."""
-    width, words = max(map(len, prompts)), generator.shop.vocabulary
-    tokens: Ints = np.full((len(prompts), width), words.pad)
-    for line, prompt in enumerate(prompts):
-        tokens[line, width - len(prompt) :] = prompt
+    width, words = int(prompts.lengths().max()), generator.shop.vocabulary
+    real = np.arange(width) >= width - prompts.lengths()[:, None]
+    tokens: Ints = np.full(real.shape, words.pad)
+    tokens[real] = prompts.values
     with torch.inference_mode():
         out = generator.model.generate(
             input_ids=torch.from_numpy(tokens),
-            attention_mask=torch.from_numpy((np.arange(width) >= width - np.array([[len(p)] for p in prompts])) + 0),
+            attention_mask=torch.from_numpy(real + 0),
             num_beams=config.beams,
             num_return_sequences=config.beams,
             max_new_tokens=config.max_tokens,

@@ -9,7 +9,6 @@ original's second decoder (binary relevance) is left out: it is an ensemble memb
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -17,8 +16,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from merit.baselines.fitting import TimeBudget, TimedFitConfig, fit
-from merit.baselines.generative import IN_ORDER, corpus_of, first_few, greedy_answer, label_corpus, recall, untrained
+from merit.baselines.fitting import TimeBudget, TimedFitConfig
+from merit.baselines.generative import IN_ORDER, corpus_of, fit_generator, greedy_answer, label_corpus, untrained
 from merit.baselines.world import Answer, World
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged
@@ -52,8 +51,7 @@ def ocd(world: World, seed: int, config: OcdConfig | None = None) -> Answer:
         samples = sampled(generator, corpus.prompts.gather(rows), config, int(draws.integers(2**31)))
         return loss_of(generator.model, batch_of(samples, rows, corpus, text.shop.vocabulary), beta=0.0)[0]
 
-    validate = partial(recall, generator, first_few(text.validation), world)
-    summary = fit(generator.model, loss, corpus.prompts.lengths(), config.fit, seed, budget, validate)
+    summary = fit_generator(generator, world, loss, corpus.prompts.lengths(), config.fit, seed, budget)
     return greedy_answer(generator, text.test, summary, budget)
 
 

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from merit.baselines.fitting import TimeBudget, TimedFitConfig, fit
-from merit.baselines.generative import COLLATE, IN_ORDER, first_few, greedy_answer, label_corpus, recall, untrained
+from merit.baselines.fitting import TimeBudget, TimedFitConfig
+from merit.baselines.generative import COLLATE, IN_ORDER, fit_generator, greedy_answer, label_corpus, untrained
 from merit.baselines.world import Answer, World
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged, offsets_of, owners
@@ -96,8 +95,8 @@ def _patchrec(world: World, seed: int, config: PatchrecConfig, groups: Groups) -
         batch = collate(part, list(range(len(rows))), epoch, IN_ORDER, COLLATE, seed, patched)
         return loss_of(generator.model, batch, 1.0)[0]
 
-    validate = partial(recall, generator, first_few(validation), world)
-    summary = fit(generator.model, loss, train.lengths(), config.fit, seed, budget, validate)
+    patched = replace(world, text=replace(world.text, validation=validation))
+    summary = fit_generator(generator, patched, loss, train.lengths(), config.fit, seed, budget)
     return greedy_answer(generator, test, summary, budget)
 
 
@@ -107,8 +106,7 @@ def write(items: Ragged, texts: Texts, room: int, group: Ints, pooled: NDArray[n
     `group` and `pooled` are beside items.values. Items without words take no position.
     """
     worded = np.flatnonzero(texts.titles.lengths()[items.values])
-    which, group = items.values[worded], group[worded]
-    owner = owners(items)[worded]
+    which, group, owner = items.values[worded], group[worded], owners(items)[worded]
     sizes = texts.titles.lengths()[which]
     first = np.flatnonzero(np.diff(owner, prepend=-1) | np.diff(group, prepend=-1))  # items that begin a group
     runs = np.diff(first, append=len(which))  # items of each group

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from merit.baselines.fitting import TimeBudget, TimedFitConfig, fit, recall_of_scores
 from merit.baselines.world import Answer, World, answer_of
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged, owners, ranks, stacked
+from merit.core.ragged import Ragged, offsets_of, owners, ranks, stacked
 from merit.core.seeds import torch_stream
 from merit.core.types import Floats, Ints
 from merit.data.labelled import LabelledExamples
@@ -93,7 +93,8 @@ def _loss(model: Sasrec, items: Ragged, gold: Ragged, bags: Ragged) -> Tensor:
     """The mean over an example's next events, plus that of its gold labels."""
     rows, valid, weights = targets(items, gold, bags)
     states = _states(model, items, bags).flatten(0, 1)[torch.from_numpy(rows)]
-    return linear_set_loss(states, model.labels.weight, _padded(valid), torch.from_numpy(weights), beta=0.0)[0]
+    valid_ids = torch.from_numpy(valid.padded())
+    return linear_set_loss(states, model.labels.weight, valid_ids, torch.from_numpy(weights), beta=0.0)[0]
 
 
 def targets(items: Ragged, gold: Ragged, bags: Ragged) -> tuple[Ints, Ragged, Floats]:
@@ -110,24 +111,14 @@ def targets(items: Ragged, gold: Ragged, bags: Ragged) -> tuple[Ints, Ragged, Fl
     return rows, stacked([bags.gather(items.values[following]), gold]), weights.astype(np.float32)
 
 
-def _padded(lists: Ragged) -> Tensor:
-    """(rows, longest), -1 beyond the end of a row."""
-    padded = np.full((len(lists), int(lists.lengths().max())), -1, dtype=np.int64)
-    padded[owners(lists), ranks(lists)] = lists.values
-    return torch.from_numpy(padded)
-
-
 def _states(model: Sasrec, items: Ragged, bags: Ragged) -> Tensor:
     """(B, L, width), padded on the right: causal attention never looks there."""
-    sizes = items.lengths()
-    shape = (len(items), int(sizes.max()))
-    places = np.arange(len(items.values)) + np.repeat(np.arange(len(items)) * shape[1] - items.offsets[:-1], sizes)
+    shape = (len(items), int(items.lengths().max()))
     real = items.values >= 0
+    places = (owners(items) * shape[1] + ranks(items))[real]
     labels, counts = bags.take(items.values[real].astype(np.int64))
-    starts = np.concatenate([[0], np.cumsum(counts)[:-1]]) if len(counts) else np.zeros(0, np.int64)
-    states: Tensor = model(
-        torch.from_numpy(labels.astype(np.int64)), torch.from_numpy(starts), torch.from_numpy(places[real]), shape
-    )
+    arrays = (labels.astype(np.int64), offsets_of(counts)[:-1], places)
+    states: Tensor = model(*map(torch.from_numpy, arrays), shape)
     return states
 
 

@@ -99,7 +99,7 @@ def make_world(corpus: Artifact, labels: Artifact, backbone: BackboneConfig, tex
     label_space = space.load(labels.path)
     train, validation, test = (read_examples(corpus, split) for split in SPLITS)
     prompts = (column_lists(read_table(corpus, split, "prompt")["prompt"]) for split in SPLITS)
-    nothing = Ragged.of([[]] * len(test))
+    nothing = Ragged.empty(len(test))
     return World(
         train=train,
         validation=validation,

@@ -10,7 +10,6 @@ In training the gold clusters follow the text, at test the predicted ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,8 +19,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from merit.baselines.fitting import BatchLoss, TimeBudget, TimedFitConfig, fit
-from merit.baselines.generative import COLLATE, IN_ORDER, corpus_of, first_few, greedy_answer, label_paths, recall
+from merit.baselines.fitting import TimeBudget, TimedFitConfig
+from merit.baselines.generative import COLLATE, IN_ORDER, corpus_of, fit_generator, greedy_answer, label_paths
 from merit.baselines.generative import untrained as untrained_generator
 from merit.baselines.linear import histories
 from merit.baselines.world import Answer, World
@@ -90,10 +89,11 @@ def xlgen_mcg(world: World, seed: int, config: XlgenConfig | None = None) -> Ans
         return loss_of(generator.model, collate(corpus, rows.tolist(), epoch, IN_ORDER, COLLATE, seed), 1.0)[0]
 
     def guided(prompts: Ragged) -> Ragged:
-        task = guide.behind(prompts, _none(prompts), guide.to_clusters)
+        task = guide.behind(prompts, Ragged.empty(len(prompts)), guide.to_clusters)
         return guide.behind(prompts, cluster_generator.decode(task, DecodeConfig(), seed=0), guide.to_labels)
 
-    return _trained(world, generator, generator.model, loss, corpus, guided, config, seed, budget)
+    summary = fit_generator(generator, world, loss, corpus.prompts.lengths(), config.fit, seed, budget, guided)
+    return greedy_answer(generator, guided(world.text.test), summary, budget)
 
 
 def xlgen_bcl(world: World, seed: int, config: XlgenConfig | None = None) -> Answer:
@@ -119,26 +119,9 @@ def xlgen_bcl(world: World, seed: int, config: XlgenConfig | None = None) -> Ans
     def guided(prompts: Ragged) -> Ragged:
         return guide.behind(prompts, _predicted_clusters(generator.model, head, prompts), guide.to_labels)
 
-    both = nn.ModuleList([generator.model, head])
-    return _trained(world, generator, both, loss, corpus, guided, config, seed, budget)
-
-
-def _trained(
-    world: World,
-    generator: Generator,
-    model: nn.Module,
-    loss: BatchLoss,
-    corpus: Corpus,
-    guided: Callable[[Ragged], Ragged],
-    config: XlgenConfig,
-    seed: int,
-    budget: TimeBudget,
-) -> Answer:
-    """The greedy answer after training; `guided` puts predicted clusters after prompts."""
-    few = first_few(world.text.validation)
-    lengths = corpus.prompts.lengths()
-    summary = fit(model, loss, lengths, config.fit, seed, budget, lambda: recall(generator, guided(few), world))
-    return greedy_answer(generator, guided(world.text.test), summary, budget)
+    both, lengths = nn.ModuleList([generator.model, head]), prompts.lengths()
+    summary = fit_generator(generator, world, loss, lengths, config.fit, seed, budget, guided, both)
+    return greedy_answer(generator, guided(text.test), summary, budget)
 
 
 def frequent_first(gold: Ragged, popularity: Ints) -> Ragged:
@@ -174,17 +157,11 @@ def _two_tasks(world: World, guide: _Guide) -> Corpus:
     text, paths = world.text, label_paths(world)
     gold = frequent_first(world.train.gold, world.popularity)
     clusters = guide.of(gold)
-    prompts = stacked(
-        [guide.behind(text.train, _none(gold), guide.to_clusters), guide.behind(text.train, clusters, guide.to_labels)]
-    )
+    first = guide.behind(text.train, Ragged.empty(len(gold)), guide.to_clusters)
+    prompts = stacked([first, guide.behind(text.train, clusters, guide.to_labels)])
     as_labels = Ragged(clusters.offsets, clusters.values + np.int32(len(paths)))
     tokens = Ragged(np.arange(guide.number + 1), (guide.first + np.arange(guide.number)).astype(np.int32))
     return corpus_of(prompts, stacked([as_labels, gold]), stacked([paths, tokens]), text.shop.vocabulary)
-
-
-def _none(rows: Ragged) -> Ragged:
-    """An empty list for each row."""
-    return Ragged.of([[]] * len(rows))
 
 
 def _label_loss(model: Any, batch: Batch, sizes: Ints) -> tuple[Tensor, Tensor]:
@@ -206,9 +183,8 @@ def _predicted_clusters(model: Any, head: nn.Linear, prompts: Ragged) -> Ragged:
     clusters: list[list[int]] = []
     with torch.inference_mode():
         for start in range(0, len(prompts), BLOCK):
-            rows = [prompts[row] for row in range(start, min(start + BLOCK, len(prompts)))]
-            tokens = nn.utils.rnn.pad_sequence([torch.from_numpy(row.astype(np.int64)) for row in rows], True)
-            means = _means(backbone.states(model, tokens), np.array([len(row) for row in rows]))
+            part = prompts.gather(np.arange(start, min(start + BLOCK, len(prompts))))
+            means = _means(backbone.states(model, torch.from_numpy(part.padded(0))), part.lengths())
             clusters += [_likely(row) for row in head(means).numpy()]
     return Ragged.of(clusters)
 

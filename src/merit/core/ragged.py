@@ -47,6 +47,11 @@ class Ragged:
         values, sizes = self.take(rows)
         return Ragged(offsets_of(sizes), values)
 
+    @staticmethod
+    def empty(rows: int) -> Ragged:
+        """So many rows without values."""
+        return Ragged(np.zeros(rows + 1, np.int64), np.zeros(0, np.int32))
+
     def padded(self, fill: int = -1) -> Ints:
         """(rows, longest): a rectangle with one column at least, filled up on the right."""
         filled: Ints = np.full((len(self), int(self.lengths().max(initial=1))), fill, dtype=np.int64)

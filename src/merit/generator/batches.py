@@ -75,15 +75,15 @@ def _written(labels: Ragged, paths: Ragged) -> NDArray[np.int64]:
 def plan_batches(corpus: Corpus, config: BatchConfig, seed: int, schedule: Schedule) -> Plan:
     """Number of a micro-batch → its epoch and its examples."""
     lengths = bucket_lengths(corpus, config)
-    all_examples = _passes(np.arange(len(corpus)), lengths, config.batch_size, seed)
+    all_examples = passes(np.arange(len(corpus)), lengths, config.batch_size, seed)
     only = [step for step in range(config.steps) if schedule(step / config.steps).only]
     pooled = np.flatnonzero(corpus.patched.some()) if corpus.patched else np.zeros(0, np.int64)
     if not only or not len(pooled):
         return all_examples
-    return _passes(pooled, lengths, config.batch_size, seed, all_examples, only[0] * config.accumulate)
+    return passes(pooled, lengths, config.batch_size, seed, all_examples, only[0] * config.accumulate)
 
 
-def _passes(
+def passes(
     rows: NDArray[np.int64],
     lengths: NDArray[np.int64],
     size: int,
@@ -97,7 +97,7 @@ def _passes(
 
     @lru_cache(2)  # a step may end one epoch and begin the next
     def batches(epoch: int) -> list[NDArray[np.int64]]:
-        return [rows[each] for each in epoch_batches(lengths[rows], size, earlier + epoch, seed)]
+        return [rows[batch] for batch in epoch_batches(lengths[rows], size, earlier + epoch, seed)]
 
     def planned(number: int) -> tuple[int, NDArray[np.int64]]:
         if before and number < first:
