@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from merit.baselines.generative import corpus_of, label_corpus, untrained
-from merit.baselines.groov import GroovConfig, _Reader, _spellings, _written, beam_sums, filled
+from merit.baselines.groov import GroovConfig, _Reader, _spellings, _written, beam_sums
 from merit.baselines.ocd import OcdConfig, batch_of, sampled
 from merit.baselines.sasrec import Sasrec, SasrecConfig, _states, targets
 from merit.baselines.world import World
 from merit.baselines.xlgen import _Guide, _likely, _means, frequent_first, label_clusters
 from merit.core.ragged import Ragged
+from merit.evaluation.predictions import filled
 
 SEP, END = 98, 99
 

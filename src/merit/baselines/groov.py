@@ -22,7 +22,7 @@ from merit.baselines.world import Answer, World
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged, matrix
 from merit.core.types import Floats, Ints
-from merit.evaluation.predictions import BUDGET
+from merit.evaluation.predictions import filled
 from merit.generator.decoding import DecodeConfig, decode
 from merit.generator.model import Generator
 from merit.generator.training import loss_of
@@ -93,15 +93,6 @@ def beam_sums(users: Sequence[Beams], probabilities: Floats) -> tuple[Ragged, Fl
         rows.append(ranked)
         values += [sums[label] for label in ranked]
     return Ragged.of(rows), np.array(values, dtype=np.float32)
-
-
-def filled(ranked: Ragged, longer: Ragged, budget: int = BUDGET) -> Ragged:
-    """Ranked labels, then those of greedy decoding with END suppressed, up to the budget.
-
-    Both lists are of live labels, and the longer has `budget` different ones where there are so many.
-    """
-    rows = [dict.fromkeys([*ranked[row].tolist(), *longer[row].tolist()]) for row in range(len(ranked))]
-    return Ragged.of([list(row)[:budget] for row in rows])
 
 
 def _constrained(

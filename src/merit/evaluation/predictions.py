@@ -97,6 +97,12 @@ def top(scores: Floats, live: Ints, k: int = BUDGET) -> Ragged:
     return Ragged(np.arange(0, order.size + 1, size, dtype=np.int64), live[order].ravel().astype(np.int32))
 
 
+def filled(ranked: Ragged, others: Ragged, budget: int = BUDGET) -> Ragged:
+    """The ranked labels of each row, then the others that are not among them, up to the budget."""
+    rows = (dict.fromkeys([*ranked[row].tolist(), *others[row].tolist()]) for row in range(len(ranked)))
+    return Ragged.of([list(row)[:budget] for row in rows])
+
+
 def recall(lists: Ragged, gold: Ragged) -> float:
     """The share of all gold labels that are in the lists, row by row."""
     width = int(max(lists.values.max(initial=0), gold.values.max(initial=0))) + 1

@@ -14,9 +14,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from merit.core.ragged import Ragged, head, offsets_of, owners, ranks, select
+from merit.core.ragged import Ragged, head, owners, select
 from merit.core.types import Ints
-from merit.evaluation.predictions import BUDGET, LENGTH, Predictions, Truth
+from merit.evaluation.predictions import BUDGET, LENGTH, Predictions, Truth, filled
 
 
 def trivial(truth: Truth, popularity: Ints) -> Predictions:
@@ -31,14 +31,14 @@ def history_frequency(truth: Truth, popularity: Ints, budget: int = BUDGET) -> P
 
 def history_frequency_and_popularity(truth: Truth, popularity: Ints, budget: int = BUDGET) -> Predictions:
     """The history first, then the most popular labels that are not in it, up to the budget."""
-    own = head(_frequent(truth.history, truth.counts, popularity), budget)
-    return _cut("history frequency + popularity", _filled(own, most_popular(popularity, 2 * budget), budget))
+    history = head(_frequent(truth.history, truth.counts, popularity), budget)
+    fillers = _for_all(truth, most_popular(popularity, 2 * budget))
+    return _cut("history frequency + popularity", filled(history, fillers, budget))
 
 
 def popular(truth: Truth, popularity: Ints, budget: int = BUDGET) -> Predictions:
     """The same labels for everyone."""
-    nothing = Ragged(np.zeros(len(truth) + 1, dtype=np.int64), np.zeros(0, dtype=np.int32))
-    return _cut("popularity", _filled(nothing, most_popular(popularity, budget), budget))
+    return _cut("popularity", _for_all(truth, most_popular(popularity, budget)))
 
 
 BASELINES: dict[str, Callable[[Truth, Ints], Predictions]] = {
@@ -55,6 +55,10 @@ def most_popular(popularity: Ints, number: int) -> NDArray[np.int32]:
     return order[popularity[order] > 0].astype(np.int32)
 
 
+def _for_all(truth: Truth, labels: NDArray[np.int32]) -> Ragged:
+    return Ragged(np.arange(len(truth) + 1) * len(labels), np.tile(labels, len(truth)))
+
+
 def _cut(method: str, ranked: Ragged) -> Predictions:
     return Predictions(method, 0, head(ranked, LENGTH), ranked)
 
@@ -64,16 +68,3 @@ def _frequent(history: Ragged, counts: NDArray[np.int32], popularity: Ints) -> R
     labels = history.values
     order = np.lexsort((labels, -popularity[labels], -counts.astype(np.int64), owners(history)))
     return select(Ragged(history.offsets, labels[order]), counts[order] > 0)
-
-
-def _filled(own: Ragged, fillers: NDArray[np.int32], budget: int) -> Ragged:
-    """Own labels, then the fillers that are not among them. Rows of `own` are no longer than the budget."""
-    rows = np.concatenate([owners(own), np.repeat(np.arange(len(own)), len(fillers))])
-    labels = np.concatenate([own.values, np.tile(fillers, len(own))])
-    place = np.concatenate([ranks(own), np.tile(np.arange(len(fillers)) + budget, len(own))])
-    order = np.lexsort((place, rows))
-    rows, labels = rows[order], labels[order]
-    _, first = np.unique(rows * (int(labels.max(initial=0)) + 1) + labels, return_index=True)
-    first.sort()
-    both = Ragged(offsets_of(np.bincount(rows[first], minlength=len(own))), labels[first])
-    return head(both, budget)

@@ -61,9 +61,18 @@ def read_header(file: Path) -> dict[str, Any]:
         raise DamagedArtifact(f"{file} is not a checkpoint of merit ({error}). Remove it and run again.") from None
 
 
-def restore(file: Path, model: Any, optimizer: torch.optim.Optimizer | None) -> dict[str, Any]:
-    """Put weights, and the optimiser if given, back as they were; returns the progress."""
+def restore(file: Path, model: Any, optimizer: torch.optim.Optimizer | None, brought: str = "") -> dict[str, Any]:
+    """Put weights, and the optimiser if given, back as they were; returns the progress.
+
+    `brought` is the fingerprint of the backbone: weights learnt beside those of another one mean nothing here, though
+    every shape be the same.
+    """
     progress = read_header(file)
+    if progress.get("backbone", brought) != brought:
+        raise ConfigError(
+            f"{file} is a checkpoint of another backbone: the weights that it was begun with are not those of "
+            f"backbone.name. Put the setting back to go on from it, or remove {file.parent} to begin anew."
+        )
     with safe_open(file, framework="pt") as opened, torch.no_grad():
         names = set(opened.keys())
         _check_shapes(file, {name: opened.get_slice(name).get_shape() for name in names}, model)
@@ -91,15 +100,6 @@ def fingerprint(model: Any) -> str:
     for value in brought:
         checksum = zlib.crc32(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy(), checksum)
     return f"{checksum:08x}" if brought else ""
-
-
-def check_backbone(file: Path, header: dict[str, Any], brought: str) -> None:
-    """Weights learnt beside those of another backbone mean nothing here, though every shape be the same."""
-    if header.get("backbone", brought) != brought:  # older checkpoints have none
-        raise ConfigError(
-            f"{file} is a checkpoint of another backbone: the weights that it was begun with are not those of "
-            f"backbone.name. Put the setting back to go on from it, or remove {file.parent} to begin anew."
-        )
 
 
 def _check_shapes(file: Path, had: dict[str, list[int]], model: Any) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from merit.core.ragged import Ragged
 from merit.data.patches import with_windows_of
@@ -52,9 +51,6 @@ def _prefixes(gold: Ragged, mined: Mined) -> tuple[list[list[int]], list[list[in
 
 def _continued(prompts: Ragged, written: list[list[int]], trained: Generator) -> Ragged:
     """Prompts with the labels of the prefix behind them, as the generator itself would have written them."""
-    sep = np.array([trained.shop.vocabulary.sep], dtype=np.int32)
-    rows: list[NDArray[np.int32]] = []
-    for row, labels in enumerate(written):
-        paths = [np.array(trained.shop.paths.path(label), dtype=np.int32) for label in labels]
-        rows.append(np.concatenate([prompts[row], *(part for path in paths for part in (path, sep))]))
-    return with_windows_of(prompts, Ragged.of([row.tolist() for row in rows]))
+    paths, sep = trained.shop.paths, trained.shop.vocabulary.sep
+    behind = [[token for label in labels for token in (*paths.path(label), sep)] for labels in written]
+    return with_windows_of(prompts, Ragged.of([[*prompts[row], *tokens] for row, tokens in enumerate(behind)]))

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import Cache, DynamicCache
 from transformers.cache_utils import DynamicLayer
 
@@ -166,15 +167,8 @@ def prefill(
     caches, states = [], []
     for at in range(0, len(prompts), size):
         cache, last = DynamicCache(), lengths[at : at + size] - 1
-        tokens = _padded(prompts[at : at + size]).to(device)
-        read = decoder(input_ids=tokens, past_key_values=cache, use_cache=True).last_hidden_state
+        tokens = pad_sequence([torch.tensor(prompt) for prompt in prompts[at : at + size]], batch_first=True)
+        read = decoder(input_ids=tokens.long().to(device), past_key_values=cache, use_cache=True).last_hidden_state
         states.append(read[torch.arange(len(last), device=device), last])
         caches.append(cache)
     return Continuations(caches, lengths, beams), torch.cat(states)
-
-
-def _padded(prompts: Sequence[NDArray[np.int32]]) -> Tensor:
-    tokens = np.zeros((len(prompts), max(map(len, prompts))), np.int64)
-    for row, prompt in zip(tokens, prompts, strict=True):
-        row[: len(prompt)] = prompt
-    return torch.from_numpy(tokens)

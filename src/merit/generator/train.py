@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from torch.utils.tensorboard import SummaryWriter
 
 from merit.core import artifacts, console, processes
@@ -21,7 +20,7 @@ from merit.core.errors import ConfigError
 from merit.core.processes import DevicesConfig
 from merit.core.ragged import Ragged, column_lists
 from merit.core.stage import checkpoints_of
-from merit.core.types import Floats, Ints
+from merit.core.types import Floats
 from merit.data.corpus import inputs_of, read_inputs, read_table
 from merit.data.patches import Patched
 from merit.data.texts import TOKENIZER, EncodedShop, read_shop
@@ -124,15 +123,19 @@ def _untrained(corpus: Artifact, labels: Artifact, vectors: Floats, config: Gene
 
 
 def _training_corpus(corpus: Artifact, mined: Artifact | None, shop: EncodedShop) -> Corpus:
+    """The examples to learn from: where labels were mined, those that were sampled for it."""
     table = read_table(corpus, "train")
-    rows, wrong, counts = _mined(mined, len(table))
-    chosen = table[rows]
-    patched = inputs_of(chosen)
+    wrong, counts = Ragged.empty(len(table)), Ragged.empty(len(table))
+    if mined:
+        sampled = read_mined(mined, len(table))
+        table, sampled = table.filter(sampled["sampled"]), sampled.filter("sampled")
+        wrong, counts = (column_lists(sampled[name]) for name in ("labels", "counts"))
+    patched = inputs_of(table)
     return Corpus(
-        prompts=column_lists(chosen["prompt"]),
-        gold=column_lists(chosen["gold"]),
+        prompts=column_lists(table["prompt"]),
+        gold=column_lists(table["gold"]),
         mined=wrong,
-        mined_counts=counts,
+        mined_counts=counts.values,
         paths=Ragged(shop.paths.offsets, shop.paths.tokens),
         sep=shop.vocabulary.sep,
         end=shop.vocabulary.end,
@@ -150,20 +153,6 @@ def _patches(text: Corpus) -> dict[str, float]:
         "patched_tokens": round((len(text.patched.values) + saved) / len(text), 1),
         "patched_examples": round(float(text.patched.some().mean()), 3),
     }
-
-
-def _mined(mined: Artifact | None, examples: int) -> tuple[Ints, Ragged, NDArray[np.int32]]:
-    """The examples to learn from, their mined labels, and in how many samples each was.
-
-    Where labels were mined, those are the examples that were sampled.
-    """
-    if mined is None:
-        nothing = Ragged(np.zeros(examples + 1, np.int64), np.zeros(0, np.int32))
-        return np.arange(examples), nothing, np.zeros(0, np.int32)
-    table = read_mined(mined, examples)
-    sampled = table.filter("sampled")
-    labels, counts = (column_lists(sampled[name]) for name in ("labels", "counts"))
-    return np.flatnonzero(table["sampled"].to_numpy()), labels, counts.values
 
 
 def _whole_labels(shop: EncodedShop) -> dict[int, int]:

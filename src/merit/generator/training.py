@@ -8,6 +8,7 @@ out among themselves and sum their parts of its loss: the same run again, up to 
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -36,6 +37,7 @@ from merit.objective.descent import DescentConfig, descend
 from merit.objective.losses import linear_set_loss
 
 BEST = "best.safetensors"
+NO_MEMORY = re.compile("not enough memory|can't allocate")  # what torch says on a CPU
 PARTS = ("loss", "classification", "completion", "history", "padding")  # of a step, for the log
 
 
@@ -173,16 +175,27 @@ def learning_rate(step: int, config: TrainConfig) -> float:
 
 def _gradients(run: _Run, plan: Plan, step: int) -> dict[str, float]:
     """The metrics of a step, whose gradients are computed batch after batch."""
-    config, parts = run.config, []
+    config, accelerator, parts = run.config, run.accelerator, []
     phase = run.schedule(step / config.steps)
     for part in range(config.accumulate):
         epoch, whole = plan(step * config.accumulate + part)
-        examples, share = share_of(whole, run.accelerator.process_index, run.accelerator.num_processes)
+        examples, share = share_of(whole, accelerator.process_index, accelerator.num_processes)
         patched = drawn(phase, examples, epoch, run.seed)
         batch = collate(run.corpus, examples.tolist(), epoch, run.objective, config, run.seed, patched)
+        batch = _weighted(batch, share, accelerator.device)
         last = part + 1 == config.accumulate  # only then are gradients exchanged
-        with nullcontext() if last else run.accelerator.no_sync(run.reader):
-            parts.append(_backward(run, _weighted(batch, share, run.accelerator.device), share, step))
+        try:
+            with nullcontext() if last else accelerator.no_sync(run.reader):
+                loss, rows = run.reader(batch, run.objective.beta)
+                parts.append(_metrics(run, batch, loss.detach(), rows, share))
+                if not math.isfinite(parts[-1]["loss"]):
+                    raise _not_finite(run, batch, step)
+                mean = loss * accelerator.num_processes / config.accumulate  # gradients become the mean over processes
+                accelerator.backward(mean)
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or NO_MEMORY.search(str(error)):
+                raise _no_memory(batch) from error
+            raise
     means = {name: float(np.mean([metrics[name] for metrics in parts])) for name in PARTS}
     return means | {"tokens": sum(metrics["tokens"] for metrics in parts)}
 
@@ -197,23 +210,6 @@ def _weighted(batch: Batch, share: float, device: torch.device) -> Batch:
     """A part of a batch, weighted as in the whole, on the device that reads it."""
     moved: dict[str, Any] = {name: value.to(device) for name, value in vars(batch).items() if isinstance(value, Tensor)}
     return replace(batch, **moved | {"weights": moved["weights"] * share})
-
-
-def _backward(run: _Run, batch: Batch, share: float, step: int) -> dict[str, float]:
-    count = run.accelerator.num_processes
-    try:
-        loss, rows = run.reader(batch, run.objective.beta)
-        metrics = _metrics(run, batch, loss.detach(), rows, share)
-        if not math.isfinite(metrics["loss"]):
-            raise _not_finite(run, batch, step)
-        run.accelerator.backward(loss * count / run.config.accumulate)  # gradients become the mean over processes
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise _no_memory(batch) from error
-    except RuntimeError as error:
-        if "not enough memory" in str(error) or "can't allocate" in str(error):  # what torch says on a CPU
-            raise _no_memory(batch) from error
-        raise
-    return metrics
 
 
 def _metrics(run: _Run, batch: Batch, loss: Tensor, rows: Tensor, share: float) -> dict[str, float]:
@@ -271,14 +267,16 @@ def _resume(run: _Run, identity: str) -> Progress:
     file = checkpoint.latest(run.folder, identity)
     if not file:
         return Progress()
-    checkpoint.check_backbone(file, checkpoint.read_header(file), run.fingerprint)
-    header = checkpoint.restore(file, run.model, run.optimizer)
+    header = checkpoint.restore(file, run.model, run.optimizer, run.fingerprint)
     console.tell(f"going on from {file}", file=str(file), step=header["step"])
     return Progress(**{name: value for name, value in header.items() if name not in ("digest", "backbone")})
 
 
 def _judge(run: _Run, evaluate: Callable[[Any], Mapping[str, float]], progress: Progress) -> None:
-    """Keep the weights of the best recall, and stop when they have long not been beaten. The main process judges."""
+    """Keep the weights of the best recall, and stop when they have long not been beaten.
+
+    The main process judges, and all go on with its judgement.
+    """
     _give_back(run)
     if run.accelerator.is_main_process:
         metrics = evaluate(run.original)
@@ -288,18 +286,12 @@ def _judge(run: _Run, evaluate: Callable[[Any], Mapping[str, float]], progress: 
         else:
             progress.stale += 1
             progress.stopped = bool(run.config.patience) and progress.stale >= run.config.patience
-    _agree(run, progress)
+    values = (progress.best, progress.best_step, progress.stale, progress.stopped)
+    judgement = torch.tensor(values, dtype=torch.float64, device=run.accelerator.device)
+    progress.best, *counts, stopped = broadcast(judgement).tolist()
+    progress.best_step, progress.stale, progress.stopped = int(counts[0]), int(counts[1]), bool(stopped)
     if progress.best_step == progress.step:
         _save(run, BEST, {"step": progress.step, "recall": progress.best}, optimizer=None)
-
-
-def _agree(run: _Run, progress: Progress) -> None:
-    """All processes go on with the main one's judgement."""
-    values = (progress.best, progress.best_step, progress.stale, progress.stopped)
-    best, step, stale, stopped = broadcast(
-        torch.tensor(values, dtype=torch.float64, device=run.accelerator.device)
-    ).tolist()
-    progress.best, progress.best_step, progress.stale, progress.stopped = best, int(step), int(stale), bool(stopped)
 
 
 def _save(run: _Run, name: str, header: dict[str, Any], optimizer: Any) -> None:

@@ -111,7 +111,8 @@ def choose_labels(
         gold = rng.permutation(gold)
     kept = _fitting(np.concatenate([gold, mined]), corpus.paths, config.max_target)
     order = rng.permutation(kept) if objective.sets else kept
-    return [_path(corpus, label) for label in order], [_path(corpus, label) for label in gold]
+    paths = [[tuple(corpus.paths[int(label)].tolist()) for label in labels] for labels in (order, gold)]
+    return paths[0], paths[1]
 
 
 def compose(
@@ -140,19 +141,20 @@ def collate(
     prompts, windows = _prompts(corpus, examples, patched)
     width = max(len(prompt) + len(tokens) - 1 for prompt, (tokens, _) in zip(prompts, targets, strict=True))
     input_ids = np.zeros((len(prompts), width), dtype=np.int64)
-    rows = []
+    rows, filled = [], 0
     for line, (prompt, (tokens, _)) in enumerate(zip(prompts, targets, strict=True)):
         read = np.concatenate([prompt, tokens[:-1]])
         input_ids[line, : len(read)] = read
         rows.append(line * width + np.arange(len(prompt) - 1, len(read)))
-    filled = sum(len(prompt) + len(tokens) - 1 for prompt, (tokens, _) in zip(prompts, targets, strict=True))
-    valid_ids = _padded([right for _, valid in targets for right in valid])
+        filled += len(read)
+    valid_ids = Ragged.of([sorted(right) for _, valid in targets for right in valid]).padded()
     weights = _per_example([len(tokens) for tokens, _ in targets])
     starts = np.concatenate([[True, *(token == corpus.sep for token in tokens[:-1])] for tokens, _ in targets])
     if config.history_weight:
         read, following = _histories(prompts, width)
         rows.append(read)
-        valid_ids = np.concatenate([valid_ids, _one_each(following, valid_ids.shape[1])])
+        one_each = np.pad(following[:, None], ((0, 0), (0, valid_ids.shape[1] - 1)), constant_values=-1)
+        valid_ids = np.concatenate([valid_ids, one_each])
         shares = config.history_weight * _per_example([int((prompt[1:] >= 0).sum()) for prompt in prompts])
         weights = np.concatenate([weights, shares])
     ids, patches = (input_ids, None) if windows is None else numbered(input_ids, windows)
@@ -184,13 +186,6 @@ def _histories(prompts: Sequence[NDArray[np.int32]], width: int) -> tuple[NDArra
     return np.concatenate(rows), np.concatenate([prompt[1:][prompt[1:] >= 0] for prompt in prompts])
 
 
-def _one_each(tokens: NDArray[np.int32], width: int) -> NDArray[np.int64]:
-    """Sets of one member, as wide as the others."""
-    ids = np.full((len(tokens), width), -1, dtype=np.int64)
-    ids[:, 0] = tokens
-    return ids
-
-
 def _per_example(sizes: Sequence[int]) -> NDArray[np.float64]:
     """Weights of a mean over an example's positions, then over examples."""
     each = np.asarray(sizes)
@@ -209,14 +204,3 @@ def _fitting(labels: NDArray[np.int32], paths: Ragged, room: int) -> NDArray[np.
     """The labels from the front that fit: gold ones stand first, so mined ones go first."""
     costs = np.cumsum(paths.lengths()[labels] + 1)
     return labels[: max(1, int(np.searchsorted(costs, room, side="right")))]
-
-
-def _path(corpus: Corpus, label: int) -> Label:
-    return tuple(corpus.paths[int(label)].tolist())
-
-
-def _padded(sets: list[set[int]]) -> NDArray[np.int64]:
-    ids = np.full((len(sets), max(map(len, sets))), -1, dtype=np.int64)
-    for row, right in enumerate(sets):
-        ids[row, : len(right)] = sorted(right)
-    return ids
