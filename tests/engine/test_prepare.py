@@ -46,7 +46,7 @@ def test_a_run_that_was_stopped_takes_up_the_shards_that_were_built(
         patched.setattr(engine_run, "_seal", stopped)  # all parts are there, and no manifest
         prepared(shop, out, TWO)
     assert not out.exists() and (tmp_path / ".examples.parts-job").exists()
-    monkeypatch.setattr(engine_run, "_work", stopped)  # nobody may be asked to build a shard again
+    monkeypatch.setattr(engine_run, "_pool", stopped)  # nobody may be asked to build a shard again
     made = prepared(shop, out, TWO)
     assert [each.name for each in tmp_path.iterdir()] == ["examples"]
     monkeypatch.undo()
