@@ -49,6 +49,7 @@ from merit.generator.mining import mine
 from merit.generator.model import ObjectiveConfig
 from merit.generator.predict import PredictConfig, predict
 from merit.generator.train import train_generator
+from merit.generator.worker import DecodeJob
 from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.plan.config import PlanConfig
@@ -60,7 +61,7 @@ from merit.retrieval.ranking import rank
 PROBE = 8  # steps that tell how many fit into the time
 STAGES = ("stage-1", "stage-2")
 SAID, RANKED = "predictions", "ranking"
-WAYS = ("as decoded", "by likelihood", "by propensity")
+WAYS = ("as decoded", "likelihood ranking", "by propensity")
 BUDGETS = (5, 10, 20)
 COLUMNS: tables.Columns = {f"recall@{budget}": MetricKey("recall", "exact", budget) for budget in BUDGETS}
 GIB = 2**30
@@ -185,14 +186,14 @@ def chain(config: RunConfig, shop: Shop, seconds: float) -> None:
 
     def mistakes(generator: Artifact, name: str) -> Artifact:
         parents = {"generator": generator} | few._asdict()
-        make = partial(mine, generator, *few, config=config.mining, seed=seed, decode_batch=batch)
+        make = partial(mine, DecodeJob(generator, *few, config.mining, seed, batch))
         return made(config, name, "mined", config.mining, parents, make)
 
     second = trained(config, "stage-2", config.stage_2, few, mistakes(first, "mined"), seconds / 2)
     on_second, how = {"generator": second} | few._asdict(), PredictConfig(union=False, exposure=False)
-    say = partial(predict, second, *every, config=how, seed=seed, decode_batch=batch)
+    say = partial(predict, DecodeJob(second, *every, how, seed, batch))
     made(config, SAID, SAID, how, {"generator": second} | every._asdict(), say)
-    look = partial(write_states, second, *few, config=config.states, seed=seed, decode_batch=batch)
+    look = partial(write_states, DecodeJob(second, *few, config.states, seed, batch))
     states = made(config, "states", "states", config.states, on_second, look)
     own = {"corpus": few.corpus, "states": states, "mined": mistakes(second, "mined-2"), "labels": few.labels}
     learn = partial(train_propensity, *own.values(), config=config.propensity, seed=seed)

@@ -51,8 +51,8 @@ def _at(said: Ragged, gold: Ragged, worth: Reals, k: int) -> tuple[Metric, Metri
     first = head(said, k)
     right = _hits(first, gold)
     who, size = owners(first)[right], len(gold)
-    hits = per_user(who, np.ones(len(who)), size)
-    gained = per_user(who, worth[first.values[right]], size)
+    hits = per_user(who, size)
+    gained = per_user(who, size, worth[first.values[right]])
     columns = ((hits, np.full(size, float(k))), (gained, _best(gold, worth, k)), (hits, gold.lengths().astype(float)))
     precision, scored, recall = (Metric(np.stack(pair, axis=1)) for pair in columns)
     return precision, scored, recall
@@ -68,4 +68,4 @@ def _best(gold: Ragged, worth: Reals, k: int) -> Reals:
     """By document: what its k most valuable labels are worth."""
     order = np.lexsort((-worth[gold.values], owners(gold)))
     kept = ranks(gold) < k  # rows keep their places, so this picks the k most valuable of each
-    return per_user(owners(gold)[kept], worth[gold.values[order][kept]], len(gold))
+    return per_user(owners(gold)[kept], len(gold), worth[gold.values[order][kept]])
