@@ -3,9 +3,16 @@
     python -m benchmarks.walk           # a small planted shop: merit run, audience build, audience export
 
 `WALK` names the functions that change what the event has become, in order. A hop is one of them, or a function that
-only leads to one: whatever stands between them on the call stack at the first call is counted, and printed indented.
-Not counted: code outside of merit, nested functions and comprehensions, the command line, and context managers. Last
-line: one JSON object.
+only leads to one: what stands between them on the call stack at the first call, printed indented. Code outside of
+merit, nested functions and the command line are left out. There are two counts, and both are printed:
+
+- `hops`: all of the stack. This is what runs.
+- `read`: those of them that a reader passes, who goes from a function to one that it names. A scheduler of shards, a
+  pool of threads and a training loop call a function that they are handed: the reader finds that function named where
+  it is handed over, and need not go through the loop to reach it. Such hops have a `-` in front. A function that no
+  other on the stack names (one chosen from a table) counts as reached through its caller.
+
+Last line: one JSON object.
 """
 
 from __future__ import annotations
@@ -17,10 +24,11 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
+from typing import NamedTuple
 
 import merit
 from benchmarks.harness import run as run_benchmark
@@ -93,12 +101,25 @@ SMALL = {
 }
 
 
+class Hop(NamedTuple):
+    """A function on the way."""
+
+    stage: str
+    name: str
+    gives: str
+    """What it passes on; nothing, where it only leads to others."""
+    read: bool
+    """Whether a reader passes it."""
+
+
 class Trace:
     """The functions of merit on the stack at the first call of each function, by stage."""
 
     def __init__(self) -> None:
         self.stage = ""
         self.stacks: dict[str, dict[str, list[str]]] = {}
+        self.names_in: dict[str, set[str]] = {}
+        """By function: every name in its code."""
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> None:
         """As sys.setprofile wants it."""
@@ -106,6 +127,7 @@ class Trace:
             return
         if name == "core/stage:run_stage":
             self.stage = frame.f_locals["name"]
+        self.names_in.setdefault(name, set(names_in(frame.f_code)))
         calls = self.stacks.setdefault(self.stage, {})
         if name not in calls:
             calls[name] = list(callers(frame))
@@ -128,6 +150,14 @@ def name_of(frame: FrameType) -> str | None:
     if not file.startswith(f"{SOURCE}{os.sep}") or "<" in name:
         return None
     return f"{Path(file).relative_to(SOURCE).with_suffix('').as_posix()}:{name}"
+
+
+def names_in(code: CodeType) -> Iterator[str]:
+    """The names that a function's code uses, nested functions included."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from names_in(constant)
 
 
 def callers(frame: FrameType) -> Iterator[str]:
@@ -161,12 +191,9 @@ def follow(place: Path) -> Trace:
     return trace
 
 
-def hops(trace: Trace) -> tuple[list[tuple[str, str, str]], list[str]]:
-    """(stage, function, what it passes on) for every hop, in order, and the functions of `WALK` that were not called.
-
-    A function that only leads to others passes nothing on. None is counted twice.
-    """
-    path: list[tuple[str, str, str]] = []
+def hops(trace: Trace) -> tuple[list[Hop], list[str]]:
+    """Every hop in order, none twice, and the functions of `WALK` that were not called."""
+    path: dict[str, Hop] = {}
     missing = []
     for stage, functions in WALK.items():
         calls = trace.stacks.get(stage, {})
@@ -174,11 +201,28 @@ def hops(trace: Trace) -> tuple[list[tuple[str, str, str]], list[str]]:
             if name not in calls:
                 missing.append(f"{stage}: {name}")
                 continue
-            known = {hop for _, hop, _ in path}
-            between = [caller for caller in calls[name] if caller not in known and not _landmark(caller)]
-            path += [(stage, caller, "") for caller in reversed(list(dict.fromkeys(between)))]
-            path.append((stage, name, gives))
-    return path, missing
+            stack, read = calls[name], set(naming(name, calls[name], trace.names_in))
+            for caller in reversed(stack):
+                if caller not in path and not _landmark(caller):
+                    path[caller] = Hop(stage, caller, "", caller in read)
+                elif caller in path and caller in read:
+                    path[caller] = path[caller]._replace(read=True)
+            path[name] = Hop(stage, name, gives, True)
+    return list(path.values()), missing
+
+
+def naming(name: str, stack: Sequence[str], names_in: Mapping[str, set[str]]) -> Iterator[str]:
+    """Those of the callers, nearest first, through which a reader gets to a function: each names the one before."""
+    while stack:
+        simple = name.replace(":", ".").rpartition(".")[2]
+        place = next((at for at, caller in enumerate(stack) if simple in names_in[caller]), 0)
+        name, stack = stack[place], stack[place + 1 :]
+        yield name
+
+
+def files(path: Sequence[Hop]) -> int:
+    """In how many files they are."""
+    return len({hop.name.partition(":")[0] for hop in path})
 
 
 def _landmark(name: str) -> bool:
@@ -209,11 +253,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()):
         trace = follow(Path(place))
     path, missing = hops(trace)
-    for number, (stage, name, gives) in enumerate(path, 1):
-        print(f"{number:3} {stage:16} {name}: {gives}" if gives else f"{number:3} {stage:16}     {name}")
-    files = {name.partition(":")[0] for _, name, _ in path}
-    called = {"called": not missing, "missing": missing, "disordered": disordered(trace)}
-    print(json.dumps({"hops": len(path), "files": len(files), **called}))
+    for number, hop in enumerate(path, 1):
+        print(
+            f"{number:3} {hop.stage:16} ",
+            f"{hop.name}: {hop.gives}" if hop.gives else f"  {' -'[not hop.read]} {hop.name}",
+        )
+    read = [hop for hop in path if hop.read]
+    counts = {"hops": len(path), "files": files(path), "read": len(read), "files_read": files(read)}
+    print(json.dumps(counts | {"called": not missing, "missing": missing, "disordered": disordered(trace)}))
 
 
 if __name__ == "__main__":

@@ -33,4 +33,17 @@ def test_a_run_and_an_export_take_it(tmp_path: Path) -> None:
     path, missing = walk.hops(trace := walk.follow(tmp_path))
     assert not missing
     assert not walk.disordered(trace)
-    assert [name for _, name, gives in path if gives] == NAMES
+    assert [hop.name for hop in path if hop.gives] == NAMES
+    assert all(hop.read for hop in path if hop.gives)
+
+
+def test_a_reader_passes_over_what_is_handed_the_next_function() -> None:
+    names = {
+        "a:train": {"descend", "_gradients"},
+        "b:descend": {"gradients"},
+        "a:_gradients": {"loss"},
+        "a:main": {"train"},
+    }
+    stack = ["a:_gradients", "b:descend", "a:train", "a:main"]
+    assert list(walk.naming("c:loss", stack, names)) == ["a:_gradients", "a:train", "a:main"]
+    assert list(walk.naming("c:chosen_from_a_table", stack, names)) == ["a:_gradients", "a:train", "a:main"]
