@@ -116,7 +116,7 @@ class Trace:
     """The functions of merit on the stack at the first call of each function, by stage."""
 
     def __init__(self) -> None:
-        self.stage = ""
+        self.stage = next(iter(WALK))
         self.stacks: dict[str, dict[str, list[str]]] = {}
         self.names_in: dict[str, set[str]] = {}
         """By function: every name in its code."""
@@ -125,7 +125,7 @@ class Trace:
         """As sys.setprofile wants it."""
         if event != "call" or (name := name_of(frame)) is None:
             return
-        if name == "core/stage:run_stage":
+        if name == "core/stage:make_unless_current":
             self.stage = frame.f_locals["name"]
         self.names_in.setdefault(name, set(names_in(frame.f_code)))
         calls = self.stacks.setdefault(self.stage, {})

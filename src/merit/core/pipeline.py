@@ -6,14 +6,17 @@ mistakes, a generator that learnt to recover from them, its mistakes and states,
 
 from __future__ import annotations
 
+from functools import partial
+
 from merit.core import processes
 from merit.core.artifacts import Artifact
 from merit.core.errors import ConfigError
 from merit.core.settings import RunConfig
-from merit.core.stage import Stage, run_stage
+from merit.core.stage import Stage, make_unless_current
 from merit.data.corpus import build_corpus
-from merit.data.prepare import prepare, prepare_inputs
+from merit.data.prepare import prepare
 from merit.data.report.build import write_data_report
+from merit.data.sources import open_source
 from merit.evaluation.evaluate import evaluate
 from merit.generator.mining import mine
 from merit.generator.predict import predict
@@ -34,7 +37,9 @@ PREDICTIONS = {name: name for name in ("predictions-1", "predictions-2", "rankin
 DECODING = ("decode_batch", "engine")
 # name: Stage(kind of artifact, its inputs by role, the function, its settings, options that decide nothing it makes)
 STAGES: dict[str, Stage] = {
-    "examples": Stage("examples", {}, prepare, lambda run: run.examples, ("engine",), prepare_inputs),
+    "examples": Stage(
+        "examples", {}, prepare, lambda run: run.examples, ("engine",), lambda given: open_source(given.source).inputs
+    ),
     "labels": Stage("labels", EXAMPLES, build_labels, lambda run: run.labels, ("cache",), labels_inputs),
     "corpus": Stage("corpus", LABELLED, build_corpus, lambda run: run.tokens),
     "data-report": Stage("data-report", EXAMPLES | CORPUS, write_data_report, lambda run: run.data_report),
@@ -52,10 +57,7 @@ STAGES: dict[str, Stage] = {
     "mined-2": Stage("mined", STAGE_2, decode_stage(mine), lambda run: run.mined, DECODING),
     "states": Stage("states", STAGE_2, decode_stage(write_states), lambda run: run.states, DECODING),
     "propensity": Stage(
-        "propensity",
-        CORPUS | {"states": "states", "mined": "mined-2"},
-        train_propensity,
-        lambda run: run.propensity,
+        "propensity", CORPUS | {"states": "states", "mined": "mined-2"}, train_propensity, lambda run: run.propensity
     ),
     "ranking": Stage("predictions", SCORED, rank, lambda run: run.ranking),
     "results": Stage("results", PREDICTIONS | CORPUS, evaluate, lambda run: run.evaluation),
@@ -72,7 +74,12 @@ def run(config: RunConfig, until: str | None = None) -> dict[str, Artifact]:
         check_device(config.engine.device)
     made: dict[str, Artifact] = {}
     for name, stage in STAGES.items():
-        made[name] = run_stage(name, stage, config, made)
+        settings, parents = stage.settings(config), {role: made[parent] for role, parent in stage.parents.items()}
+        options = {option: getattr(config, option) for option in stage.options}
+        make = partial(stage.make, **parents, config=settings, seed=config.seed, **options)
+        made[name] = make_unless_current(
+            config.out / name, name, stage.kind, settings, config.seed, parents, make, stage.inputs(settings)
+        )
         if name == until:
             break
     return made

@@ -6,7 +6,6 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +30,6 @@ class Stage:
     """Settings that are handed to the function too, and decide only how fast or where."""
     inputs: Callable[[Any], Mapping[str, Any]] = lambda settings: {}
     """Fingerprints of raw files that it reads, from its settings."""
-
-
-def run_stage(name: str, stage: Stage, run: Any, made: Mapping[str, Artifact]) -> Artifact:
-    """The artifact of one stage of a run, kept or made."""
-    settings = stage.settings(run)
-    parents = {role: made[parent] for role, parent in stage.parents.items()}
-    options = {option: getattr(run, option) for option in stage.options}
-    make, inputs = partial(stage.make, **parents, config=settings, seed=run.seed, **options), stage.inputs(settings)
-    return make_unless_current(run.out / name, name, stage.kind, settings, run.seed, parents, make, inputs)
 
 
 def make_unless_current(

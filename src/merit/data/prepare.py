@@ -13,11 +13,10 @@ from __future__ import annotations
 import io
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -91,14 +90,16 @@ def prepare(out: Path, config: PrepareRun, seed: int, engine: EngineConfig = INL
     ):
         with console.spinner("reading the tables"):
             good = validate.validate(tables)
-            users, number, aside = _users(good, config, seed)
+            [counted], aside = validate.collect(good, good.interactions.group_by("user_id").len("events"))
+            number = config.prepare.shards or max(1, math.ceil(int(counted["events"].sum()) / EVENTS_PER_SHARD))
+            users = assign_users(counted["user_id"], config.prepare.split, seed, number)
         with TemporaryDirectory(dir=draft.path, ignore_cleanup_errors=True) as parts:  # the draft goes anyway
             with console.spinner(f"parting the events of {len(users):,} users into {number} shards"):
                 _part(good, users, Path(parts))
             tagged = (good.items["tags"].list.len() > 0).to_numpy()
             building = Building(Path(parts), tagged, config.prepare, seed)
             essence = {"config": config.model_dump(mode="json"), "seed": seed, "inputs": tables.inputs}
-            job = ShardJob("building examples", set_up, building, build, essence | {"shards": number})
+            job = ShardJob("building examples", set_up, building, build_shard, essence | {"shards": number})
             counts, total, span = _write_shards(_built(job, users, number, place, engine), draft.path, len(tagged))
         _require_examples(total, config.prepare)
         pl.DataFrame({"item": good.items["item"], "count": counts}).write_parquet(draft.path / "item_counts.parquet")
@@ -106,11 +107,6 @@ def prepare(out: Path, config: PrepareRun, seed: int, engine: EngineConfig = INL
         draft.summary |= {"shards": number, "items": len(good.items)} | total | span
         draft.summary["set_aside"] = _set_aside(tables, aside, draft.path / "quarantine.parquet")
     return artifacts.load(out, "examples")
-
-
-def prepare_inputs(config: PrepareRun) -> Mapping[str, Any]:
-    """Fingerprints of the raw files."""
-    return sources.open_source(config.source).inputs
 
 
 def shards(examples: Artifact) -> Iterator[Shard]:
@@ -125,17 +121,16 @@ def set_up(building: Building) -> Building:
     return building
 
 
-def build(building: Building, people: pl.DataFrame) -> pl.DataFrame:
-    """All that comes of the users of one shard."""
-    return _row_of(building, people["shard"][0], people)
+def build_shard(building: Building, users: pl.DataFrame, number: int | None = None) -> pl.DataFrame:
+    """A shard as one row: the bytes of its tables, training events by item, sizes, and its first and last time.
 
-
-def _row_of(building: Building, number: int, people: pl.DataFrame) -> pl.DataFrame:
-    """A shard as one row: the bytes of its tables, training events by item, sizes, and its first and last time."""
+    Its `number` is that of its users; it has to be given where there are none.
+    """
+    number = users["shard"][0] if number is None else number
     events = _read_part(building.events / f"shard={number}")
     owner, times = events["user"].to_numpy(), events["timestamp"].to_physical()
-    busy = np.bincount(owner, minlength=len(people)).astype(np.uint32)
-    users = people.with_columns(events=pl.Series(busy)).drop("shard")
+    busy = np.bincount(owner, minlength=len(users)).astype(np.uint32)
+    users = users.with_columns(events=pl.Series(busy)).drop("shard")
     examples = build_examples(events, users, building.tagged, building.config, building.seed)
     training = (users["split"] == SPLITS[0]).to_numpy()
     counts = np.bincount(events["item"].to_numpy()[training[owner]], minlength=len(building.tagged))
@@ -161,11 +156,11 @@ def _built(
     plan = rows_by_shard(users["shard"].to_numpy())
     if engine.runner == "inline":
         for at in console.track(range(number), job.name, total=number):
-            yield _row_of(job.settings, at, users[plan.get(at, NOBODY)])
+            yield build_shard(job.settings, users[plan.get(at, NOBODY)], at)
         return
     yield from make_parts(job, users, place, engine, plan=plan).tables()
     for at in sorted(set(range(number)) - set(plan)):
-        yield _row_of(job.settings, at, users.clear())
+        yield build_shard(job.settings, users.clear(), at)
 
 
 def _write_shards(
@@ -193,13 +188,6 @@ def _bytes(table: pl.DataFrame) -> bytes:
     buffer = io.BytesIO()
     table.rechunk().write_parquet(buffer)
     return buffer.getvalue()
-
-
-def _users(good: validate.IndexedTables, config: PrepareRun, seed: int) -> tuple[pl.DataFrame, int, validate.BadRows]:
-    """Who there is, with split and shard; the number of shards; and what had to be set aside."""
-    [counted], aside = validate.collect(good, good.interactions.group_by("user_id").len("events"))
-    wanted = config.prepare.shards or max(1, math.ceil(int(counted["events"].sum()) / EVENTS_PER_SHARD))
-    return assign_users(counted["user_id"], config.prepare.split, seed, wanted), wanted, aside
 
 
 def _part(good: validate.IndexedTables, users: pl.DataFrame, parts: Path) -> None:
