@@ -102,7 +102,7 @@ def test_many_audiences_at_once_are_those_of_each_to_the_last_bit(
             alone = audience(scorer, vector, n, mask)
             assert one.rows.tolist() == alone.rows.tolist()
             assert (one.scores == alone.scores).all()
-            assert (scorer.against(one.rows, vector) == one.scores).all()
+            assert (scorer.against(one.rows, scorer.label_projection(vector)) == one.scores).all()
 
 
 @settings(max_examples=40, deadline=None)
@@ -110,7 +110,7 @@ def test_many_audiences_at_once_are_those_of_each_to_the_last_bit(
 def test_everybody_is_scored_exactly_or_as_nearly_as_the_bound_says(scorer: Scorer, label: int) -> None:
     vector = labels_of(scorer)[label % len(scorer.labels)]
     everyone, one = np.arange(len(scorer.users)), np.array([label % len(scorer.labels)])
-    exact, rough = scorer.against(everyone, vector), scorer.user_scores(vector)
+    exact, rough = scorer.against(everyone, scorer.label_projection(vector)), scorer.user_scores(vector)
     assert (exact == grid(scorer, everyone, one)[:, 0]).all()
     off = scorer._fix(scorer.exact.labels.of(vector[None]), scorer.users)[1][0]
     assert rough.dtype == np.float32 and (np.abs(rough - exact) <= off).all()

@@ -187,15 +187,11 @@ class Exact:
         scores = np.empty(len(users))
         for span in spans(len(users), self.tile):
             ours, theirs = (_whole(side[span.start : span.stop], self.tile) for side in (users, labels))
-            scores[span.start : span.stop] = self._tile(ours, theirs)[: len(span)]
-        return scores
-
-    def _tile(self, users: Doubles, labels: Doubles) -> Doubles:
-        """(tile,). A sum, not a product, ends it: the order of its additions is numpy's own."""
-        pairs = pair_score(
-            users, labels, len(self.W2), lambda first: first @ self.W2 + self.d2, lambda x: (x * self.w3).sum(-1)
-        )
-        return pairs + self.d3
+            pairs = pair_score(  # a sum, not a product, ends it: the order of its additions is numpy's own
+                ours, theirs, len(self.W2), lambda first: first @ self.W2 + self.d2, lambda x: (x * self.w3).sum(-1)
+            )
+            scores[span.start : span.stop] = pairs[: len(span)]
+        return scores + self.d3
 
 
 def _whole(rows: Doubles, tile: int) -> Doubles:

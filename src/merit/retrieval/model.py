@@ -243,10 +243,11 @@ class Model:
         From scores in float32, right to about six digits; or `exact`, as all other answers, in ten times the time.
         """
         query = self.interest(interest)
+        vector, additions = query.vector, self._additions(query)
         if exact:
-            scores = self._scores(np.arange(len(self._users)), query)
+            scores = self._ranking.scores(np.arange(len(self._users)), vector, additions)
         else:
-            scores = self._ranking.user_scores(query.vector, self._additions(query))
+            scores = self._ranking.user_scores(vector, additions)
         parts = map_threads(
             lambda span: self._calibration.probability(scores[span.start : span.stop]),
             spans(len(scores), PART),
@@ -257,7 +258,7 @@ class Model:
     def score(self, users: Any, interests: Any) -> pl.DataFrame:
         """The probability of every pair."""
         rows, queries = self._rows(users), [self.interest(text) for text in texts_of(interests, "interests")]
-        scores = np.stack([self._scores(rows, query) for query in queries], axis=1)
+        scores = np.stack([self._ranking.scores(rows, query.vector, self._additions(query)) for query in queries], 1)
         texts = pl.Series("interest", [query.text for _ in rows for query in queries])
         return self.probabilities(np.repeat(rows, len(queries)), scores.ravel()).insert_column(1, texts)
 
@@ -268,8 +269,8 @@ class Model:
             raise DataError(f"{len(rows):,} users and {len(texts):,} interests are not pairs. Give as many of each.")
         scores = np.empty(len(rows))
         for text in dict.fromkeys(texts):
-            same = np.array([other == text for other in texts])
-            scores[same] = self._scores(rows[same], self.interest(text))
+            same, query = np.array([other == text for other in texts]), self.interest(text)
+            scores[same] = self._ranking.scores(rows[same], query.vector, self._additions(query))
         return self.probabilities(rows, scores).insert_column(1, pl.Series("interest", texts))
 
     def card(self) -> str:
@@ -344,9 +345,6 @@ class Model:
         assert query.named is not None
         counts = unseen_labels.count_mentions(self._users.items, [query.named], len(self._queries.catalogue.labels))
         return counts.users, again.added(counts.times, again.totals[counts.users], 0.0)
-
-    def _scores(self, rows: Ints, query: Interest) -> Doubles:
-        return self._ranking.scores(rows, query.vector, self._additions(query))
 
     def _rows(self, users: Any) -> Ints:
         wanted = texts_of(users, "users")

@@ -99,7 +99,7 @@ class RepeatScorer:
         """(n,): the scores of these users for one label vector."""
         added = np.zeros(len(self.scorer.users))
         added[additions[0]] = additions[1]
-        return self.scorer.against(rows, vector) + added[rows]
+        return self.scorer.against(rows, self.scorer.label_projection(vector)) + added[rows]
 
     def user_scores(self, vector: Floats, additions: Additions) -> Doubles:
         """(users,): the scores of all users for one label vector, from float32."""
@@ -124,7 +124,7 @@ class RepeatScorer:
         """The n best for each label vector, of all users or of these (ascending), among whom additions must be."""
         ranked = self.scorer.audiences(vectors, [n + _below_zero(added) for _, added in additions], rows)
         for vector, dense, (users, added) in zip(vectors, ranked, additions, strict=True):
-            yield topk.merged(dense, users, self.scorer.against(users, vector), added, n)
+            yield topk.merged(dense, users, self.scorer.against(users, self.scorer.label_projection(vector)), added, n)
 
     def interests(
         self, rows: Ints, k: int, live: Mask, clusters: Ints, regions: int | None = None

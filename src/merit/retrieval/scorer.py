@@ -80,7 +80,7 @@ class Scorer:
         They are the same for any number of threads, and off by far less than `bound` can promise.
         """
         self.check()
-        fixed, _ = self._fix(self._label(label)[None], self.users)
+        fixed, _ = self._fix(self.label_projection(label)[None], self.users)
         scores: Floats = self._rough(self.users, fixed, None)[0]
         return scores
 
@@ -105,11 +105,23 @@ class Scorer:
 
         return np.concatenate([np.empty(0), *map_threads(chunk, spans(len(users), PAIRS), self.threads)])
 
-    def against(self, users: Ints, label: Floats) -> Doubles:
-        """(n,): the exact scores of these users, in any order, for one label vector."""
-        projection, rows = self._label(label), _rows(users, self.users)
+    def label_projection(self, label: Floats) -> Doubles:
+        """(H + R,): the projection of a label vector."""
+        projections = self.exact.labels.of(_vectors(np.asarray(label)[None], self.exact.labels, "label"))
+        return np.asarray(projections[0])
+
+    def against(self, users: Ints, label: Doubles) -> Doubles:
+        """(n,): the exact scores of these users, in any order, with the projection of one label."""
+        users = _rows(users, self.users)
         self.check()
-        return self._exact_scores(projection, rows)
+
+        def chunk(span: range) -> Doubles:
+            rows, vectors = users[span.start : span.stop], self.users.vectors
+            scores = self.exact.scores(self.exact.users.of(vectors.take(rows)), label)
+            vectors.release(range(int(rows.min()), int(rows.max()) + 1))  # they lie far apart, the map reads around
+            return scores
+
+        return np.concatenate([np.empty(0), *map_threads(chunk, spans(len(users), PAIRS), self.threads)])
 
     def all_interests(
         self, k: int, users: Ints | None = None, live: Mask | None = None, at_once: int = 32
@@ -143,7 +155,7 @@ class Scorer:
         for projection, n, rough, off in zip(labels, counts, scores, bounds.tolist(), strict=True):
             near = topk.candidates(rough, n, off)
             users = near if rows is None else rows[near]
-            exact = self._exact_scores(projection, users)
+            exact = self.against(users, projection)
             _require_within(rough[near], exact, off, self.users.name)
             order = topk.order(users, exact, n)
             yield Ranked(users[order], exact[order])
@@ -156,17 +168,6 @@ class Scorer:
         require_numbers(scores, rows, side)
         return scores
 
-    def _exact_scores(self, label: Doubles, users: Ints) -> Doubles:
-        """(n,): exact scores of these users with the projection of a label."""
-
-        def chunk(span: range) -> Doubles:
-            rows, vectors = users[span.start : span.stop], self.users.vectors
-            scores = self.exact.scores(self.exact.users.of(vectors.take(rows)), label)
-            vectors.release(range(int(rows.min()), int(rows.max()) + 1))  # they lie far apart, the map reads around
-            return scores
-
-        return np.concatenate([np.empty(0), *map_threads(chunk, spans(len(users), PAIRS), self.threads)])
-
     def _lists(self, users: Ints, rows: Ints | None, k: int) -> RankedLists:
         fixed, off = self.fixed_users(users)
         rough = self._rough(self.labels, fixed, rows)
@@ -175,11 +176,6 @@ class Scorer:
         positions = np.concatenate(near)
         labels = positions if rows is None else rows[positions]
         return self.settle(users, owner, labels, rough[owner, positions], off, k)
-
-    def _label(self, label: Floats) -> Doubles:
-        """(H + R,): the projection of a label vector."""
-        projections = self.exact.labels.of(_vectors(np.asarray(label)[None], self.exact.labels, "label"))
-        return np.asarray(projections[0])
 
     def _fix(self, projections: Doubles, against: Side) -> tuple[list[fast.Fixed], Doubles]:
         stored = projections.astype(np.float32)
