@@ -232,9 +232,20 @@ def test_bad_input_is_one_message_and_leaves_nothing(name: str, tmp_path: Path, 
 def test_tables_are_checked_without_torch(tmp_path: Path) -> None:
     file = settings(tmp_path)
     code = "import sys; from merit import cli; cli.app(standalone_mode=False); print('torch' in sys.modules)"
-    words = ["data", "check", str(file), "--set", "stage_1.steps=5"]
+    words = ["data", "check", str(file)]
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_a_setting_that_a_check_does_not_read_is_refused(tmp_path: Path, command: Command) -> None:
+    file = settings(tmp_path)
+    tables = [f"--{name}={tmp_path / 'shop' / name}.parquet" for name in ("interactions", "items")]
+    for given in ([file], tables):
+        code, out, err = command("data", "check", *given, "--set", "sorce.max_bad_share=1")
+        assert (code, out) == (2, "") and "sorce: unknown setting; did you mean 'source'?" in err
+        code, out, err = command("data", "check", *given, "--set", "stage_1.steps=5")
+        assert (code, out) == (2, "") and "stage_1: unknown setting; known here: out, source." in err
+        assert command("data", "check", *given, "--set", "source.max_bad_share=1")[0] == 0
 
 
 def test_strange_but_legal_text_goes_through_unchanged(tmp_path: Path, command: Command) -> None:

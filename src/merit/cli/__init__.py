@@ -15,11 +15,12 @@ from rich.markup import escape
 
 from merit import __version__
 from merit.cli.audience import audience_app
-from merit.cli.common import AsJson, ConfigFile, Overrides, described, group, settings
 from merit.cli.data import data_app
 from merit.cli.experiment import experiment_app
 from merit.cli.labels import labels_app
 from merit.cli.model import model_app
+from merit.cli.options import AsJson, ConfigFile, Overrides, group, settings
+from merit.cli.output import described
 from merit.cli.privacy import audit_app, erase, pseudonyms_app
 from merit.cli.run import bench, plan, run
 from merit.cli.serve import keys_app, serve

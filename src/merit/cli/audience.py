@@ -12,7 +12,7 @@ import merit
 from merit.campaigns.audiences import export, report, request
 from merit.campaigns.audiences.build import build, preview
 from merit.campaigns.audiences.export import Form
-from merit.cli import common
+from merit.cli import options, output
 from merit.core import artifacts, console
 from merit.core.files import storage_errors
 from merit.report import page
@@ -20,20 +20,20 @@ from merit.report import page
 if TYPE_CHECKING:
     from merit.campaigns.audiences.audience import AudienceSummary
 
-audience_app = common.group(
+audience_app = options.group(
     "audience", "Audiences that can be sent: preview one, build it, export it, compare several."
 )
 
 
 @audience_app.command(name="preview")
 def preview_audience(
-    folder: common.ModelFolder,
-    interests: common.Interests = None,
-    file: common.RequestFile = None,
-    override: common.Overrides = None,
-    labels: common.NewerLabels = None,
+    folder: options.ModelFolder,
+    interests: options.Interests = None,
+    file: options.RequestFile = None,
+    override: options.Overrides = None,
+    labels: options.NewerLabels = None,
     html: Annotated[Path | None, typer.Option("--page", help="write the page there")] = None,
-    as_json: common.AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show how many users an audience has, how it comes about, and what to expect. No user is named or written.
 
@@ -49,46 +49,46 @@ def preview_audience(
 
 @audience_app.command(name="build")
 def build_audience(
-    folder: common.ModelFolder,
-    out: common.Out,
-    interests: common.Interests = None,
-    file: common.RequestFile = None,
-    override: common.Overrides = None,
-    labels: common.NewerLabels = None,
-    as_json: common.AsJson = False,
+    folder: options.ModelFolder,
+    out: options.Out,
+    interests: options.Interests = None,
+    file: options.RequestFile = None,
+    override: options.Overrides = None,
+    labels: options.NewerLabels = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Choose the users, draw holdout and control, and write them with a page."""
     wanted = request.read(file, override or [], interests or [])
     made = build(merit.load(folder, labels), wanted, out)
     if as_json:
-        console.show_json(common.described(made))
+        console.show_json(output.described(made))
         return
     _show_audience(export.load_summary(made), as_json=False)
     console.stdout.print(f"hash {made.manifest.hash}")
-    common.point_to_page(made)
+    output.point_to_page(made)
 
 
 @audience_app.command(name="export")
 def export_audience(
     audience_folder: Annotated[Path, typer.Argument(help="a folder that `merit audience build` wrote")],
-    out: common.Out,
+    out: options.Out,
     form: Annotated[Form, typer.Option("--format", help="csv is safe to open in a spreadsheet")] = "parquet",
     arm: Annotated[str, typer.Option(help="treatment, control, holdout, or all")] = "treatment",
     model: Annotated[
         Path | None, typer.Option(help="the model that checks interests; by default the audience's")
     ] = None,
-    labels: common.NewerLabels = None,
+    labels: options.NewerLabels = None,
 ) -> None:
     """Write the users to be contacted to a file, with a manifest of rows and hash."""
     members = artifacts.load(audience_folder, export.AUDIENCE)
     checked_by = merit.load(export.model_folder(members, model), labels)
-    common.show(export.export(members, checked_by, form, out, arm))
+    output.show(export.export(members, checked_by, form, out, arm))
 
 
 @audience_app.command(name="overlap")
 def overlap_audiences(
     folders: Annotated[list[Path], typer.Argument(help="folders that `merit audience build` wrote")],
-    as_json: common.AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show the users that audiences share, pair by pair."""
     table = export.load_overlaps(folders)
@@ -104,7 +104,7 @@ def _show_audience(summary: AudienceSummary, as_json: bool) -> None:
         return
     content = report.audience_page(summary)
     console.stdout.print(escape(content.subtitle))
-    common.show_frame(summary.request.name, report.waterfall_table(summary), lines=False)
+    output.show_frame(summary.request.name, report.waterfall_table(summary), lines=False)
     console.show_table("", ["figure", "value", ""], [(tile.label, tile.value, tile.note) for tile in content.tiles])
     for note in summary.notes:
         console.stdout.print(f"note: {escape(note)}")

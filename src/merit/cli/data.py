@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import ConfigDict
 
-from merit.cli.common import AsJson, Out, Overrides, group, require_key_apart
+from merit.cli.options import AsJson, Out, Overrides, group, require_key_apart
 from merit.core import config, console
 from merit.core.errors import ConfigError
 from merit.data import check, planted, sources, validate
@@ -49,20 +48,19 @@ def data_planted(out: Out, override: Overrides = None, seed: int = 7) -> None:
 
 
 class _Source(config.Frozen):
-    """The source of a run; the other sections bring torch along, and `merit config show` checks them."""
+    """What is read of a configuration; the other sections bring torch along, and `merit config show` checks them."""
 
-    model_config = ConfigDict(extra="ignore")
     source: sources.Source
     out: Path = Path("runs/merit")
 
 
 def _source(file: Path | None, interactions: Path | None, items: Path | None, override: list[str]) -> sources.Source:
     if file:
-        run = config.load(_Source, file, override)
+        values = {name: value for name, value in config.read(file).items() if name in _Source.model_fields}
     elif interactions and items:
-        tables = {"kind": "tables", "interactions": str(interactions), "items": str(items)}
-        run = config.build(_Source, {"source": tables}, override, origin="the command line")
+        values = {"source": {"kind": "tables", "interactions": str(interactions), "items": str(items)}}
     else:
         raise ConfigError("Name a configuration, or both tables: merit data check --interactions A --items B.")
+    run = config.build(_Source, values, override, origin=str(file or "the command line"))
     require_key_apart(run.source, run.out)
     return run.source

@@ -11,7 +11,8 @@ from rich.markup import escape
 
 from merit.campaigns.experiments import steps
 from merit.campaigns.experiments.design import ExperimentDesign
-from merit.cli.common import AsJson, Design, Out, Overrides, described, group, point_to_page, show
+from merit.cli.options import AsJson, Design, Out, Overrides, group
+from merit.cli.output import described, point_to_page, show
 from merit.core import artifacts, config, console
 
 experiment_app = group(

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from merit.cli.common import DEFAULT_CACHE, Cache, LabelsFolder, Out, Reason, Texts, group, show
+from merit.cli.options import DEFAULT_CACHE, Cache, LabelsFolder, Out, Reason, Texts, group
+from merit.cli.output import show
 from merit.core import artifacts
 from merit.labels.build import change_labels
 

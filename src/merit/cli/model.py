@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import merit
-from merit.cli import common
+from merit.cli import options, output
 from merit.core import config, console
 from merit.core.files import require_no_folder
 from merit.data.sources import files
@@ -18,33 +18,33 @@ from merit.labels.space import Findable
 from merit.privacy import pseudonyms
 from merit.retrieval.bulk import write_all_interests, write_audiences
 
-model_app = common.group("model", "Ask a trained model: interests for a user, users for an interest.")
+model_app = options.group("model", "Ask a trained model: interests for a user, users for an interest.")
 
 
 @model_app.command()
 def interests(
-    folder: common.ModelFolder,
+    folder: options.ModelFolder,
     users: Annotated[list[str] | None, typer.Argument(help="user ids; or give --file")] = None,
     file: Annotated[Path | None, typer.Option(help="a table with a column user_id: Parquet, CSV or JSONL")] = None,
     k: Annotated[int, typer.Option("-k", help="interests of each")] = 10,
     diverse: Annotated[bool, typer.Option(help="from as many regions of interest as possible")] = False,
-    labels: common.NewerLabels = None,
-    lines: common.AsLines = False,
+    labels: options.NewerLabels = None,
+    lines: options.AsLines = False,
 ) -> None:
     """The most likely interests of users."""
     wanted = files.column(file, "user_id") if file else users or []
     model = merit.load(folder, labels)
-    common.show_frame("Interests", model.interests(_ids(model, wanted), k, diverse), lines)
+    output.show_frame("Interests", model.interests(_ids(model, wanted), k, diverse), lines)
 
 
 @model_app.command(name="labels")
 def list_labels(
-    folder: common.ModelFolder,
+    folder: options.ModelFolder,
     search: Annotated[str, typer.Option(help="how they begin, or words in them")] = "",
     status: Annotated[Findable, typer.Option(help="blocked ones are not listed (docs/policy.md)")] = "live",
     k: Annotated[int, typer.Option("-k", min=1, help="interests; the title says how many there are")] = 20,
-    labels: common.NewerLabels = None,
-    lines: common.AsLines = False,
+    labels: options.NewerLabels = None,
+    lines: options.AsLines = False,
 ) -> None:
     """The labels of the model, with the number of their users and training events, most frequent first."""
     model = merit.load(folder, labels)
@@ -53,26 +53,26 @@ def list_labels(
         console.tell(space.no_match(search, status, folder), found=0)
         return
     title = f"{min(k, len(rows)):,} of {len(rows):,} {status} interests"
-    common.show_frame(title, space.listed(rows.head(k), model.users["history"]), lines)
+    output.show_frame(title, space.listed(rows.head(k), model.users["history"]), lines)
 
 
 @model_app.command()
 def all_interests(
-    folder: common.ModelFolder,
+    folder: options.ModelFolder,
     out: Annotated[str, typer.Option(help="the Parquet file to write; or a folder of parts, which may be s3://…")],
     k: Annotated[int, typer.Option("-k", help="interests of each")] = 10,
     regions: Annotated[
         int | None, typer.Option(help="score only labels of this many clusters; shows the recall")
     ] = None,
-    labels: common.NewerLabels = None,
-    engine: common.Engine = None,
-    workers: common.Workers = None,
-    threads: common.Threads = None,
-    address: common.Address = None,
+    labels: options.NewerLabels = None,
+    engine: options.Engine = None,
+    workers: options.Workers = None,
+    threads: options.Threads = None,
+    address: options.Address = None,
 ) -> None:
     """The most likely interests of all users, as a file or as parts with a manifest."""
-    options = common.engine_options(engine, workers, threads, address)
-    settings = config.build(EngineConfig, options, origin="the engine")
+    given = options.engine_options(engine, workers, threads, address)
+    settings = config.build(EngineConfig, given, origin="the engine")
     rows = write_all_interests(folder, out, k, regions, labels, settings)
     recall = ""
     if regions:
@@ -83,21 +83,21 @@ def all_interests(
 
 @model_app.command()
 def audiences(
-    folder: common.ModelFolder,
+    folder: options.ModelFolder,
     out: Annotated[Path, typer.Option(help="the Parquet file to write")],
     file: Annotated[
         Path | None, typer.Option(help="a table with a column interest; by default all live interests")
     ] = None,
     n: Annotated[int, typer.Option("-n", help="users of each")] = 1_000,
-    labels: common.NewerLabels = None,
-    engine: common.Engine = None,
-    workers: common.Workers = None,
-    threads: common.Threads = None,
-    address: common.Address = None,
+    labels: options.NewerLabels = None,
+    engine: options.Engine = None,
+    workers: options.Workers = None,
+    threads: options.Threads = None,
+    address: options.Address = None,
 ) -> None:
     """The most likely users of many interests at once."""
-    options = common.engine_options(engine, workers, threads, address)
-    settings = config.build(EngineConfig, options, origin="the engine")
+    given = options.engine_options(engine, workers, threads, address)
+    settings = config.build(EngineConfig, given, origin="the engine")
     wanted = files.column(file, "interest") if file else None
     require_no_folder(out)
     rows = write_audiences(folder, out, wanted, n, labels, settings)
@@ -106,38 +106,38 @@ def audiences(
 
 @model_app.command()
 def audience(
-    folder: common.ModelFolder,
+    folder: options.ModelFolder,
     interest: Annotated[str, typer.Argument(help="a label, or any phrase")],
     n: Annotated[int, typer.Option("-n", help="users")] = 20,
-    labels: common.NewerLabels = None,
-    lines: common.AsLines = False,
+    labels: options.NewerLabels = None,
+    lines: options.AsLines = False,
 ) -> None:
     """The users most likely to want an interest."""
-    common.show_frame(f"Users for '{interest}'", merit.load(folder, labels).audience(interest, n), lines)
+    output.show_frame(f"Users for '{interest}'", merit.load(folder, labels).audience(interest, n), lines)
 
 
 @model_app.command()
 def score(
-    folder: common.ModelFolder,
+    folder: options.ModelFolder,
     file: Annotated[Path, typer.Argument(help="a table with columns user_id and interest: Parquet, CSV or JSONL")],
-    labels: common.NewerLabels = None,
-    lines: common.AsLines = True,
+    labels: options.NewerLabels = None,
+    lines: options.AsLines = True,
 ) -> None:
     """The probability of every pair of a table, in its order, as JSON lines."""
     model = merit.load(folder, labels)
     users = _ids(model, files.column(file, "user_id"))
-    common.show_frame("Scores", model.score_pairs(users, files.column(file, "interest")), lines)
+    output.show_frame("Scores", model.score_pairs(users, files.column(file, "interest")), lines)
 
 
 @model_app.command()
-def explain(folder: common.ModelFolder, user: str, interest: str, k: Annotated[int, typer.Option("-k")] = 10) -> None:
+def explain(folder: options.ModelFolder, user: str, interest: str, k: Annotated[int, typer.Option("-k")] = 10) -> None:
     """Which events carry the probability of an interest."""
     model = merit.load(folder)
-    common.show_frame(f"Why '{interest}'", model.explain(_ids(model, [user])[0], interest, k), lines=False)
+    output.show_frame(f"Why '{interest}'", model.explain(_ids(model, [user])[0], interest, k), lines=False)
 
 
 @model_app.command()
-def card(folder: common.ModelFolder) -> None:
+def card(folder: options.ModelFolder) -> None:
     """What a model was made from, how good it is, and what not to use it for."""
     console.stdout.print(merit.load(folder).card(), markup=False)
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from merit.cli.common import AsJson, group
+from merit.cli.options import AsJson, group
 from merit.cli.serve import DEFAULT_STATE
 from merit.core import console
 from merit.core.errors import ConfigError

@@ -8,59 +8,59 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from merit.cli import common
+from merit.cli import options, output
 from merit.core import config, console, processes
 from merit.evaluation.evaluate import show_results
 
 
 def run(
-    file: common.ConfigFile,
-    override: common.Overrides = None,
+    file: options.ConfigFile,
+    override: options.Overrides = None,
     until: Annotated[str | None, typer.Option(help="stop after this stage (examples, labels, data-report, …)")] = None,
-    engine: common.Engine = None,
-    workers: common.Workers = None,
-    threads: common.Threads = None,
-    address: common.Address = None,
-    as_json: common.AsJson = False,
+    engine: options.Engine = None,
+    workers: options.Workers = None,
+    threads: options.Threads = None,
+    address: options.Address = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Run all stages of a configuration; what is finished and unchanged is kept."""
     from merit.core.pipeline import run as run_stages
 
-    options = common.engine_options(engine, workers, threads, address)
-    overrides = [*(override or []), *(f"engine.{name}={value}" for name, value in options.items())]
-    made = run_stages(common.settings(file, overrides), until)
+    given = options.engine_options(engine, workers, threads, address)
+    overrides = [*(override or []), *(f"engine.{name}={value}" for name, value in given.items())]
+    made = run_stages(options.settings(file, overrides), until)
     if processes.number():  # only the main process prints
         return
     if as_json:
-        console.show_json({name: common.described(artifact) for name, artifact in made.items()})
+        console.show_json({name: output.described(artifact) for name, artifact in made.items()})
         return
     for name, artifact in made.items():
         summary = artifact.manifest.summary.items()
-        rows = [(key, common.short(value)) for key, value in summary if not isinstance(value, dict | list)]
+        rows = [(key, output.short(value)) for key, value in summary if not isinstance(value, dict | list)]
         console.show_table(f"{name}  {artifact.path}", ["figure", "value"], rows)
     if results := made.get("results"):
         show_results(results)
     for name in ("data-report", "results"):
         if report := made.get(name):
-            common.point_to_page(report)
+            output.point_to_page(report)
     if model := made.get("model"):
         folder = escape(str(model.path.parent))
         console.stdout.print(f"Ask it: merit model interests {folder} USER, merit model audience {folder} INTEREST")
 
 
 def plan(
-    file: common.ConfigFile,
+    file: options.ConfigFile,
     device: Annotated[str | None, typer.Option(help="`local` times this machine; another name only counts")] = None,
     devices: Annotated[int | None, typer.Option(min=1, help="how many of them")] = None,
     compare: Annotated[Path | None, typer.Option(help="a run's folder: what was planned over what it took")] = None,
-    override: common.Overrides = None,
-    as_json: common.AsJson = False,
+    override: options.Overrides = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Estimate tokens, time, memory and disk of every stage, without running any."""
     from merit.plan import plan as planning
 
-    options = {"plan.device": device, "devices.processes": devices}
-    run = common.settings(file, [*(override or []), *(f"{name}={value}" for name, value in options.items() if value)])
+    given = {"plan.device": device, "devices.processes": devices}
+    run = options.settings(file, [*(override or []), *(f"{name}={value}" for name, value in given.items() if value)])
     record = planning.record_of(run, compare) if compare else {}
     made = planning.plan(run, earlier=not record)
     compared = planning.compare(made, record) if record else []
@@ -72,15 +72,15 @@ def plan(
 
 
 def bench(
-    file: common.ConfigFile,
+    file: options.ConfigFile,
     only: Annotated[list[str] | None, typer.Option(help="methods whose names begin with this; may be repeated")] = None,
     dataset: Annotated[list[str] | None, typer.Option(help="this data set only; may be repeated")] = None,
     table: Annotated[list[str] | None, typer.Option(help="show this table only; may be repeated")] = None,
     markdown: Annotated[Path | None, typer.Option(help="write all tables there, between marks or whole")] = None,
     figure: Annotated[Path | None, typer.Option(help="draw recall of all methods there, as SVG")] = None,
     from_results: Annotated[bool, typer.Option(help="compute nothing: show what the JSON files have")] = False,
-    override: common.Overrides = None,
-    as_json: common.AsJson = False,
+    override: options.Overrides = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Compare methods on data sets, cell by cell; what is finished and unchanged is kept."""
     from merit.bench.config import BenchConfig

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from merit.cli.common import AsJson, NewerLabels, Overrides, group
+from merit.cli.options import AsJson, NewerLabels, Overrides, group
 from merit.core import config, console
 from merit.core.artifacts import MANIFEST
 from merit.core.errors import ConfigError, MissingArtifact, MissingDependency

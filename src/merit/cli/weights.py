@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from merit.cli.common import AsJson, group
+from merit.cli.options import AsJson, group
 from merit.core import console, weights
 
 weights_app = group("weights", "Pretrained weights: list and install them.")
