@@ -158,7 +158,7 @@ def test_first_everywhere_and_nothing_to_say(results: BenchResults) -> None:
     assert "MERIT is first by every figure." in sentences([made(results, rows)])[1]
     alone = made(results, rows[1:], missing={"planted/MERIT/seed 1": "The disk is full."})
     told = sentences([alone])
-    assert "nothing can be said" in told[0] and "The disk is full." in told[-1]
+    assert "nothing can be compared" in told[0] and "The disk is full." in told[-1]
 
 
 def test_lists_of_a_hundred_are_no_rival_at_free_length(results: BenchResults) -> None:

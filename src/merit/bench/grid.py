@@ -132,7 +132,7 @@ class ResultsConfig(Frozen):
     """The method whose exposure-bias meter is compared with the others'."""
     seconds: float
     missing: dict[str, str] = {}
-    """Cells that failed, and what they said."""
+    """Cells that failed, and why."""
     evaluation: EvaluationConfig = EvaluationConfig()
 
 
@@ -177,11 +177,11 @@ def _measured(cells: Iterable[Artifact], truth: Truth, config: EvaluationConfig)
     ranked: Judged = []
     lost: dict[tuple[str, int], Metric] = {}
     for cell in cells:
-        said = read_predictions(cell)
-        runs += said
+        predictions = read_predictions(cell)
+        runs += predictions
         lost |= exposure_bias.read_recall_lost(cell.path, truth)
         if HITS in cell.manifest.files:
-            ranked.append((said[0], read_hits(cell.file(HITS))))
+            ranked.append((predictions[0], read_hits(cell.file(HITS))))
     runs += length_matched(runs)
     judging = console.track(runs, "judging lists", total=len(runs))
     return [(run, evaluate.measured(run, truth, lost, config)) for run in judging], ranked

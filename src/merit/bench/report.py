@@ -184,8 +184,8 @@ def scatter(each: BenchResults) -> Svg:
     ours = alt.condition(f"datum.method == {each.ours!r}", alt.value(charts.PALETTE[1]), alt.value(charts.PALETTE[0]))
     dots = base.mark_point(size=60).encode(color=ours)
     names = base.mark_text(align="left", dx=6, fontSize=10).encode(text="method:N")
-    told = "; ".join(f"{name} {seconds:.0f} s, {100 * value:.1f}" for name, seconds, value in points.rows())
-    return charts.svg((dots + names).properties(height=320), f"Seconds of training and recall: {told or 'nothing'}.")
+    summary = "; ".join(f"{name} {seconds:.0f} s, {100 * value:.1f}" for name, seconds, value in points.rows())
+    return charts.svg((dots + names).properties(height=320), f"Seconds of training and recall: {summary or 'nothing'}.")
 
 
 def overview(found: Sequence[BenchResults]) -> Svg:
@@ -203,13 +203,13 @@ def overview(found: Sequence[BenchResults]) -> Svg:
         _panel(frame, each, order, names=number == 0)
         for number, (frame, each) in enumerate(zip(rows, found, strict=True))
     ]
-    told = "; ".join(
+    summary = "; ".join(
         f"{each.dataset}: "
         + ", ".join(f"{method} {100 * value:.1f}" for method, value in frame["method", "value"].rows())
         for frame, each in zip(rows, found, strict=True)
     )
     room = {"left": 40, "top": 5, "right": 5, "bottom": 5}  # names are wider in a browser than where they are measured
-    return charts.svg(alt.hconcat(*panels, spacing=14, padding=room), f"{OVERVIEW}. {told}.")
+    return charts.svg(alt.hconcat(*panels, spacing=14, padding=room), f"{OVERVIEW}. {summary}.")
 
 
 def _panel(frame: pl.DataFrame, each: BenchResults, order: Sequence[str], names: bool) -> alt.LayerChart:

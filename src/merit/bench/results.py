@@ -83,7 +83,7 @@ class BenchResults(Frozen):
     steps: dict[str, list[int]]
     """Of generators, by seed."""
     missing: dict[str, str]
-    """Cells that failed, and what they said."""
+    """Cells that failed, and why."""
     figures: list[list[Any]]
     """Rows of COLUMNS."""
     costs: list[Cost]
@@ -194,7 +194,7 @@ def compared() -> dict[str, MetricKey]:
         found[f"F1 at free length, {name}"] = MetricKey("f1", match)  # where saying more does not help by itself
         found |= {f"recall at {k} labels, {name}": MetricKey("recall", match, k) for k in BUDGETS}
         found[f"recall of new labels at 20, {name}"] = MetricKey("recall", match, 20, "novel")
-    found["recall of new labels, only new ones said, at 20"] = new_labels_key(20)
+    found["recall of new labels, only new ones allowed, at 20"] = new_labels_key(20)
     return found | {f"Hit@{share:.0%} of users": hit_key(share, MEAN) for share in SHARES}
 
 
@@ -207,18 +207,18 @@ def duels(results: BenchResults) -> list[Duel]:
 
 def _duel(results: BenchResults, frame: pl.DataFrame, what: str, key: MetricKey) -> Duel | None:
     rows = tables.pick(frame, key).drop_nulls("value")
-    own = rows.filter(pl.col("method") == results.ours)
+    ours = rows.filter(pl.col("method") == results.ours)
     others = rows.filter(~pl.any_horizontal(pl.col("method").str.starts_with(name) for name in OWN))
     if key.budget is None:
         others = others.filter(~pl.col("method").str.contains(LONG, literal=True))
     best = others.drop_nulls("lead").sort("value", "method", descending=[True, False]).head(1)
-    if own.is_empty() or best.is_empty():
+    if ours.is_empty() or best.is_empty():
         return None
     other = best.row(0, named=True)
     spans = (other["lead"], other["lead_low"], other["lead_high"])
     if key.metric == "recall" and key.budget is None:  # saying more finds more
         what += f", {_length(frame, results.ours)} against {_length(frame, other['method'])} labels"
-    return Duel(results.dataset, key, what, own["value"][0], other["method"], other["value"], *spans)
+    return Duel(results.dataset, key, what, ours["value"][0], other["method"], other["value"], *spans)
 
 
 def _length(frame: pl.DataFrame, method: str) -> str:
@@ -229,18 +229,18 @@ def _length(frame: pl.DataFrame, method: str) -> str:
 def sentences(all_results: Sequence[BenchResults]) -> list[str]:
     """The first screen: how often it is first, then where it is not."""
     found = [duel for results in all_results for duel in duels(results)]
-    told = [] if found else ["Our method and another have no figure in common here: nothing can be said."]
+    lines = [] if found else ["Our method and another have no figure in common here: so nothing can be compared."]
     if found:
         counted = Counter(duel.verdict for duel in found)
-        told.append(
+        lines.append(
             f"MERIT against the best other method, by {len(found)} figures on "
             f"{len(all_results)} data set{'s' * (len(all_results) > 1)}: ahead in {counted['ahead']}, level (the "
             f"interval includes zero) in {counted['level']}, behind in {counted['behind']}."
         )
     for results in all_results:
-        told += _of_dataset(results.dataset, [duel for duel in found if duel.dataset == results.dataset])
-        told += [f"{results.dataset}: {cell} is missing. {why}" for cell, why in results.missing.items()]
-    return told
+        lines += _of_dataset(results.dataset, [duel for duel in found if duel.dataset == results.dataset])
+        lines += [f"{results.dataset}: {cell} is missing. {why}" for cell, why in results.missing.items()]
+    return lines
 
 
 def _of_dataset(dataset: str, found: Sequence[Duel]) -> list[str]:
@@ -250,14 +250,14 @@ def _of_dataset(dataset: str, found: Sequence[Duel]) -> list[str]:
         return []
     if not behind and not level:
         return [f"{dataset}: MERIT is first by every figure."]
-    told = f"MERIT is behind in {'; '.join(behind)}" if behind else "MERIT is never behind"
-    return [f"{dataset}: {told}; level with the best other in {level} of {len(found)} figures."]
+    standing = f"MERIT is behind in {'; '.join(behind)}" if behind else "MERIT is never behind"
+    return [f"{dataset}: {standing}; level with the best other in {level} of {len(found)} figures."]
 
 
 def verdicts(all_results: Sequence[BenchResults]) -> pl.DataFrame:
     """Every figure by data set: the verdict, our figure and that of the best other method, and their difference."""
     found = {results.dataset: {duel.key: duel for duel in duels(results)} for results in all_results}
-    rows = {what: [own.get(key) for own in found.values()] for what, key in compared().items()}
+    rows = {what: [by_key.get(key) for by_key in found.values()] for what, key in compared().items()}
     cells = [
         (what, *(duel and f"{duel.verdict}: {duel.sides()}, {duel.points()}" for duel in row))
         for what, row in rows.items()
@@ -289,7 +289,7 @@ def claims(results: BenchResults) -> pl.DataFrame:
         )
         for points in _leads(frame, key, method)
     ]
-    shown = [(what, None if own is None else f"{own:+.1f}", points) for what, own, points in rows]
+    shown = [(what, None if claim is None else f"{claim:+.1f}", points) for what, claim, points in rows]
     return pl.DataFrame(shown, schema=dict.fromkeys(("claim", "paper", "found here"), pl.String), orient="row")
 
 

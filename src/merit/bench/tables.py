@@ -113,7 +113,7 @@ def _sheets(results: BenchResults) -> dict[str, list[_Sheet]]:
         "novel": [
             _Sheet("Labels the user never had, recall of the first 20", novel, tuple(novel)),
             _Sheet(
-                "Only labels the user never had may be said, exact match",
+                "Only labels the user never had are allowed, exact match",
                 {f"recall@{k}": new_labels_key(k) for k in BUDGETS},
             ),
         ],
@@ -187,7 +187,7 @@ def _part(sheet: _Sheet, results: BenchResults) -> Part:
         note += f" Δ: difference to {results.ranking_reference if hits else results.reference} on the same users."
     if sheet.paper:
         frame = _beside(frame, sheet)
-        note += f" Paper: its {paper()[sheet.paper]['table']} ({paper()[sheet.paper]['says']}), on data of its own."
+        note += f" Paper: its {paper()[sheet.paper]['table']} ({paper()[sheet.paper]['measure']}), on data of its own."
     empty = [name for name in frame.columns if frame[name].is_null().all()]
     return Part(sheet.title, note, frame.drop(empty), tables.leaders(figures, sheet.columns))
 
@@ -196,8 +196,10 @@ def _beside(frame: pl.DataFrame, sheet: _Sheet) -> pl.DataFrame:
     """The paper's differences behind ours."""
     rows, section = paper()["rows"], paper()[sheet.paper]
     for name, column in sheet.beside.items():
-        told = [section[column].get(rows.get(method)) for method in frame["method"]]
-        cells = pl.Series(f"paper Δ {name}", [None if one is None else f"{one:+.1f}" for one in told], dtype=pl.String)
+        differences = [section[column].get(rows.get(method)) for method in frame["method"]]
+        cells = pl.Series(
+            f"paper Δ {name}", [None if one is None else f"{one:+.1f}" for one in differences], dtype=pl.String
+        )
         frame = frame.insert_column(frame.columns.index(f"Δ {name}") + 1, cells)
     return frame
 
@@ -214,10 +216,10 @@ def _won(results: BenchResults) -> Part:
         | {"all": _of(of), "share": f"{of.select((pl.col('value') > pl.col('bar')).mean()).item():.0%}"}
         for (method,), of in ours.group_by("method", maintain_order=True)
     ]
-    told = paper()["states"]
+    table, measure = (paper()["states"][name] for name in ("table", "measure"))
     note = (
         f"{results.dataset}: verticals in which a variant finds more than both of {' and '.join(DUAL)}, of those with "
-        f"50 users or more, by share of users looked at. Paper: its {told['table']} ({told['says']}), on other data."
+        f"50 users or more, by share of users looked at. Paper: its {table} ({measure}), on other data."
     )
     return Part("Variants of MERIT against dual encoders, by vertical", note, pl.DataFrame(counted))
 

@@ -103,8 +103,8 @@ def current_histories(events: pl.DataFrame, users: pl.DataFrame, end: int, confi
     They stand a gap before the purchases they foresee, as those of training do, so they see all events before `end`
     (milliseconds). Users with too short a history are left out.
     """
-    everyone, nothing = users["user"].to_numpy(), np.zeros(len(users), dtype=np.int64)
-    foreseen = Candidates(everyone, np.full(len(everyone), end + config.gap_days * DAY), nothing, nothing, nothing)
+    all_users, nothing = users["user"].to_numpy(), np.zeros(len(users), dtype=np.int64)
+    foreseen = Candidates(all_users, np.full(len(all_users), end + config.gap_days * DAY), nothing, nothing, nothing)
     start, stop = _spans(events, foreseen, history_window, config)
     return _table(events, foreseen, start, stop, np.flatnonzero(stop - start >= config.min_history))
 
@@ -180,12 +180,12 @@ def _first_row(user: NDArray[np.uint32], time: Ints, of_user: NDArray[np.uint32]
 
 
 def _pick(user: NDArray[np.uint32], hashes: NDArray[np.uint64], limit: Ints, config: ExamplesConfig, seed: int) -> Ints:
-    """At most `limit[user]` candidates of each user, by lot or the latest; in the order they came.
+    """At most `limit[user]` candidates of each user, at random or the latest; in the order they came.
 
-    The lot of a candidate depends on its user's hash and on its number among that user's candidates only, so other
-    users never change it.
+    The random key of a candidate depends on its user's hash and on its number among that user's candidates only, so
+    other users never change it.
     """
     number = np.arange(len(user)) - np.searchsorted(user, user)  # users are sorted
-    lots = mix(derive(hashes, seed, "examples")[user], number.astype(np.uint64))
-    order = np.lexsort((lots if config.pick == "random" else -number, user))
+    keys = mix(derive(hashes, seed, "examples")[user], number.astype(np.uint64))
+    order = np.lexsort((keys if config.pick == "random" else -number, user))
     return np.sort(order[number < limit[user]])  # the order keeps users where they are

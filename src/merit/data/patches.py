@@ -95,6 +95,6 @@ def pool(tokens: Ragged, sizes: Ragged, shares: Shares | None = None) -> Patched
 def numbered(ids: Ints, windows: Windows) -> tuple[Ints, Windows]:
     """The same ids with their patches numbered from 0 in the order they come, and the windows of just those."""
     patches = ids < 0
-    own = ids.copy()
-    own[patches] = ~np.arange(int(patches.sum()))
-    return own, windows.gather(~ids[patches])
+    renumbered = ids.copy()
+    renumbered[patches] = ~np.arange(int(patches.sum()))
+    return renumbered, windows.gather(~ids[patches])

@@ -180,9 +180,9 @@ def _zipf(rng: np.random.Generator, shape: tuple[int, int], skew: float) -> Real
 
 
 def _tag_shares(cascade: float, label_weight: Reals, main: Ints, rng: np.random.Generator) -> Reals:
-    region, own = np.divmod(main, label_weight.shape[1])
+    region, place = np.divmod(main, label_weight.shape[1])
     race = rng.exponential(size=(len(main), label_weight.shape[1])) / label_weight[region]
-    race[np.arange(len(main)), own] = -1.0  # the main label always arrives first
+    race[np.arange(len(main)), place] = -1.0  # the main label always arrives first
     arrival = race.argsort(axis=1).argsort(axis=1)
     extras = rng.binomial(2, cascade, len(main))
     tagged = arrival <= extras[:, None]
@@ -193,7 +193,9 @@ def _tag_shares(cascade: float, label_weight: Reals, main: Ints, rng: np.random.
 def _item_table(shelf: pl.DataFrame, main: Ints, share: Reals, rng: np.random.Generator) -> pl.DataFrame:
     names, width = shelf["label"].to_list(), share.shape[1]
     others = [np.flatnonzero(row) + first for row, first in zip(share, main // width * width, strict=True)]
-    tags = [[names[own], *(names[tag] for tag in row if tag != own)] for own, row in zip(main, others, strict=True)]
+    tags = [
+        [names[first], *(names[tag] for tag in row if tag != first)] for first, row in zip(main, others, strict=True)
+    ]
     brands, variants = (rng.choice(WORDS[kind], len(main)) for kind in ("brands", "variants"))
     titles = [f"{brand} {row[0]}, {variant}" for brand, row, variant in zip(brands, tags, variants, strict=True)]
     return pl.DataFrame(

@@ -65,7 +65,7 @@ class EncodedShop:
     """By item: its live labels, in the order of the data."""
 
     def trie(self, live: NDArray[np.bool_]) -> Trie:
-        """What may be said: live labels only."""
+        """All that may be decoded: live labels only."""
         return self.paths.trie().restrict(live)
 
 

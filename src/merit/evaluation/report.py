@@ -42,8 +42,8 @@ def results_page(
     title, subtitle = "Results", "What each method finds, how sure that is, and what its length has to do with it."
     users = int(figures["users"].max() or 0)  # type: ignore[arg-type]
     if users < SMALLEST_CELL:
-        told = f"This evaluation is about fewer than {SMALLEST_CELL} users. No figure is shown."
-        return Page(title, subtitle, (Section("Too few users", (told,)),), (), provenance)
+        text = f"This evaluation is about fewer than {SMALLEST_CELL} users. No figure is shown."
+        return Page(title, subtitle, (Section("Too few users", (text,)),), (), provenance)
     safe = figures.with_columns(pl.when(pl.col("users") >= SMALLEST_CELL).then(pl.col(FIGURES)))
     sections = (
         *_list_sections(safe, against),
@@ -71,7 +71,7 @@ def _list_sections(figures: pl.DataFrame, against: str) -> list[Section]:
     by_threshold = _bands(_best(points), "tau", "Recall by threshold", "τ: cosine from which two labels match")
     lengths = tables.pick(figures, MetricKey("predictions")).drop_nulls("value").sort("value", descending=True)
     spans = [f"{method}: {value:.1f}" for method, value in lengths.select("method", "value").rows()]
-    told = f"Predictions per user: {'; '.join(spans)}."
+    description = f"Predictions per user: {'; '.join(spans)}."
     by_vertical, methods = _pivoted(figures.filter(pl.col("vertical") != "", pl.col("metric") == "recall"))
     return [
         Section(
@@ -122,7 +122,7 @@ def _list_sections(figures: pl.DataFrame, against: str) -> list[Section]:
             charts=(
                 Chart(
                     "Predictions per user at free length",
-                    charts.bars(lengths, "method", "value", description=told, form="number"),
+                    charts.bars(lengths, "method", "value", description=description, form="number"),
                 ),
             ),
         ),
@@ -215,8 +215,8 @@ def _bands(points: pl.DataFrame, x: str, title: str, x_title: str) -> Svg:
     y = alt.Y("value:Q", title="recall", axis=alt.Axis(format=".0%", tickCount=5))
     band = base.mark_area(opacity=0.18).encode(y=alt.Y("low:Q", title="recall"), y2="high:Q")
     last = points.sort(x).group_by("method", maintain_order=True).last()
-    told = "; ".join(f"{method} {percent(value)}" for method, value in last.select("method", "value").rows())
-    return charts.svg(band + base.mark_line(point=True).encode(y=y), f"{title}. At the right end: {told or 'nothing'}.")
+    ends = "; ".join(f"{method} {percent(value)}" for method, value in last.select("method", "value").rows())
+    return charts.svg(band + base.mark_line(point=True).encode(y=y), f"{title}. At the right end: {ends or 'nothing'}.")
 
 
 # --- users for an interest, and probabilities -------------------------------------------------------------------------
@@ -305,8 +305,8 @@ def _diagram(points: pl.DataFrame) -> Svg:
         alt.Chart(drawn).mark_point(size=60).encode(x=x, y=alt.Y("true:Q", title="came true", scale=scale, axis=axis))
     )
     line = alt.Chart(drawn).mark_line(strokeDash=[4, 4], opacity=0.5, color="currentColor")
-    told = "; ".join(f"{percent(a)} promised, {percent(b)} true" for a, b in drawn.tail(3).rows())
-    return charts.svg(line.encode(x=x, y="promised:Q") + dots, f"Reliability: {told or 'no pairs'}.")
+    points_text = "; ".join(f"{percent(a)} promised, {percent(b)} true" for a, b in drawn.tail(3).rows())
+    return charts.svg(line.encode(x=x, y="promised:Q") + dots, f"Reliability: {points_text or 'no pairs'}.")
 
 
 # --- cascade pictures ------------------------------------------------------------------------------------------------
@@ -341,8 +341,8 @@ def _picture(rows: pl.DataFrame) -> Svg:
         color=alt.Color("mark:N", scale=scale, legend=None)
     )
     words = base.mark_text(align="left", dx=-92, fontSize=11).encode(text="line:N")
-    said = [
+    lists = [
         f"{method}: " + ", ".join(rows.filter(pl.col("method") == method)["line"])
         for method in rows["method"].unique(maintain_order=True)
     ]
-    return charts.svg((cells + words).properties(width=alt.Step(200), height=alt.Step(22)), "; ".join(said) + ".")
+    return charts.svg((cells + words).properties(width=alt.Step(200), height=alt.Step(22)), "; ".join(lists) + ".")

@@ -83,8 +83,8 @@ def compare(
         methods.setdefault(run[0].method, []).append(run)
     if against not in methods:
         raise DataError(f"There is no method {against!r} to compare with, only {', '.join(methods)}.")
-    lots = weights(users, seed, resamples)
-    drawn = {name: _pooled([sample(metrics, lots) for _, metrics in of]) for name, of in methods.items()}
+    user_weights = weights(users, seed, resamples)
+    drawn = {name: _pooled([sample(metrics, user_weights) for _, metrics in of]) for name, of in methods.items()}
     rows = [
         row
         for name, of in methods.items()

@@ -1,8 +1,8 @@
 """How sure we are: users are drawn again with replacement, the same users for every method.
 
-    lots = weights(truth.users, seed=7)
-    gain = minus(pool(sample(merit, lots) for each seed), sample(trivial, lots))
-    interval(gain)                                                      # Estimate(value, low, high, …)
+    user_weights = weights(truth.users, seed=7)
+    gain = minus(pool(sample(merit, user_weights) for each seed), sample(trivial, user_weights))
+    interval(gain)                                        # Estimate(value, low, high, …)
 
 A metric is a function of sums over users, so a resample costs one row of a matrix product. The interval speaks of the
 choice of users only; `spread` tells how much the training seed moved the figure.
@@ -33,7 +33,7 @@ def ratio(sums: Reals) -> Reals:
 
 
 def f1(sums: Reals) -> Reals:
-    """Harmonic mean of right / said and found / true; zero when nothing is right."""
+    """The harmonic mean of precision and recall, from their numerators and denominators; zero when nothing is right."""
     precision, recall = np.nan_to_num(ratio(sums[..., :2])), ratio(sums[..., 2:])
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = 2 * precision * recall / (precision + recall)
@@ -93,8 +93,8 @@ def weights(users: int, seed: int, resamples: int = RESAMPLES) -> NDArray[np.uin
     return drawn
 
 
-def sample(metrics: Mapping[Name, Metric], lots: NDArray[np.uint8]) -> dict[Name, BootstrapSample]:
-    """Every metric under every resample. Two calls with the same `lots` are paired."""
+def sample(metrics: Mapping[Name, Metric], user_weights: NDArray[np.uint8]) -> dict[Name, BootstrapSample]:
+    """Every metric under every resample. Two calls with the same `user_weights` are paired."""
     if not metrics:
         return {}
     places: dict[bytes, int] = {}  # a denominator serves many metrics and is summed once
@@ -102,17 +102,18 @@ def sample(metrics: Mapping[Name, Metric], lots: NDArray[np.uint8]) -> dict[Name
         [places.setdefault(column.tobytes(), len(places)) for column in each.columns.T] for each in metrics.values()
     ]
     columns = np.stack([np.frombuffer(column) for column in places], axis=1).astype(np.float32)
-    sums = _sums(columns, lots)
+    sums = _sums(columns, user_weights)
     return {
         name: BootstrapSample(np.array([metric.value]), metric.form(sums[:, at]), metric.users)
         for (name, metric), at in zip(metrics.items(), where, strict=True)
     }
 
 
-def _sums(columns: NDArray[np.float32], lots: NDArray[np.uint8]) -> Reals:
+def _sums(columns: NDArray[np.float32], user_weights: NDArray[np.uint8]) -> Reals:
     """(resamples, columns). Counts below 2²⁴ are exact in single precision, and far below the width of any interval."""
     step = max(1, BLOCK // max(len(columns), 1))
-    parts = [lots[start : start + step].astype(np.float32) @ columns for start in range(0, len(lots), step)]
+    starts = range(0, len(user_weights), step)
+    parts = [user_weights[start : start + step].astype(np.float32) @ columns for start in starts]
     return np.concatenate(parts).astype(np.float64)
 
 

@@ -76,7 +76,7 @@ def judge(texts: Sequence[str], vectors: Floats, anchors: Anchors) -> list[Block
     """Why each text may not be used; None for those that may. `vectors` are those of the texts."""
     excused = overridden(texts, anchors.policy)
     by_either = zip(by_words(texts, anchors.policy), by_vectors(vectors, anchors), strict=True)
-    return [None if row in excused else words or meaning for row, (words, meaning) in enumerate(by_either)]
+    return [None if row in excused else by_word or by_vector for row, (by_word, by_vector) in enumerate(by_either)]
 
 
 def overridden(texts: Sequence[str], policy: Policy) -> dict[int, str]:
