@@ -123,13 +123,13 @@ class BenchConfig(Frozen):
 
     def seeds_of(self, dataset: str = "") -> dict[str, tuple[int, ...]]:
         """Seeds by method, in the order of the groups; of one data set, or of all."""
-        found: dict[str, tuple[int, ...]] = {}
+        seeds: dict[str, tuple[int, ...]] = {}
         for group in self.groups:
             if dataset and group.datasets and dataset not in group.datasets:
                 continue
             for name in group.methods:
-                found[name] = tuple(dict.fromkeys(found.get(name, ()) + group.seeds))
-        return found
+                seeds[name] = tuple(dict.fromkeys(seeds.get(name, ()) + group.seeds))
+        return seeds
 
     def variant(self, name: str) -> Self:
         """The settings under which a variant is MERIT."""
@@ -179,13 +179,13 @@ def cells(config: BenchConfig, dataset: str, only: Sequence[str] = ()) -> Iterat
 
 def chosen(config: BenchConfig, begins: Sequence[str]) -> list[str]:
     """The methods whose names begin like one of these, whatever the case."""
-    found: list[str] = []
+    methods: list[str] = []
     for word in begins:
         names = [name for name in config.seeds_of() if name.casefold().startswith(word.casefold())]
         if not names:
             raise ConfigError(f"No method begins with '{word}'. Methods: {', '.join(config.seeds_of())}.")
-        found += names
-    return list(dict.fromkeys(found))
+        methods += names
+    return list(dict.fromkeys(methods))
 
 
 def chosen_datasets(config: BenchConfig, names: Sequence[str]) -> list[str]:
@@ -200,9 +200,9 @@ def objective_of(method: str) -> tuple[str, float | None] | None:
     """Objective and temper of a generator of ours, by the name of its method."""
     if method in OBJECTIVES:
         return method, None
-    found = TEMPERED.fullmatch(method)
-    if found and found["objective"] in OBJECTIVES:
-        return found["objective"], float(found["beta"])
+    match = TEMPERED.fullmatch(method)
+    if match and match["objective"] in OBJECTIVES:
+        return match["objective"], float(match["beta"])
     return None
 
 

@@ -71,12 +71,12 @@ def _dataset(
     made = run(config.run_config(name), until="corpus")
     text = config.datasets[name].text
     data = PreparedDataset(made["corpus"], made["labels"], config.backbone, text, config.seconds)
-    found: dict[str, Artifact] = {}
+    made_cells: dict[str, Artifact] = {}
     chains: dict[int, Chain] = {}
     for cell in cells(config, name, only):
         chain = chains.setdefault(cell.seed, Chain(config, data, config.out / name / f"seed-{cell.seed}", cell.seed))
         with _failing(cell.name, failures):
-            found[f"{cell.method}, seed {cell.seed}"] = make_cell(chain, cell)
+            made_cells[f"{cell.method}, seed {cell.seed}"] = make_cell(chain, cell)
         done(cell.name)
     settings = ResultsConfig(
         dataset=name,
@@ -94,8 +94,8 @@ def _dataset(
         RESULTS,
         settings,
         config.seed,
-        found | data.parents,
-        lambda out: write_results(found, data, out, settings, config),
+        made_cells | data.parents,
+        lambda out: write_results(made_cells, data, out, settings, config),
     )
     results = results_file.read(judged.file(FILE))
     if not only:
@@ -190,14 +190,14 @@ def _measured(cells: Iterable[Artifact], truth: Truth, config: EvaluationConfig)
 def _compared(lists: Judged, ranked: Judged, users: int, config: ResultsConfig, seed: int) -> pl.DataFrame:
     """All figures with gains over the references and leads of our method."""
     often = config.evaluation.resamples
-    meters = [(run, {key: each for key, each in found.items() if key.metric in EXPOSURE}) for run, found in lists]
-    others = [(run, {key: each for key, each in found.items() if key.metric not in EXPOSURE}) for run, found in lists]
-    found = [tables.compare(lists, users, seed, config.reference, often)]
+    meters = [(run, {key: metrics[key] for key in metrics if key.metric in EXPOSURE}) for run, metrics in lists]
+    others = [(run, {key: metrics[key] for key in metrics if key.metric not in EXPOSURE}) for run, metrics in lists]
+    figures = [tables.compare(lists, users, seed, config.reference, often)]
     leads = [_leads(others, users, seed, config.ours, often), _leads(meters, users, seed, config.generator, often)]
     if ranked:
-        found.append(tables.compare(ranked, users, seed, _against(ranked, config), often))
+        figures.append(tables.compare(ranked, users, seed, _against(ranked, config), often))
         leads.append(_leads(ranked, users, seed, config.ours, often))
-    return pl.concat(found).join(
+    return pl.concat(figures).join(
         pl.concat(leads), on=NAMES, how="left", nulls_equal=True, maintain_order="left", validate="1:1"
     )
 
@@ -212,8 +212,8 @@ def _leads(judged: Judged, users: int, seed: int, ours: str, resamples: int) -> 
     """How far `ours` is ahead of every other method: the gains of the others over it, turned round."""
     if ours not in {run.method for run, _ in judged}:
         return pl.DataFrame(schema={name: tables.SCHEMA[name] for name in NAMES} | LEAD)
-    found = tables.compare(judged, users, seed, ours, resamples).filter(pl.col("method") != ours)
-    return found.select(*NAMES, lead=-pl.col("gain"), lead_low=-pl.col("gain_high"), lead_high=-pl.col("gain_low"))
+    gains = tables.compare(judged, users, seed, ours, resamples).filter(pl.col("method") != ours)
+    return gains.select(*NAMES, lead=-pl.col("gain"), lead_low=-pl.col("gain_high"), lead_high=-pl.col("gain_low"))
 
 
 def _kept() -> pl.Expr:
@@ -242,14 +242,14 @@ def costs(cells: Iterable[Artifact], examples: int) -> list[Cost]:
 
 
 def _by_method(cells: Iterable[Artifact], value: Callable[[Artifact], int | None]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    values: dict[str, list[int]] = {}
     for cell in cells:
         if (number := value(cell)) is not None:
-            found.setdefault(cell.manifest.config["method"], []).append(number)
-    return found
+            values.setdefault(cell.manifest.config["method"], []).append(number)
+    return values
 
 
 def _bins(cells: Iterable[Artifact], ours: str) -> list[list[float]]:
     """What was promised and what came true, over all seeds of ours."""
-    found = [pl.read_parquet(cell.file(RELIABILITY)) for cell in cells if cell.manifest.config["method"] == ours]
-    return [list(row) for row in calibration.by_bin(pl.concat(found)).select(BINS).rows()] if found else []
+    bins = [pl.read_parquet(cell.file(RELIABILITY)) for cell in cells if cell.manifest.config["method"] == ours]
+    return [list(row) for row in calibration.by_bin(pl.concat(bins)).select(BINS).rows()] if bins else []

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import altair as alt
 import polars as pl
@@ -102,75 +102,75 @@ def _needed(config: BenchConfig, only: Sequence[str], shown: Sequence[str]) -> l
     return [name for name in config.seeds_of() if any(name.startswith(word) for word in begins)]
 
 
-def bench_page(found: Sequence[BenchResults]) -> Page:
+def bench_page(all_results: Sequence[BenchResults]) -> Page:
     """The report of all data sets."""
-    sections = [_first_screen(found)]
-    for each in found:
-        sections += _sections(each)
-    last = found[-1]
+    sections = [_first_screen(all_results)]
+    for results in all_results:
+        sections += _sections(results)
+    last = all_results[-1]
     source = {"Artifact": f"merit bench, commit {last.commit}", "Settings": last.config, "Seed": "none"}
     source |= {"merit": last.version, "Made": last.date}
-    return Page(TITLE, SUBTITLE, sections, _tiles(found), source)
+    return Page(TITLE, SUBTITLE, sections, _tiles(all_results), source)
 
 
-def _tiles(found: Sequence[BenchResults]) -> tuple[Tile, ...]:
-    outcomes = [duel.verdict for each in found for duel in duels(each)]
-    methods = {row[0] for each in found for row in each.figures}
+def _tiles(all_results: Sequence[BenchResults]) -> tuple[Tile, ...]:
+    outcomes = [duel.verdict for results in all_results for duel in duels(results)]
+    methods = {row[0] for results in all_results for row in results.figures}
     return (
-        Tile("Data sets", count(len(found))),
+        Tile("Data sets", count(len(all_results))),
         Tile("Methods", count(len(methods)), "with every way of reading them"),
-        Tile("Training budget", f"{found[0].seconds:g} s", "of every network"),
+        Tile("Training budget", f"{all_results[0].seconds:g} s", "of every network"),
         *(Tile(f"MERIT {name}", f"{outcomes.count(name)} of {len(outcomes)}", "figures") for name in get_args(Verdict)),
     )
 
 
-def _first_screen(found: Sequence[BenchResults]) -> Section:
-    claimed = [claims(each).insert_column(0, pl.lit(each.dataset).alias("data set")) for each in found]
+def _first_screen(all_results: Sequence[BenchResults]) -> Section:
+    claimed = [claims(results).insert_column(0, pl.lit(results.dataset).alias("data set")) for results in all_results]
     return Section(
         "Is MERIT first?",
-        sentences(found),
-        charts=(Chart(OVERVIEW, overview(found)),),
+        sentences(all_results),
+        charts=(Chart(OVERVIEW, overview(all_results)),),
         tables=(
-            Table(VERDICTS_TITLE.removesuffix(":"), verdicts(found), wide=True),
+            Table(VERDICTS_TITLE.removesuffix(":"), verdicts(all_results), wide=True),
             Table("What the paper claims, and what was found here", pl.concat(claimed), wide=True),
         ),
     )
 
 
-def _sections(each: BenchResults) -> list[Section]:
+def _sections(results: BenchResults) -> list[Section]:
     made = [
-        Section(TABLES[name], (EXPLAINED[name],), charts=_charts(name, each), tables=shown)
+        Section(TABLES[name], (EXPLAINED[name],), charts=_charts(name, results), tables=shown)
         for name in TABLES
-        if (shown := [report.table(part.title, part.frame, part.note) for part in parts(name, each)])
+        if (shown := [report.table(part.title, part.frame, part.note) for part in parts(name, results)])
     ]
-    if each.reliability:
-        made.append(replace(report.reliability_section(each.bins()), tables=()))
-    if each.pictures:
-        made.append(report.picture_section([pl.DataFrame(rows) for rows in each.pictures]))
-    return [replace(section, title=f"{each.dataset}: {section.title}") for section in made]
+    if results.reliability:
+        made.append(replace(report.reliability_section(results.bins()), tables=()))
+    if results.pictures:
+        made.append(report.picture_section([pl.DataFrame(rows) for rows in results.pictures]))
+    return [replace(section, title=f"{results.dataset}: {section.title}") for section in made]
 
 
-def _charts(name: str, each: BenchResults) -> list[Chart]:
+def _charts(name: str, results: BenchResults) -> list[Chart]:
     if name == "cost":
-        return [Chart("Training time and recall of the first 10 labels, exact match", scatter(each))]
-    return report.budget_charts(foremost(each)) if name == "budgets" else []
+        return [Chart("Training time and recall of the first 10 labels, exact match", scatter(results))]
+    return report.budget_charts(foremost(results)) if name == "budgets" else []
 
 
-def foremost(each: BenchResults) -> pl.DataFrame:
+def foremost(results: BenchResults) -> pl.DataFrame:
     """The figures of our method and of the best others by recall at 10: as many lines as there are colours."""
-    frame = each.frame()
+    frame = results.frame()
     best = tables.pick(frame, MetricKey("recall", "exact", 10)).sort("value", "method", descending=[True, False])
-    others = best.filter((pl.col("method") != each.ours) & ~each.varied())["method"].head(DRAWN - 1).to_list()
-    return frame.filter(pl.col("method").is_in([each.ours, *others]))
+    others = best.filter((pl.col("method") != results.ours) & ~results.varied())["method"].head(DRAWN - 1).to_list()
+    return frame.filter(pl.col("method").is_in([results.ours, *others]))
 
 
-def scatter(each: BenchResults) -> Svg:
+def scatter(results: BenchResults) -> Svg:
     """A dot for each method: training seconds, to the right, and recall at 10."""
-    recall = tables.pick(each.frame(), MetricKey("recall", "exact", 10)).select("method", "value")
-    known = [(cost.method, cost.train_seconds) for cost in each.costs if cost.train_seconds is not None]
+    recall = tables.pick(results.frame(), MetricKey("recall", "exact", 10)).select("method", "value")
+    known = [(cost.method, cost.train_seconds) for cost in results.costs if cost.train_seconds is not None]
     costs = pl.DataFrame(known, schema={"method": pl.String, "seconds": pl.Float64}, orient="row")
     points = (
-        costs.with_columns(pl.col("seconds").clip(0.01)).join(recall, on="method").drop_nulls().remove(each.varied())
+        costs.with_columns(pl.col("seconds").clip(0.01)).join(recall, on="method").drop_nulls().remove(results.varied())
     )
     base = alt.Chart(points.sort("method")).encode(
         x=alt.X(
@@ -181,65 +181,71 @@ def scatter(each: BenchResults) -> Svg:
         ),
         y=alt.Y("value:Q", title="recall", scale=alt.Scale(zero=False), axis=alt.Axis(format=".0%", tickCount=5)),
     )
-    ours = alt.condition(f"datum.method == {each.ours!r}", alt.value(charts.PALETTE[1]), alt.value(charts.PALETTE[0]))
-    dots = base.mark_point(size=60).encode(color=ours)
+    dots = base.mark_point(size=60).encode(color=_colour(results))
     names = base.mark_text(align="left", dx=6, fontSize=10).encode(text="method:N")
     summary = "; ".join(f"{name} {seconds:.0f} s, {100 * value:.1f}" for name, seconds, value in points.rows())
     return charts.svg((dots + names).properties(height=320), f"Seconds of training and recall: {summary or 'nothing'}.")
 
 
-def overview(found: Sequence[BenchResults]) -> Svg:
+def _colour(results: BenchResults) -> Any:
+    """Our method in a colour of its own."""
+    ours, others = alt.value(charts.PALETTE[1]), alt.value(charts.PALETTE[0])
+    return alt.condition(f"datum.method == {results.ours!r}", ours, others)
+
+
+def overview(all_results: Sequence[BenchResults]) -> Svg:
     """A row for each method, the best on the mean over data sets first; a panel for each data set."""
     rows = [  # methods of the grid, one way of reading each
-        tables.pick(each.frame(), SHOWN)
-        .filter(pl.col("method").is_in(list(each.seeds)), ~each.varied())
+        tables.pick(results.frame(), SHOWN)
+        .filter(pl.col("method").is_in(list(results.seeds)), ~results.varied())
         .drop_nulls("value")
         .sort("value", "method", descending=[True, False])
-        for each in found
+        for results in all_results
     ]
     means = pl.concat(rows).group_by("method").agg(pl.col("value").mean())
     order = means.sort("value", "method", descending=[True, False])["method"].to_list()
     panels = [
-        _panel(frame, each, order, names=number == 0)
-        for number, (frame, each) in enumerate(zip(rows, found, strict=True))
+        _panel(frame, results, order, names=number == 0)
+        for number, (frame, results) in enumerate(zip(rows, all_results, strict=True))
     ]
     summary = "; ".join(
-        f"{each.dataset}: "
+        f"{results.dataset}: "
         + ", ".join(f"{method} {100 * value:.1f}" for method, value in frame["method", "value"].rows())
-        for frame, each in zip(rows, found, strict=True)
+        for frame, results in zip(rows, all_results, strict=True)
     )
     room = {"left": 40, "top": 5, "right": 5, "bottom": 5}  # names are wider in a browser than where they are measured
     return charts.svg(alt.hconcat(*panels, spacing=14, padding=room), f"{OVERVIEW}. {summary}.")
 
 
-def _panel(frame: pl.DataFrame, each: BenchResults, order: Sequence[str], names: bool) -> alt.LayerChart:
+def _panel(frame: pl.DataFrame, results: BenchResults, order: Sequence[str], names: bool) -> alt.LayerChart:
     axis = alt.Axis(labels=names, ticks=False, domain=False, labelLimit=220)
     y = alt.Y("method:N", sort=list(order), title=None, axis=axis, scale=alt.Scale(domain=list(order)))
     scale, form = alt.Scale(zero=False, nice=True), alt.Axis(format=".0%", tickCount=5)
     base = alt.Chart(frame["method", "value", "low", "high"])
-    ours = alt.condition(f"datum.method == {each.ours!r}", alt.value(charts.PALETTE[1]), alt.value(charts.PALETTE[0]))
     spans = base.mark_rule(strokeWidth=1.6).encode(
-        x=alt.X("low:Q", title=f"{each.dataset}, {each.users:,} users", scale=scale, axis=form),
+        x=alt.X("low:Q", title=f"{results.dataset}, {results.users:,} users", scale=scale, axis=form),
         x2="high:Q",
         y=y,
-        color=ours,
+        color=_colour(results),
     )
-    dots = base.mark_point(size=36, opacity=1).encode(x=alt.X("value:Q", scale=scale, axis=form), y=y, color=ours)
+    dots = base.mark_point(size=36, opacity=1).encode(
+        x=alt.X("value:Q", scale=scale, axis=form), y=y, color=_colour(results)
+    )
     panel: alt.LayerChart = (spans + dots).properties(width=WIDTH, height=ROW * len(order))
     return panel
 
 
-def document(found: Sequence[BenchResults]) -> str:
+def document(all_results: Sequence[BenchResults]) -> str:
     """Everything: the verdict, the claims, and all tables of every data set."""
     lines = ["# Results", "", "Written by `merit bench CONFIG --markdown FILE` from the JSON files of the results.", ""]
-    lines += [f"- {sentence}" for sentence in sentences(found)]
-    lines += ["", VERDICTS_TITLE, "", tables.markdown(verdicts(found))]
-    for each in found:
-        lines += ["", f"## {each.dataset}", "", _source(each), "", tables.markdown(claims(each))]
+    lines += [f"- {sentence}" for sentence in sentences(all_results)]
+    lines += ["", VERDICTS_TITLE, "", tables.markdown(verdicts(all_results))]
+    for results in all_results:
+        lines += ["", f"## {results.dataset}", "", _source(results), "", tables.markdown(claims(results))]
         for name in TABLES:
-            shown = parts(name, each)
+            shown = parts(name, results)
             if shown:
-                lines += [f"### {TABLES[name]}: {each.dataset}", "", EXPLAINED[name], ""]
+                lines += [f"### {TABLES[name]}: {results.dataset}", "", EXPLAINED[name], ""]
                 lines += [part.markdown() for part in shown]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -253,10 +259,10 @@ def inserted(document: str, old: str) -> str:
     return f"{before}{BEGIN}\n{document}{END}{after}"
 
 
-def _source(each: BenchResults) -> str:
-    seeds = max(map(len, each.seeds.values()), default=0)
-    machine = ", ".join(f"{name} {value}" for name, value in each.machine.items())
+def _source(results: BenchResults) -> str:
+    seeds = max(map(len, results.seeds.values()), default=0)
+    machine = ", ".join(f"{name} {value}" for name, value in results.machine.items())
     return (
-        f"Commit {each.commit}, settings {each.config}, merit {each.version}, {each.date}; up to {seeds} seeds; "
-        f"{each.seconds:g} s of training for every network; {machine}."
+        f"Commit {results.commit}, settings {results.config}, merit {results.version}, {results.date}; up to {seeds} "
+        f"seeds; {results.seconds:g} s of training for every network; {machine}."
     )

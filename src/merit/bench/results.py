@@ -95,8 +95,8 @@ class BenchResults(Frozen):
     def frame(self) -> pl.DataFrame:
         """The figures as `evaluation.tables` has them, with leads."""
         schema = {name: (tables.SCHEMA | LEAD)[name] for name in COLUMNS}
-        found = pl.DataFrame(self.figures, schema=schema, orient="row")
-        return found.with_columns(command=pl.lit("merit bench"), commit=pl.lit(self.commit))
+        frame = pl.DataFrame(self.figures, schema=schema, orient="row")
+        return frame.with_columns(command=pl.lit("merit bench"), commit=pl.lit(self.commit))
 
     def varied(self) -> pl.Expr:
         """Whether a row is of our method with other settings, or read in another way."""
@@ -104,8 +104,8 @@ class BenchResults(Frozen):
 
     def bins(self) -> pl.DataFrame:
         """The reliability of our probabilities, as `evaluation.calibration` has it."""
-        found = pl.DataFrame(self.reliability, schema=dict.fromkeys(BINS, pl.Float64), orient="row")
-        return found.with_columns(vertical=pl.lit("all"))
+        frame = pl.DataFrame(self.reliability, schema=dict.fromkeys(BINS, pl.Float64), orient="row")
+        return frame.with_columns(vertical=pl.lit("all"))
 
 
 def figure_rows(figures: pl.DataFrame) -> list[list[Any]]:
@@ -144,10 +144,10 @@ def read(file: Path) -> BenchResults:
 
 def read_all(folder: Path, datasets: Sequence[str]) -> list[BenchResults]:
     """Those data sets that have results, in the order given."""
-    found = [read(folder / f"{name}.json") for name in datasets if (folder / f"{name}.json").exists()]
-    if not found:
+    all_results = [read(folder / f"{name}.json") for name in datasets if (folder / f"{name}.json").exists()]
+    if not all_results:
         raise MissingArtifact(f"{folder} has no results of {', '.join(datasets)}. Make them with `merit bench CONFIG`.")
-    return found
+    return all_results
 
 
 @cache
@@ -188,21 +188,20 @@ class Duel(NamedTuple):
 
 def compared() -> dict[str, MetricKey]:
     """The figures by which it is decided who is first."""
-    found = {}
+    figures = {}
     for name, match in (("exact", "exact"), ("soft", "0.7")):
-        found[f"recall at free length, {name}"] = MetricKey("recall", match)
-        found[f"F1 at free length, {name}"] = MetricKey("f1", match)  # where saying more does not help by itself
-        found |= {f"recall at {k} labels, {name}": MetricKey("recall", match, k) for k in BUDGETS}
-        found[f"recall of new labels at 20, {name}"] = MetricKey("recall", match, 20, "novel")
-    found["recall of new labels, only new ones allowed, at 20"] = new_labels_key(20)
-    return found | {f"Hit@{share:.0%} of users": hit_key(share, MEAN) for share in SHARES}
+        figures[f"recall at free length, {name}"] = MetricKey("recall", match)
+        figures[f"F1 at free length, {name}"] = MetricKey("f1", match)  # where saying more does not help by itself
+        figures |= {f"recall at {k} labels, {name}": MetricKey("recall", match, k) for k in BUDGETS}
+        figures[f"recall of new labels at 20, {name}"] = MetricKey("recall", match, 20, "novel")
+    figures["recall of new labels, only new ones allowed, at 20"] = new_labels_key(20)
+    return figures | {f"Hit@{share:.0%} of users": hit_key(share, MEAN) for share in SHARES}
 
 
 def duels(results: BenchResults) -> list[Duel]:
     """One for every figure that we and another method have."""
     frame = results.frame()
-    found = [_duel(results, frame, what, key) for what, key in compared().items()]
-    return [each for each in found if each]
+    return [duel for what, key in compared().items() if (duel := _duel(results, frame, what, key))]
 
 
 def _duel(results: BenchResults, frame: pl.DataFrame, what: str, key: MetricKey) -> Duel | None:
@@ -228,42 +227,42 @@ def _length(frame: pl.DataFrame, method: str) -> str:
 
 def sentences(all_results: Sequence[BenchResults]) -> list[str]:
     """The first screen: how often it is first, then where it is not."""
-    found = [duel for results in all_results for duel in duels(results)]
-    lines = [] if found else ["Our method and another have no figure in common here: so nothing can be compared."]
-    if found:
-        counted = Counter(duel.verdict for duel in found)
+    all_duels = [duel for results in all_results for duel in duels(results)]
+    lines = [] if all_duels else ["Our method and another have no figure in common, so nothing can be compared."]
+    if all_duels:
+        counted = Counter(duel.verdict for duel in all_duels)
         lines.append(
-            f"MERIT against the best other method, by {len(found)} figures on "
+            f"MERIT against the best other method, by {len(all_duels)} figures on "
             f"{len(all_results)} data set{'s' * (len(all_results) > 1)}: ahead in {counted['ahead']}, level (the "
             f"interval includes zero) in {counted['level']}, behind in {counted['behind']}."
         )
     for results in all_results:
-        lines += _of_dataset(results.dataset, [duel for duel in found if duel.dataset == results.dataset])
+        lines += _of_dataset(results.dataset, [duel for duel in all_duels if duel.dataset == results.dataset])
         lines += [f"{results.dataset}: {cell} is missing. {why}" for cell, why in results.missing.items()]
     return lines
 
 
-def _of_dataset(dataset: str, found: Sequence[Duel]) -> list[str]:
-    behind = [f"{duel.what} ({duel.other}, {duel.points()} points)" for duel in found if duel.verdict == "behind"]
-    level = sum(duel.verdict == "level" for duel in found)
-    if not found:
+def _of_dataset(dataset: str, of_dataset: Sequence[Duel]) -> list[str]:
+    behind = [f"{duel.what} ({duel.other}, {duel.points()} points)" for duel in of_dataset if duel.verdict == "behind"]
+    level = sum(duel.verdict == "level" for duel in of_dataset)
+    if not of_dataset:
         return []
     if not behind and not level:
         return [f"{dataset}: MERIT is first by every figure."]
     standing = f"MERIT is behind in {'; '.join(behind)}" if behind else "MERIT is never behind"
-    return [f"{dataset}: {standing}; level with the best other in {level} of {len(found)} figures."]
+    return [f"{dataset}: {standing}; level with the best other in {level} of {len(of_dataset)} figures."]
 
 
 def verdicts(all_results: Sequence[BenchResults]) -> pl.DataFrame:
     """Every figure by data set: the verdict, our figure and that of the best other method, and their difference."""
-    found = {results.dataset: {duel.key: duel for duel in duels(results)} for results in all_results}
-    rows = {what: [by_key.get(key) for by_key in found.values()] for what, key in compared().items()}
+    by_dataset = {results.dataset: {duel.key: duel for duel in duels(results)} for results in all_results}
+    rows = {what: [by_key.get(key) for by_key in by_dataset.values()] for what, key in compared().items()}
     cells = [
         (what, *(duel and f"{duel.verdict}: {duel.sides()}, {duel.points()}" for duel in row))
         for what, row in rows.items()
         if any(row)
     ]
-    return pl.DataFrame(cells, schema=dict.fromkeys(("figure", *found), pl.String), orient="row")
+    return pl.DataFrame(cells, schema=dict.fromkeys(("figure", *by_dataset), pl.String), orient="row")
 
 
 def claims(results: BenchResults) -> pl.DataFrame:

@@ -231,14 +231,14 @@ def _of(cells: pl.DataFrame) -> str:
 def _costs(results: BenchResults) -> Part:
     rows = [
         {
-            "method": each.method,
-            "training, s": None if each.train_seconds is None else f"{each.train_seconds:,.1f}",
-            "inference, s per 1,000 users": number(each.predict_seconds),
-            "parameters": f"{each.parameters:,.0f}",
-            "peak memory, GiB": None if each.peak_gib is None else f"{each.peak_gib:.2f}",
-            "seeds": each.seeds,
+            "method": cost.method,
+            "training, s": None if cost.train_seconds is None else f"{cost.train_seconds:,.1f}",
+            "inference, s per 1,000 users": number(cost.predict_seconds),
+            "parameters": f"{cost.parameters:,.0f}",
+            "peak memory, GiB": None if cost.peak_gib is None else f"{cost.peak_gib:.2f}",
+            "seeds": cost.seeds,
         }
-        for each in sorted(results.costs, key=lambda each: each.train_seconds or 0)
+        for cost in sorted(results.costs, key=lambda cost: cost.train_seconds or 0)
     ]
     machine = ", ".join(f"{name} {value}" for name, value in results.machine.items())
     note = (
