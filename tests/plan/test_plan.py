@@ -28,8 +28,12 @@ BASES = {"counted", "assumed", "measured: earlier run", "measured: probe"}
 
 
 @pytest.fixture(scope="module")
-def probed(made: Path) -> Plan:
-    return planning.plan(settings(made), earlier=False)
+def probed(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    """The plan of a run whose times were not noted."""
+    place = tmp_path_factory.mktemp("untimed")
+    for name in STAGES:
+        (place / name).symlink_to(made / name)
+    return planning.plan(settings(made, f"out={place}"))
 
 
 def rows_of(plan: Plan) -> dict[str, PlanRow]:
@@ -156,23 +160,6 @@ def test_training_refuses_a_history_longer_than_its_backbone_reads(made: Path, t
     assert not any(tmp_path.iterdir())
 
 
-def test_a_run_is_compared_with_what_was_planned(made: Path, probed: Plan) -> None:
-    record = planning.record_of(settings(made), made)
-    compared = {row["stage"]: row for row in planning.compare(probed, record)}
-    assert list(compared) == [*GENERATIVE, "total"]  # those with a planned time
-    training, took = compared["stage-1"], [record[stage][0].seconds for stage in GENERATIVE]
-    assert training["measured"] == record["stage-1"][0].seconds
-    assert training["ratio"] == pytest.approx(training["planned"] / training["measured"])
-    assert compared["total"]["measured"] == pytest.approx(sum(took))
-
-
-def test_a_run_of_another_backbone_is_not_compared_with(made: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="another backbone"):
-        planning.record_of(settings(made, "backbone.width=32"), made)
-    with pytest.raises(MissingArtifact, match="no record of a run"):
-        planning.record_of(settings(made), tmp_path)
-
-
 def test_times_and_disk_add_up_and_memory_is_the_largest() -> None:
     rows = (PlanRow(stage="a", seconds=10, memory=1e9), PlanRow(stage="b", memory=2e9, disk=7), PlanRow(stage="c"))
     total = Plan(rows=rows, facts={}, notes=()).total
@@ -190,13 +177,3 @@ def test_the_command_prints_tables_or_json(tmp_path: Path) -> None:
     printed: dict[str, Any] = json.loads(CliRunner().invoke(cli.app, [*words, "--json"]).stdout)
     assert [row["stage"] for row in printed["rows"]] == list(STAGES)
     assert printed["total"]["tokens"] == pytest.approx(sum(row["tokens"] or 0 for row in printed["rows"]))
-
-
-def test_the_command_compares_with_a_run(made: Path, tmp_path: Path) -> None:
-    file, run = tmp_path / "run.toml", settings(made)
-    file.write_text(f'out = "{made}"\n[source]\n')
-    source = [f"--set=source.{name}={value}" for name, value in run.source.model_dump(mode="json").items() if value]
-    shape = [f"--set=backbone.{name}={value}" for name, value in run.backbone]
-    shown = CliRunner().invoke(cli.app, ["plan", str(file), "--compare", str(made), *source, *shape])
-    assert shown.exit_code == 0, shown.output
-    assert "planned and measured" in shown.output

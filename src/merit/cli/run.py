@@ -52,7 +52,6 @@ def plan(
     file: options.ConfigFile,
     device: Annotated[str | None, typer.Option(help="`local` times this machine; another name only counts")] = None,
     devices: Annotated[int | None, typer.Option(min=1, help="how many of them")] = None,
-    compare: Annotated[Path | None, typer.Option(help="a run's folder: what was planned over what it took")] = None,
     override: options.Overrides = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -61,14 +60,11 @@ def plan(
 
     given = {"plan.device": device, "devices.processes": devices}
     run = options.settings(file, [*(override or []), *(f"{name}={value}" for name, value in given.items() if value)])
-    record = planning.record_of(run, compare) if compare else {}
-    made = planning.plan(run, earlier=not record)
-    compared = planning.compare(made, record) if record else []
+    made = planning.plan(run)
     if as_json:
-        total = {"total": made.total.model_dump(mode="json")}
-        console.show_json(made.model_dump(mode="json") | total | ({"compared": compared} if compared else {}))
+        console.show_json(made.model_dump(mode="json") | {"total": made.total.model_dump(mode="json")})
     else:
-        planning.show(made, f"plan of {file}", compared)
+        planning.show(made, f"plan of {file}")
 
 
 def bench(

@@ -12,7 +12,6 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from timeit import timeit
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from rich.filesize import decimal
 from merit.core import artifacts, console, timings
 from merit.core.artifacts import Manifest
 from merit.core.config import Frozen
-from merit.core.errors import ConfigError, MissingArtifact
+from merit.core.errors import ConfigError
 from merit.core.pipeline import STAGES
 from merit.core.settings import RunConfig
 from merit.core.timings import Timing
@@ -77,8 +76,8 @@ class Plan(Frozen):
         return PlanRow(stage="total", **totals)
 
 
-def plan(config: RunConfig, earlier: bool = True) -> Plan:
-    """The plan of a run. Without `earlier`, times come from a probe even where the run has been made before."""
+def plan(config: RunConfig) -> Plan:
+    """The plan of a run."""
     sizes = count.data_sizes(config)
     shape = count.shape_of(config.backbone, config.plan, sizes.vocabulary)
     written = max(config.predict.budget, config.mining.max_labels) * (sizes.label_tokens + 1)
@@ -94,7 +93,7 @@ def plan(config: RunConfig, earlier: bool = True) -> Plan:
         peak = sum(memory.values()) if work.trained else count.decoding_memory(config, work, sizes, shape)
         figures[stage] |= {"tokens": (sum(work), counted if fixed else "assumed"), "memory": (peak, "assumed")}
     if config.plan.device == LOCAL:
-        for stage, (timing, factor) in _earlier(config, sizes, tokens).items() if earlier else ():
+        for stage, (timing, factor) in _earlier(config, sizes, tokens).items():
             figures[stage]["seconds"] = (timing.seconds * factor, "measured: earlier run")
             figures[stage]["memory"] = (timing.peak, "measured: earlier run")
         if untimed := [stage for stage in tokens if "seconds" not in figures[stage]]:
@@ -124,36 +123,8 @@ def recorded(folder: Path) -> Record:
     return record
 
 
-def record_of(config: RunConfig, folder: Path) -> Record:
-    """The record of a run to compare with; a folder without one, or of another backbone, is refused."""
-    record = recorded(folder)
-    if not record:
-        raise MissingArtifact(f"{folder} has no record of a run ({timings.FILE}). Make one with `merit run CONFIG`.")
-    shape = config.backbone.model_dump(mode="json")
-    if "stage-1" in record and (other := record["stage-1"][1].config["backbone"]) != shape:
-        raise ConfigError(
-            f"{folder} was made with another backbone ({other['name']}) or another shape of it than the configuration "
-            f"names ({config.backbone.name}). Compare with a run of the same backbone."
-        )
-    return record
-
-
-def compare(plan: Plan, record: Record) -> list[dict[str, Any]]:
-    """Planned over measured seconds, by stage and in total, of the stages that have both."""
-    both = [
-        (row.stage, row.seconds, record[row.stage][0].seconds)
-        for row in plan.rows
-        if row.seconds is not None and row.stage in record
-    ]
-    both.append(("total", sum(planned for _, planned, _ in both), sum(measured for *_, measured in both)))
-    return [
-        {"stage": stage, "planned": planned, "measured": measured, "ratio": planned / max(measured, 1e-9)}
-        for stage, planned, measured in both
-    ]
-
-
-def show(plan: Plan, title: str, compared: Sequence[Mapping[str, Any]]) -> None:
-    """Print facts, stages with their total, notes, and the rows of `compare`."""
+def show(plan: Plan, title: str) -> None:
+    """Print facts, stages with their total, and notes."""
     console.show_table(title, ["what", ""], plan.facts.items())
     rows = []
     for row in (*plan.rows, plan.total):
@@ -163,12 +134,6 @@ def show(plan: Plan, title: str, compared: Sequence[Mapping[str, Any]]) -> None:
     console.show_table("", ["stage", "tokens", "time", "peak memory", "disk"], rows)
     for note in plan.notes:
         console.stdout.print(f"- {note}")
-    if compared:
-        seconds = FORMATS["seconds"]
-        rows = [
-            [row["stage"], seconds(row["planned"]), seconds(row["measured"]), f"{row['ratio']:.2f}"] for row in compared
-        ]
-        console.show_table("planned and measured", ["stage", "planned", "measured", "ratio"], rows)
 
 
 def _comparable(stage: str, record: Record, config: RunConfig) -> bool:
