@@ -83,6 +83,19 @@ def test_words_are_the_same_tokens_wherever_they_stand(pretrained: Vocabulary, t
         assert again.encode(["trail", "running trail"]) == [alone, behind]
 
 
+@pytest.mark.parametrize("name", ["<cluster-0>", "<cluster-1>"])
+def test_clusters_have_tokens_of_their_own_that_no_label_can_write(name: str, tmp_path: Path) -> None:
+    plain = tokenizer.train(TITLES, [name], 400)
+    assert plain.clusters == ()
+    known = dict(plain.tokenizer.get_vocab())
+    words = tokenizer.of(plain.tokenizer, clusters=3)
+    assert len(set(words.clusters)) == 3 and set(words.clusters) < words.special_ids()
+    assert all(words.tokenizer.get_vocab()[text] == number for text, number in known.items())
+    assert not set(words.encode([f"{name} or {name}"])[0]) & words.special_ids()
+    words.tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert tokenizer.load(tmp_path / "tokenizer.json").clusters == words.clusters
+
+
 def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     for name in ("tokenizer.json", "missing.json"):

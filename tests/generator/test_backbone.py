@@ -14,6 +14,7 @@ from merit.core.errors import ConfigError, MissingArtifact, MissingDependency
 from merit.data import tokenizer
 from merit.generator import backbone
 from merit.generator.backbone import BackboneConfig
+from merit.labels.token_paths import linearise
 from tests.generator.small import backbone_folder
 
 WORDS = tokenizer.train(["red green blue"] * 10, ["red", "green", "blue"], 300)
@@ -74,6 +75,34 @@ def test_a_pretrained_backbone_gets_rows_for_our_tokens_and_keeps_its_own(tmp_pa
 
 
 @pytest.mark.parametrize("tied", [True, False])
+def test_tokens_of_clusters_start_from_their_members(tmp_path: Path, tied: bool) -> None:
+    config = BackboneConfig(name=str(backbone_folder(tmp_path, tied)))
+    words = tokenizer.of(tokenizer.pretrained(tmp_path).tokenizer, clusters=3)
+    texts, assignment = (
+        ["trail running shoe", "raised beds", "hair care for men", "seed trays"],
+        np.array([2, 0, 2, -1]),
+    )
+    paths = linearise(
+        texts,
+        words.encode,
+        form="token",
+        vocabulary=len(words),
+        assignment=assignment,
+        cluster_tokens=words.clusters,
+        forbidden=words.special_ids(),
+    )
+    plain, model = backbone.make(config, words, 7), backbone.make(config, words, 7, paths)
+    for part in ("get_input_embeddings", "get_output_embeddings"):
+        before, after = (getattr(each, part)().weight.detach() for each in (plain, model))
+        expected = before.clone()
+        for cluster in (0, 2):  # the other one has no member, and stays as it was
+            members = [texts[label] for label in np.flatnonzero(assignment == cluster)]
+            means = torch.stack([before[ids].mean(0) for ids in words.encode(members)])
+            expected[words.clusters[cluster]] = means.mean(0)
+        assert torch.allclose(after, expected, atol=1e-6) and not torch.allclose(after, before, atol=1e-6)
+
+
+@pytest.mark.parametrize("tied", [True, False])
 def test_lora_trains_a_small_part_and_the_rows_of_our_tokens(tmp_path: Path, tied: bool) -> None:
     model, words = adapted(tmp_path, tied)
     sizes = [(value.numel(), value.requires_grad) for value in model.parameters()]
@@ -100,7 +129,7 @@ def test_what_lora_learnt_is_saved_with_the_weights(tmp_path: Path, tied: bool) 
 
 def adapted(folder: Path, tied: bool) -> tuple[Any, tokenizer.Vocabulary]:
     config = BackboneConfig(name=str(backbone_folder(folder, tied)), lora_rank=2)
-    words = tokenizer.pretrained(folder)
+    words = tokenizer.of(tokenizer.pretrained(folder).tokenizer, clusters=3)
     return backbone.adapt(backbone.make(config, words, 7), config, words, 7), words
 
 
@@ -149,9 +178,9 @@ def test_heads_must_divide_the_width() -> None:
 
 def test_label_vectors_give_like_labels_like_embeddings() -> None:
     model = backbone.make(SMALL, WORDS, 7)
-    rows = {WORDS.encode([text])[0][0]: place for place, text in enumerate(["red", "green", "blue"])}
+    tokens = np.array([token for [token] in WORDS.encode(["red", "green", "blue"])])
     vectors = np.array([[1, 0.1, 0, 0], [1, -0.1, 0, 0], [-1, 0, 0.5, 0]], dtype=np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    backbone.start_from_vectors(model, rows, vectors)
-    red, green, blue = (model.get_input_embeddings().weight[token].detach()[:3] for token in rows)
+    backbone.start_from_vectors(model, tokens, vectors)
+    red, green, blue = (model.get_input_embeddings().weight[token].detach()[:3] for token in tokens)
     assert torch.dist(red, green) < torch.dist(red, blue)

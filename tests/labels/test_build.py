@@ -156,6 +156,14 @@ def test_renaming_encodes_and_judges_again(labels: Artifact, tmp_path: Path) -> 
     assert table(shut, "labels.parquet").row(at, named=True)["status"] == "blocked"
 
 
+def test_a_renamed_medoid_leaves_the_name_of_its_cluster(labels: Artifact, tmp_path: Path) -> None:
+    before = table(labels, "clusters.parquet")
+    newer = change_labels(
+        labels, tmp_path / "v2", "rename", [before["name"][0]], to="lamps", reason="as said", cache=tmp_path / "cache"
+    )
+    assert table(newer, "clusters.parquet").equals(before)  # the paths of the other members begin with it
+
+
 def test_a_blocked_medoid_gives_up_the_name(labels: Artifact, tmp_path: Path) -> None:
     groups = table(labels, "clusters.parquet").sort("size")
     name, other = groups["name"][-1], groups["name"][0]

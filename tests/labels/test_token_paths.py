@@ -26,8 +26,16 @@ def encode(texts: Sequence[str]) -> list[list[int]]:
 def paths_of(texts: list[str], form: ClusterForm, clusters: int = 1) -> Paths:
     assignment = np.arange(len(texts), dtype=np.int32) % clusters
     medoids = [texts[number % len(texts)] for number in range(clusters)]
+    tokens = range(VOCABULARY, VOCABULARY + clusters)
     return linearise(
-        texts, encode, form=form, vocabulary=VOCABULARY, assignment=assignment, medoid_texts=medoids, forbidden={SEP}
+        texts,
+        encode,
+        form=form,
+        vocabulary=VOCABULARY,
+        assignment=assignment,
+        medoid_texts=medoids,
+        cluster_tokens=tokens,
+        forbidden={SEP, *tokens},
     )
 
 
@@ -81,19 +89,21 @@ def test_one_text_in_two_clusters_is_two_paths() -> None:
     assert paths.merged.tolist() == [] and paths.path(0) != paths.path(1)
 
 
-def test_the_token_form_enlarges_the_vocabulary_by_the_clusters() -> None:
-    texts = ["red", "tent", "trail"]
-    assert [paths_of(texts, form, 3).vocabulary for form in get_args(ClusterForm)] == [10, 10, 13]
-
-
 @pytest.mark.parametrize("form", ["text", "token"])
 def test_a_label_without_a_cluster_has_its_own_tokens_alone(form: ClusterForm) -> None:
     texts, medoids = ["tent", "red", "red shoes"], ["red shoes", "red", None]
     assignment = np.array([-1, 1, 0])
-    paths = linearise(texts, encode, form=form, vocabulary=VOCABULARY, assignment=assignment, medoid_texts=medoids)
+    paths = linearise(
+        texts,
+        encode,
+        form=form,
+        vocabulary=VOCABULARY,
+        assignment=assignment,
+        medoid_texts=medoids,
+        cluster_tokens=[10, 11, 12],
+    )
     heads = {"text": ((1,), (1, 2)), "token": ((11,), (10,))}[form]
     assert [paths.path(label) for label in range(3)] == [(4,), (*heads[0], 1), (*heads[1], 1, 2)]
-    assert paths.vocabulary == {"text": 10, "token": 13}[form]  # an empty cluster keeps its token
 
 
 def test_texts_without_tokens_are_refused_by_name() -> None:
@@ -115,6 +125,8 @@ def test_ids_outside_the_vocabulary_are_refused() -> None:
 def test_forms_with_clusters_need_clusters(form: ClusterForm) -> None:
     with pytest.raises(ConfigError, match="needs clusters"):
         linearise(["red"], encode, form=form, vocabulary=VOCABULARY)
+    with pytest.raises(ConfigError, match="in 3 clusters, and tokens are known of 0"):
+        linearise(["red"], encode, form=form, vocabulary=VOCABULARY, assignment=np.array([2]))
 
 
 def test_batches_of_the_tokenizer_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:

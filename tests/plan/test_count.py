@@ -48,6 +48,7 @@ def test_a_tiny_backbone_counts_as_the_real_one() -> None:
     assert shape.parameters == size(real)
     assert shape.cached == 2 * 2 * 32
     assert shape_of(tiny, PlanConfig(), vocabulary=650).parameters == size(real) - 50 * 32
+    assert shape_of(tiny, PlanConfig(), clusters=50).parameters == size(real) + 50 * 32
 
 
 def test_a_pretrained_backbone_counts_as_the_real_one_with_lora_too(tmp_path: Path) -> None:
@@ -57,6 +58,10 @@ def test_a_pretrained_backbone_counts_as_the_real_one_with_lora_too(tmp_path: Pa
     real = backbone.make(phi, words, seed=0)
     assert shape.parameters == size(real)
     assert shape.trained == size(backbone.adapt(real, phi, words, seed=0), trained=True)
+    words = tokenizer.of(words.tokenizer, clusters=40)
+    counted, real = shape_of(phi, PlanConfig(), len(words), clusters=40), backbone.make(phi, words, seed=0)
+    assert counted.parameters == size(real)
+    assert counted.trained == size(backbone.adapt(real, phi, words, seed=0), trained=True)
 
 
 def test_a_propensity_model_counts_as_the_real_one(made: Path) -> None:

@@ -26,7 +26,7 @@ IN_ORDER = OBJECTIVES["teacher-forcing"]  # the labels are written in the order 
 
 def untrained_backbone(text: Text, seed: int) -> Any:
     """The backbone before training, as every method gets it."""
-    model = backbone.make(text.backbone, text.shop.vocabulary, seed)
+    model = backbone.make(text.backbone, text.shop.vocabulary, seed, text.shop.paths)
     return backbone.adapt(model, text.backbone, text.shop.vocabulary, seed).train()
 
 

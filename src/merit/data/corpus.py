@@ -89,6 +89,8 @@ def build_corpus(examples: Artifact, labels: Artifact, out: Path, config: Corpus
     with artifacts.writing(out, "corpus", config=config, seed=seed, parents=parents) as draft:
         with console.spinner(f"tokenising {len(label_space):,} labels and {len(items):,} items"):
             words = _vocabulary(items, label_space, config.tokenizer)
+            if config.text.cluster_form == "token":
+                words = tokenizer.of(words.tokenizer, clusters=labels.manifest.summary["clusters"])
             shop = texts.encode_shop(items, labels, label_space, words, config.text)
             title_words = TitleWords.of(vocabulary(items["title"], sold, config.corpus.title_words), items["title"])
         builder = _Builder(examples, shop, title_words, config, seed, len(label_space))

@@ -87,6 +87,7 @@ def encode_shop(
         vocabulary=len(vocabulary),
         assignment=space.table["cluster"].to_numpy(),
         medoid_texts=pl.read_parquet(labels.file("clusters.parquet"))["name"].to_list(),
+        cluster_tokens=vocabulary.clusters,
         forbidden=vocabulary.special_ids(),
     )
     kept = np.arange(len(paths.offsets) - 1, dtype=np.int32)
@@ -129,7 +130,7 @@ def save(shop: EncodedShop, folder: Path) -> None:
     arrays: dict[str, NDArray[Any]] = {f"{name}.offsets": ragged.offsets for name, ragged in rows.items()}
     arrays |= {f"{name}.values": ragged.values for name, ragged in rows.items()}
     arrays |= {f"paths.{part}": getattr(shop.paths, part) for part in PATHS}
-    facts = {"form": shop.paths.form, "vocabulary": str(shop.paths.vocabulary), "removed": str(shop.texts.removed)}
+    facts = {"form": shop.paths.form, "removed": str(shop.texts.removed)}
     save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / TOKENS, metadata=facts)
 
 
@@ -141,7 +142,7 @@ def read_shop(corpus: Artifact) -> EncodedShop:
     titles, labels, item_labels = (
         Ragged(arrays[f"{name}.offsets"], arrays[f"{name}.values"]) for name in ("titles", "labels", "item_labels")
     )
-    paths = Paths(facts["form"], int(facts["vocabulary"]), *(arrays[f"paths.{part}"] for part in PATHS))
+    paths = Paths(facts["form"], *(arrays[f"paths.{part}"] for part in PATHS))
     texts = Texts(titles, labels, vocabulary.controls, int(facts["removed"]))
     return EncodedShop(vocabulary, paths, texts, item_labels)
 

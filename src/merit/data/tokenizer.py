@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count, takewhile
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -17,6 +18,7 @@ from merit.core.errors import ConfigError, MissingArtifact
 from merit.data.prompt import Controls
 
 SPECIALS = ("<pad>", "<profile>", "<recent>", "<next>", "<answer>", "<sep>", "<end>")
+CLUSTER = "<cluster-{}>"
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Vocabulary:
     pad: int
     sep: int
     end: int
+    clusters: tuple[int, ...] = ()
+    """The token of each cluster, where label paths begin with one."""
 
     def __len__(self) -> int:
         return int(self.tokenizer.get_vocab_size())
@@ -38,7 +42,7 @@ class Vocabulary:
 
     def special_ids(self) -> set[int]:
         """All that are ours. No label may contain one, and training changes their rows in any case."""
-        return {self.pad, self.sep, self.end, *self.controls}
+        return {self.pad, self.sep, self.end, *self.controls, *self.clusters}
 
 
 def train(texts: Iterable[str], whole: Sequence[str], size: int) -> Vocabulary:
@@ -63,14 +67,19 @@ def train(texts: Iterable[str], whole: Sequence[str], size: int) -> Vocabulary:
     return of(tokenizer)
 
 
-def of(tokenizer: Tokenizer) -> Vocabulary:
-    """Any tokenizer with our special tokens, added where they are missing."""
-    tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in SPECIALS])
+def of(tokenizer: Tokenizer, clusters: int = 0) -> Vocabulary:
+    """Any tokenizer with our special tokens and those of so many clusters, added where they are missing."""
+    names = (*SPECIALS, *map(CLUSTER.format, range(clusters)))
+    tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in names])
     tokenizer.encode_special_tokens = True  # what looks like one in a text is text
     tokenizer.no_truncation()
     tokenizer.no_padding()
     pad, profile, recent, following, answer, sep, end = (int(tokenizer.token_to_id(name) or 0) for name in SPECIALS)
-    return Vocabulary(tokenizer, Controls(profile, recent, following, answer), pad, sep, end)
+    added = tokenizer.get_added_tokens_decoder().items()
+    special = {token.content: number for number, token in added if token.special}  # a label may have any name
+    found = takewhile(lambda name: name in special, map(CLUSTER.format, count()))
+    found_clusters = tuple(special[name] for name in found)
+    return Vocabulary(tokenizer, Controls(profile, recent, following, answer), pad, sep, end, found_clusters)
 
 
 def pretrained(folder: Path) -> Vocabulary:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,19 @@ import numpy as np
 import torch
 from pydantic import Field
 from safetensors import SafetensorError
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from merit.core import weights
 from merit.core.config import Frozen
 from merit.core.errors import ConfigError, MissingArtifact
+from merit.core.ragged import Ragged, owners, ranks
 from merit.core.seeds import torch_stream
-from merit.core.types import Floats
+from merit.core.types import Floats, Ints
 from merit.data.patches import Windows
 from merit.data.tokenizer import Vocabulary
 from merit.generator.patching import embed
+from merit.labels.token_paths import Paths
 
 TINY = "tiny"
 
@@ -40,15 +44,21 @@ class BackboneConfig(Frozen):
     """0 trains all weights. With a pretrained backbone, 16 is a good start."""
 
 
-def make(config: BackboneConfig, vocabulary: Vocabulary, seed: int) -> Any:
-    """The model before training: from scratch for `tiny`, from its folder otherwise."""
+def make(config: BackboneConfig, vocabulary: Vocabulary, seed: int, paths: Paths | None = None) -> Any:
+    """The model before training: from scratch for `tiny`, from its folder otherwise.
+
+    With the paths of the labels, tokens of clusters start from their members.
+    """
     with torch_stream(seed, "weights"):
         if config.name == TINY:
-            return _tiny(config, vocabulary)
-        model = _pretrained(weights.backbone_folder(config.name))
-        if len(vocabulary) > model.get_input_embeddings().num_embeddings:
-            model.resize_token_embeddings(len(vocabulary))
-        return model
+            model = _tiny(config, vocabulary)
+        else:
+            model = _pretrained(weights.backbone_folder(config.name))
+            if len(vocabulary) > model.get_input_embeddings().num_embeddings:
+                model.resize_token_embeddings(len(vocabulary))
+    if paths and vocabulary.clusters:
+        _start_from_members(model, vocabulary.clusters, Ragged(paths.offsets, paths.tokens))
+    return model
 
 
 def check_room(name: str, context: int, prompt: int, labels: int) -> None:
@@ -102,18 +112,39 @@ def states(model: Any, input_ids: Tensor, patches: Windows | None = None, **more
     return hidden
 
 
-def start_from_vectors(model: Any, rows: dict[int, int], vectors: Floats) -> None:
-    """Give tokens that are whole labels the directions of their label vectors (token id → row of `vectors`).
+def start_from_vectors(model: Any, tokens: Ints, vectors: Floats) -> None:
+    """Give each of these tokens the direction of the vector beside it; of a token that comes twice, the last.
 
     Principal directions of the vectors are laid onto the embedding's dimensions, at the size random ones have.
     """
     table = model.get_input_embeddings().weight
-    centred = vectors[list(rows.values())] - vectors.mean(0)
+    centred = vectors - vectors.mean(0)
     _, _, directions = np.linalg.svd(centred, full_matrices=False)
     placed = centred @ directions[: table.shape[1]].T
     placed *= float(table.detach().std()) / max(float(placed.std()), 1e-9)
+    table.detach().numpy()[tokens, : placed.shape[1]] = placed
+
+
+def _start_from_members(model: Any, clusters: Sequence[int], paths: Ragged) -> None:
+    """Let the token of each cluster start as the mean of its members, a member being the mean of its own tokens.
+
+    `paths` are those of the labels: the token of a cluster, then the label's own. An empty cluster starts as it is.
+    """
+    tables = {id(part.weight): part.weight for part in (model.get_input_embeddings(), model.get_output_embeddings())}
+    size = len(model.get_input_embeddings().weight)
+    numbers = np.full(size, -1)
+    numbers[list(clusters)] = np.arange(len(clusters))
+    cluster = numbers[paths.values[paths.offsets[:-1]]]  # of each label
+    inside = (cluster >= 0)[owners(paths)] & (ranks(paths) > 0)
+    owner = owners(paths)[inside]
+    members = np.bincount(cluster[cluster >= 0], minlength=len(clusters))
+    weights = 1 / ((paths.lengths()[owner] - 1) * members[cluster[owner]])
+    shape = (len(clusters), size)
+    means = csr_array((weights.astype(np.float32), (cluster[owner], paths.values[inside])), shape=shape)
+    filled = np.array(clusters)[members > 0]
     with torch.no_grad():
-        table[list(rows), : placed.shape[1]] = torch.from_numpy(placed.astype(np.float32))
+        for table in tables.values():
+            table[filled] = torch.from_numpy((means @ table.detach().numpy())[members > 0])
 
 
 def _tiny(config: BackboneConfig, vocabulary: Vocabulary) -> Any:

@@ -20,7 +20,7 @@ from merit.core.errors import ConfigError
 from merit.core.processes import DevicesConfig
 from merit.core.ragged import Ragged, column_lists
 from merit.core.stage import checkpoints_of
-from merit.core.types import Floats
+from merit.core.types import Floats, Ints
 from merit.data.corpus import inputs_of, read_inputs, read_table
 from merit.data.patches import Patched
 from merit.data.texts import TOKENIZER, EncodedShop, read_shop
@@ -112,13 +112,13 @@ def _train(
 
 def _untrained(corpus: Artifact, labels: Artifact, vectors: Floats, config: GeneratorConfig, seed: int) -> Generator:
     shop = read_shop(corpus)
-    model = backbone.make(config.backbone, shop.vocabulary, seed)
+    model = backbone.make(config.backbone, shop.vocabulary, seed, shop.paths)
     context = model.config.max_position_embeddings
     backbone.check_room(config.backbone.name, context, config.text.prompt.budget, config.train.max_target)
     if config.label_vectors:
         if config.backbone.name != backbone.TINY:
             raise ConfigError("label_vectors would overwrite what a pretrained backbone knows. Leave it false.")
-        backbone.start_from_vectors(model, _whole_labels(shop), vectors)
+        backbone.start_from_vectors(model, *_token_vectors(shop, vectors))
     return Generator.of(model, shop, space.load(labels.path), config.text)
 
 
@@ -155,10 +155,17 @@ def _patches(text: Corpus) -> dict[str, float]:
     }
 
 
-def _whole_labels(shop: EncodedShop) -> dict[int, int]:
-    """Token id → label id, for labels that are a single token."""
-    single = np.flatnonzero(np.diff(shop.paths.offsets) == 1)
-    return {int(shop.paths.tokens[shop.paths.offsets[label]]): int(label) for label in single[::-1]}
+def _token_vectors(shop: EncodedShop, vectors: Floats) -> tuple[Ints, Floats]:
+    """Tokens that are clusters, and whole labels; beside each the mean vector of its members, or the label's own."""
+    own, first = shop.texts.labels, shop.paths.tokens[shop.paths.offsets[:-1]]
+    members = np.flatnonzero(np.isin(first, shop.vocabulary.clusters))
+    clusters, cluster = np.unique(first[members], return_inverse=True)
+    means = np.zeros((len(clusters), vectors.shape[1]), np.float32)
+    np.add.at(means, cluster, vectors[members])
+    means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
+    whole = np.flatnonzero(own.lengths() == 1)[::-1]  # of labels that are one token, the first is written last
+    tokens = np.concatenate([clusters, own.values[own.offsets[whole]]])
+    return tokens, np.concatenate([means, vectors[whole]])
 
 
 def _validate(

@@ -257,7 +257,9 @@ def _renamed(labels: LabelSpace, vectors: Floats, groups: pl.DataFrame) -> pl.Da
         members = np.flatnonzero(labels.live_mask() & (assignment == at))
         nearness = vectors[members] @ vectors[members].sum(0)
         medoids[at] = members[nearness.argmax()] if len(members) else -1
-    return _named_clusters(labels, medoids)
+    newer = _named_clusters(labels, medoids)
+    same = newer["medoid"].eq_missing(groups["medoid"])
+    return newer.with_columns(name=pl.when(same).then(groups["name"]).otherwise("name"))
 
 
 # --- the next version ------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ A path is a cluster part and a leaf part, joined as token ids, so the objective 
 
     none    the label's own tokens
     text    the tokens of the cluster's medoid, then the label's own
-    token   one new token per cluster (vocabulary + cluster), then the label's own
+    token   one new token per cluster, then the label's own
 
 The trie of all paths is three flat arrays. Nodes are numbered breadth first, the root is 0, and edges are numbered by
 (node they leave, token). Then the edges of a node are one slice, and edge e always leads to node e + 1: no array of
@@ -37,7 +37,6 @@ class Paths:
     """The token path of every label; label ids are the places in the list that was given."""
 
     form: ClusterForm
-    vocabulary: int  # size, new cluster tokens included
     offsets: NDArray[np.int64]  # (labels + 1,)
     tokens: Ids
     merged: Ids  # (m, 2): (dropped label, kept label) where two labels have one path; the lowest id is kept
@@ -67,36 +66,41 @@ def linearise(
     form: ClusterForm,
     vocabulary: int,
     assignment: Whole | None = None,
-    medoid_texts: Sequence[str | None] | None = None,
+    medoid_texts: Sequence[str | None] = (),
+    cluster_tokens: Sequence[int] = (),
     forbidden: Collection[int] = (),
 ) -> Paths:
-    """The paths of all labels. `forbidden` ids (SEP, END, pad, …) steer the decoder and may not occur in a path.
+    """The paths of all labels. `forbidden` ids (SEP, END, pad, …) steer the decoder and may not occur in a label.
 
-    A label of cluster -1 (blocked: it has none) and of a cluster without a medoid gets its own tokens alone.
+    By cluster: `medoid_texts` for the form text, `cluster_tokens` for the form token. A label of cluster -1 (blocked:
+    it has none) and of a cluster without a medoid gets its own tokens alone.
     """
     leaf = _tokenise(texts, encode)
     foreign = (leaf.values < 0) | (leaf.values >= vocabulary)
     _refuse(leaf.lengths() == 0, texts, "give no tokens. Rename or drop them")
     _refuse(_rows_with(leaf, foreign), texts, f"get ids outside the vocabulary of {vocabulary:,}. Use its tokenizer")
-    paths, size = leaf, vocabulary
-    if form != "none":
-        if assignment is None or medoid_texts is None:
-            raise ConfigError(
-                f"The cluster form '{form}' needs clusters and medoids. Cluster the labels, or use 'none'."
-            )
-        count = len(medoid_texts)  # not that of `assignment`: all members of the last cluster may be retired
-        if form == "text":
-            heads = _tokenise([*(text or "" for text in medoid_texts), ""], encode)
-        else:
-            heads = Ragged(
-                np.arange(count + 2).clip(max=count), np.arange(vocabulary, vocabulary + count, dtype=np.int32)
-            )
-            size = vocabulary + count
-        paths = _join(heads.gather(np.where(assignment < 0, count, assignment)), leaf)  # the last head is empty
     _refuse(
-        _rows_with(paths, np.isin(paths.values, list(forbidden))), texts, "contain control tokens. Rename or drop them"
+        _rows_with(leaf, np.isin(leaf.values, list(forbidden))), texts, "contain control tokens. Rename or drop them"
     )
-    return Paths(form, size, paths.offsets, paths.values, _merge(paths))
+    paths = leaf
+    if form != "none":
+        if assignment is None:
+            raise ConfigError(f"The cluster form '{form}' needs clusters. Cluster the labels, or use 'none'.")
+        heads = Ragged.of([[token] for token in cluster_tokens])
+        if form == "text":
+            heads = _tokenise([text or "" for text in medoid_texts], encode)
+        paths = _join(_by_label(heads, assignment), leaf)
+    return Paths(form, paths.offsets, paths.values, _merge(paths))
+
+
+def _by_label(heads: Ragged, assignment: Whole) -> Ragged:
+    """By label: the head of its cluster, an empty one where it has none."""
+    if (clusters := int(assignment.max(initial=-1)) + 1) > len(heads):
+        raise ConfigError(
+            f"The labels are in {clusters:,} clusters, and tokens are known of {len(heads):,}. Use the label space "
+            "that the vocabulary was made for, or a version of it."
+        )
+    return stacked([heads, Ragged.empty(1)]).gather(np.where(assignment < 0, len(heads), assignment))
 
 
 def _tokenise(texts: Sequence[str], encode: Tokenize) -> Ragged:

@@ -30,7 +30,7 @@ from merit.generator.mining import MiningConfig
 from merit.generator.model import ObjectiveConfig
 from merit.generator.train import CHECKED_BUDGET, CHECKED_USERS
 from merit.labels import encoders
-from merit.labels.build import load_vectors, policy_text
+from merit.labels.build import PER_CLUSTER, load_vectors, policy_text
 from merit.objective.collate import OBJECTIVES
 from merit.objective.losses import CHUNK_BYTES
 from merit.plan.config import ExpectedSizes, PlanConfig, Precision
@@ -52,6 +52,7 @@ class DataSizes(ExpectedSizes):
     origin: str
     exact: bool = False
     vocabulary: int | None = None
+    clusters: int = 0  # tokens of the vocabulary
 
     @property
     def states(self) -> int:
@@ -99,7 +100,10 @@ def data_sizes(config: RunConfig) -> DataSizes:
             "counted in the tables; examples, prompts and tokens of a label estimated",
         )
     words, prompt = config.corpus.title_words, config.text.prompt.budget
-    return DataSizes(**expected.model_dump(), words=words, prompt=prompt, origin=origin)
+    clusters = 0
+    if config.text.cluster_form == "token":
+        clusters = config.labels.clusters or max(1, expected.labels // PER_CLUSTER)
+    return DataSizes(**expected.model_dump(), words=words, prompt=prompt, origin=origin, clusters=clusters)
 
 
 def _current(name: str, config: RunConfig) -> Artifact | None:
@@ -126,6 +130,7 @@ def _artifact_sizes(corpus: Artifact, labels: Artifact) -> DataSizes:
         origin=f"counted in {corpus.path.parent}",
         exact=True,
         vocabulary=len(shop.vocabulary),
+        clusters=len(shop.vocabulary.clusters),
     )
 
 
@@ -156,20 +161,23 @@ def table_sizes(config: RunConfig) -> ExpectedSizes:
     )
 
 
-def shape_of(config: BackboneConfig, plan: PlanConfig, vocabulary: int | None = None) -> BackboneShape:
-    """The backbone as training would make it. `vocabulary`: tokens of the shop, where they are counted."""
+def shape_of(
+    config: BackboneConfig, plan: PlanConfig, vocabulary: int | None = None, clusters: int = 0
+) -> BackboneShape:
+    """The backbone as training would make it. `vocabulary`: tokens of the shop, where they are counted; `clusters`:
+    those among them that stand for clusters, or are to come."""
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
         if config.name == TINY:
-            model = backbone.make(config, stand_in(vocabulary or config.vocabulary), seed=0)
+            model = backbone.make(config, stand_in(vocabulary or config.vocabulary + clusters), seed=0)
         else:
             facts = _pretrained_config(config, plan)
-            facts.vocab_size = max(facts.vocab_size, vocabulary or 0)
+            facts.vocab_size = max(facts.vocab_size, vocabulary or facts.vocab_size + clusters)
             model = AutoModelForCausalLM.from_config(facts)
         facts, size = model.config, model.get_input_embeddings().num_embeddings
         parameters = sum(value.numel() for value in model.parameters())
-        adapted = backbone.adapt(model, config, stand_in(len(SPECIALS)), seed=0)
+        adapted = backbone.adapt(model, config, tokenizer.of(stand_in(len(SPECIALS)).tokenizer, clusters), seed=0)
         trained = sum(value.numel() for value in adapted.parameters() if value.requires_grad)
     heads = getattr(facts, "num_key_value_heads", None) or facts.num_attention_heads
     head_width = getattr(facts, "head_dim", None) or facts.hidden_size // facts.num_attention_heads

@@ -79,7 +79,7 @@ class Plan(Frozen):
 def plan(config: RunConfig) -> Plan:
     """The plan of a run."""
     sizes = count.data_sizes(config)
-    shape = count.shape_of(config.backbone, config.plan, sizes.vocabulary)
+    shape = count.shape_of(config.backbone, config.plan, sizes.vocabulary, sizes.clusters)
     written = max(config.predict.budget, config.mining.max_labels) * (sizes.label_tokens + 1)
     longest = max(config.stage_1.max_target, config.stage_2.max_target, round(written))
     backbone.check_room(config.backbone.name, shape.context, config.text.prompt.budget, longest)
