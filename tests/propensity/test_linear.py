@@ -51,7 +51,7 @@ def test_the_loss_is_that_of_every_pair_one_by_one():
             features.times[features.history.offsets[row] : features.history.offsets[row + 1]],
         )
         for label, weight in zip(*(side.tolist() for side in sampled), strict=True):
-            score = model.last.bias[0] + users[place][8:] @ model.full_label_factors(vectors)[label]
+            score = model.bias[0] + users[place][8:] @ model.full_label_factors(vectors)[label]
             if label < LABELS - 1:
                 score = score + model.trend_weight[0] * float(table[trends.weeks[row], label])
             if label in own:
@@ -108,7 +108,7 @@ def test_it_finds_the_chances_of_a_linear_world(labels):
     with torch.inference_mode():
         table = model.labels(torch.from_numpy(TEXTS), torch.arange(LABELS))
         users = user_vectors(model, features, TEXTS)
-        chance = torch.sigmoid(users[:, 8:] @ model.full_label_factors(table).T + model.last.bias).numpy()
+        chance = torch.sigmoid(users[:, 8:] @ model.full_label_factors(table).T + model.bias).numpy()
     everyone = np.arange(len(features))
     follow = chance[everyone, (had + 1) % LABELS]
     assert abs(follow.mean() - (0.7 + 0.3 / LABELS)) < 0.06

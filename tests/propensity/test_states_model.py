@@ -31,7 +31,7 @@ def test_a_score_is_the_mlp_over_the_concatenation_and_the_product_of_factors():
         for column in range(4):
             first = torch.relu(weight @ torch.cat([users[row], vectors[column][:-1]]) + model.of_user.bias)
             second = torch.relu(model.second.weight @ first + model.second.bias)
-            whole = model.last.weight @ second + model.last.bias
+            whole = model.last.weight @ second + model.last.bias + model.bias
             text, own = vectors[column][:6], vectors[column][6:]
             product = sum(users[row][16 + each] * (own[each] + model.of_text[each] @ text) for each in range(4))
             torch.testing.assert_close(split[row, column], whole[0] + product, rtol=1e-5, atol=1e-5)

@@ -20,13 +20,13 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged, indicators, owners
+from merit.core.ragged import Ragged, indicators
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
+from merit.propensity.factor_model import FactorModel, grid_spots
 from merit.propensity.features import UserFeatures, history_matrix, with_bias
 from merit.propensity.negatives import LabelSampler
-from merit.propensity.states_model import Propensity
-from merit.propensity.training import FASTER, summed_factors, train_epochs
+from merit.propensity.training import FASTER, train_epochs
 
 STEPS = 50  # of an epoch, at least
 
@@ -63,7 +63,7 @@ class FactorsConfig(Frozen):
 
 
 def fit_factors(
-    model: Propensity,
+    model: FactorModel,
     features: UserFeatures,
     gold: Ragged,
     live: Ints,
@@ -84,7 +84,7 @@ def fit_factors(
 
     size = max(1, min(config.batch_size, len(features) // STEPS))
     steps = config.epochs * -(-len(features) // size)
-    factors = [model.label_factors, model.history_factors, model.word_factors, model.of_text, model.last.bias]
+    factors = [model.label_factors, model.history_factors, model.word_factors, model.of_text, model.bias]
     few = [model.repeat, model.repeat_bias, model.trend_weight]
     groups = [
         {"params": factors, "lr": config.learning_rate},
@@ -95,7 +95,7 @@ def fit_factors(
 
 
 def factors_loss(
-    model: Propensity,
+    model: FactorModel,
     features: UserFeatures,
     gold: Ragged,
     vectors: Floats,
@@ -105,44 +105,26 @@ def factors_loss(
     dropout: float = 0.0,
 ) -> Tensor:
     """Binary cross-entropy of a user with all labels, the mean over users; sampled labels stand for the others."""
-    batch, (labels, weights) = features.gather(rows), sampled
-    table = model.labels(torch.from_numpy(vectors[labels]), torch.from_numpy(labels), dropped)
-    users = model.user_factors(torch.dropout(summed_factors(model, batch), dropout, train=True))
-    scores = users @ model.full_label_factors(table).T + model.last.bias
-    spots, present = _spots(batch.history, labels)
-    counts = batch.times.astype(np.float32)
-    totals = np.bincount(owners(batch.history), weights=batch.times, minlength=len(rows)).astype(np.float32)
-    often = (counts, counts / totals[owners(batch.history)])  # and as a share of the history
-    times, shares = (torch.from_numpy(column[present]) for column in often)
-    repeats = model.repeat_score(times, shares, model.label_repeats(table)[spots % len(labels)])
-    scores = scores.flatten().index_add(0, spots, repeats).view_as(scores)
-    if batch.trends:
-        scores = scores + model.trend_score(torch.from_numpy(batch.trends.of(labels)))
-    right, _ = _spots(gold.gather(rows), labels)
+    labels, weights = sampled
+    scores = model.grid(features.gather(rows), torch.from_numpy(vectors[labels]), labels, dropped, dropout)
+    right, _ = grid_spots(gold.gather(rows), labels)
     wrong = torch.from_numpy(weights).repeat(len(rows))
     wrong[right] = 0
     flat = scores.flatten()
     return ((softplus(flat) * wrong).sum() + softplus(-flat[right]).sum()) / len(rows)
 
 
-def _spots(labels: Ragged, columns: Ints) -> tuple[Tensor, NDArray[np.bool_]]:
-    """Where these labels are in a grid of users and columns, and which of them are in it."""
-    place = np.minimum(np.searchsorted(columns, labels.values), len(columns) - 1)
-    present = columns[place] == labels.values
-    return torch.from_numpy((owners(labels) * len(columns) + place)[present]), present
-
-
-def _start_at_popularity(model: Propensity, gold: Ragged) -> None:
+def _start_at_popularity(model: FactorModel, gold: Ragged) -> None:
     """Every pair starts as likely as the average one; a label's last factor is how far the label is from that."""
     often = np.log(np.maximum(np.bincount(gold.values, minlength=len(model.label_factors)), 0.5) / len(gold))
     average = float(often[model.trained.numpy()].mean())
     with torch.no_grad():
-        model.last.bias.fill_(average)
+        model.bias.fill_(average)
         model.label_factors[:, -1] = torch.from_numpy(often - average).float()
 
 
 def _start_at_the_ridge(
-    model: Propensity, features: UserFeatures, gold: Ragged, config: RidgeConfig, seed: int
+    model: FactorModel, features: UserFeatures, gold: Ragged, config: RidgeConfig, seed: int
 ) -> None:
     """History and label factors, all but popularity, start as a regression solved in closed form."""
     rank = model.history_factors.shape[1]

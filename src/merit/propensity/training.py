@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits, embedding, embedding_bag
+from torch.nn.functional import binary_cross_entropy_with_logits, embedding
 
 from merit.core import console
 from merit.core.config import Frozen
-from merit.core.ragged import owners
 from merit.core.seeds import stream, torch_stream
 from merit.core.types import Floats, Ints
 from merit.objective.descent import backward, descend
-from merit.propensity.features import UserFeatures, unit_weights
+from merit.propensity.factor_model import WEIGHTS, bag_sums, summed_factors
+from merit.propensity.features import UserFeatures
 from merit.propensity.negatives import NegativeSampler
 from merit.propensity.states_model import Propensity
 
@@ -104,8 +104,7 @@ SETTINGS = {"factors": "propensity.factors.learning_rate", "propensity": "propen
 def _groups(model: Propensity, config: PropensityFitConfig) -> list[dict[str, Any]]:
     """All weights but those of the factor model, which stays as it was trained against all labels."""
     few = [model.repeat, model.repeat_bias]
-    fixed = [model.label_factors, model.history_factors, model.word_factors, model.of_text, model.trend_weight]
-    rest = [value for value in model.parameters() if not any(value is other for other in (*few, *fixed))]
+    rest = [value for name, value in model.named_parameters() if name not in WEIGHTS]
     return [
         {"params": rest, "lr": config.learning_rate, "weight_decay": config.weight_decay},
         {"params": few, "lr": FASTER * config.learning_rate, "weight_decay": 0.0},
@@ -117,8 +116,7 @@ def _start_at_prevalence(model: Propensity, sampler: NegativeSampler) -> None:
     share = len(sampler.gold.values) / (len(sampler.gold) * len(sampler.live))
     with torch.no_grad():
         model.last.weight.mul_(0.1)
-        if not model.factors:
-            model.last.bias.fill_(math.log(share / (1 - share)))
+        model.last.bias.fill_(0.0 if model.factors else math.log(share / (1 - share)))
 
 
 def batch_loss(
@@ -151,30 +149,6 @@ def user_vectors(model: Propensity, users: UserFeatures, vectors: Floats) -> Ten
     """(B, width + R). `vectors` are the text vectors of all labels; only those in these histories are read."""
     labels, place = np.unique(users.history.values.astype(np.int64), return_inverse=True)
     table = model.labels(torch.from_numpy(vectors[labels]), torch.from_numpy(labels))
-    histories = _sums(place, users.history.offsets, table, users.history_shares())
+    histories = bag_sums(place, users.history.offsets, table, users.history_shares())
     states, counts = torch.from_numpy(users.states.values.astype(np.float32)), torch.tensor(users.states.counts)
     return model.users(states, counts, histories, summed_factors(model, users))
-
-
-def summed_factors(model: Propensity, users: UserFeatures) -> Tensor:
-    """(B, R - 1): the factors of the histories' labels and of the words of their titles."""
-    labels, place = np.unique(users.history.values.astype(np.int64), return_inverse=True)
-    weights = unit_weights(users.history_shares(), owners(users.history))
-    factors = _sums(place, users.history.offsets, model.history_factors_of(torch.from_numpy(labels)), weights)
-    if users.words is None or not len(model.word_factors):
-        return factors
-    words = users.words.words
-    weights = unit_weights(np.log1p(users.words.times.astype(np.float32)), owners(words))
-    return factors + _sums(words.values.astype(np.int64), words.offsets, model.word_factors, weights)
-
-
-def _sums(place: Ints, offsets: Ints, table: Tensor, weights: Floats) -> Tensor:
-    """(B, D): rows of the table, weighted and added up by user."""
-    return embedding_bag(
-        torch.from_numpy(place),
-        table,
-        torch.from_numpy(offsets),
-        mode="sum",
-        per_sample_weights=torch.from_numpy(weights),
-        include_last_offset=True,
-    )

@@ -105,7 +105,7 @@ def weights_of(model: Propensity) -> ScorerWeights:
         "W2": model.second.weight,
         "d2": model.second.bias,
         "w3": model.last.weight[0],
-        "d3": model.last.bias,
+        "d3": model.last.bias + model.bias.sum(),
         "P_u": torch.cat([torch.zeros(model.factors, model.of_user.in_features - model.factors), same], dim=1),
         "P_e": torch.cat([model.of_text, same], dim=1),
     }
