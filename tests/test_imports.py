@@ -28,6 +28,7 @@ LAYERS = [
     {"data.corpus", "data.report"},
     {"objective"},
     {"evaluation"},
+    {f"propensity.{name}" for name in ("score", "features", "factor_model", "epochs", "negatives", "linear")},
     {"generator"},
     {"propensity"},
     {"baselines"},

@@ -21,7 +21,8 @@ from merit.data.split import SPLITS
 from merit.data.texts import EncodedShop, encode_shop, read_shop, write_prompts
 from merit.data.trends import WEEK, trends_of
 from merit.labels import space
-from merit.propensity.states import read_features, read_purchases
+from merit.propensity.features import read_purchases
+from merit.propensity.states import read_features
 
 
 @pytest.fixture(scope="module")

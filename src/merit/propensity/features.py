@@ -13,13 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
+from merit.core.artifacts import Artifact
 from merit.core.errors import DamagedArtifact, DataError
-from merit.core.ragged import Ragged, counts_of, matrix, owners
+from merit.core.ragged import Ragged, column_lists, counts_of, matrix, owners
 from merit.core.types import Floats, Ints
+from merit.data.corpus import PURCHASES, TRENDS, read_table
+from merit.data.split import SPLITS
 from merit.data.title_words import WordCounts
 from merit.data.trends import Trends
+
+HISTORY = ("week", "gold", "history", "counts", "words", "word_counts")
 
 
 @dataclass(frozen=True)
@@ -153,3 +159,19 @@ def read(folder: Path, name: str) -> States:
     if len(values) != len(counts):
         raise DamagedArtifact(f"{files[0]} and its counts are of different lengths. Make the states again.")
     return States(values, counts)
+
+
+def read_purchases(corpus: Artifact) -> tuple[Ragged, UserFeatures]:
+    """What the factor model learns from: labels bought, and the features of the buyers, without states."""
+    split = PURCHASES if f"{PURCHASES}.parquet" in corpus.manifest.files else SPLITS[0]
+    table = read_table(corpus, split, *HISTORY)
+    return column_lists(table["gold"]), features_of(corpus, table, no_states(len(table)))
+
+
+def features_of(corpus: Artifact, table: pl.DataFrame, states: States) -> UserFeatures:
+    """Of the users in these rows of the corpus, with the columns HISTORY."""
+    trends = np.load(corpus.file(TRENDS), mmap_mode="r", allow_pickle=False)
+    lists = {name: column_lists(table[name]) for name in ("history", "counts", "words", "word_counts")}
+    words = WordCounts(lists["words"], lists["word_counts"].values)
+    weeks = Trends(table["week"].to_numpy().astype(np.int64), trends)
+    return UserFeatures(states, lists["history"], lists["counts"].values, words, weeks)

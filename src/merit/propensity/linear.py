@@ -23,10 +23,10 @@ from merit.core.config import Frozen
 from merit.core.ragged import Ragged, indicators
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
+from merit.propensity.epochs import FASTER, train_epochs
 from merit.propensity.factor_model import FactorModel, grid_spots
 from merit.propensity.features import UserFeatures, history_matrix, with_bias
 from merit.propensity.negatives import LabelSampler
-from merit.propensity.training import FASTER, train_epochs
 
 STEPS = 50  # of an epoch, at least
 

@@ -15,18 +15,13 @@ from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, DataError
-from merit.core.ragged import Ragged, column_lists
-from merit.data.corpus import NOW, PURCHASES, TRENDS, inputs_of, read_table
+from merit.data.corpus import NOW, inputs_of, read_table
 from merit.data.split import SPLITS
-from merit.data.title_words import WordCounts
-from merit.data.trends import Trends
 from merit.engine.job import EngineConfig
 from merit.engine.run import INLINE, Parts
 from merit.generator.worker import DecodeJob, GeneratorWorker, decoding, read_rows
 from merit.propensity import features
-from merit.propensity.features import States, UserFeatures
-
-HISTORY = ("week", "gold", "history", "counts", "words", "word_counts")
+from merit.propensity.features import HISTORY, States, UserFeatures, features_of
 
 
 class StatesConfig(Frozen):
@@ -61,22 +56,7 @@ def read_features(corpus: Artifact, states: Artifact, split: str) -> tuple[pl.Da
     table, stored = read_table(corpus, split, *columns), features.read(states.path, split)
     if len(table) != len(stored):
         raise DataError(f"{corpus.path} has {len(table)} users but {len(stored)} states in {split}. Make them again.")
-    return table, _features(corpus, table, stored)
-
-
-def read_purchases(corpus: Artifact) -> tuple[Ragged, UserFeatures]:
-    """What the factor model learns from: labels bought, and the features of the buyers, without states."""
-    split = PURCHASES if f"{PURCHASES}.parquet" in corpus.manifest.files else SPLITS[0]
-    table = read_table(corpus, split, *HISTORY)
-    return column_lists(table["gold"]), _features(corpus, table, features.no_states(len(table)))
-
-
-def _features(corpus: Artifact, table: pl.DataFrame, states: States) -> UserFeatures:
-    trends = np.load(corpus.file(TRENDS), mmap_mode="r", allow_pickle=False)
-    lists = {name: column_lists(table[name]) for name in ("history", "counts", "words", "word_counts")}
-    words = WordCounts(lists["words"], lists["word_counts"].values)
-    weeks = Trends(table["week"].to_numpy().astype(np.int64), trends)
-    return UserFeatures(states, lists["history"], lists["counts"].values, words, weeks)
+    return table, features_of(corpus, table, stored)
 
 
 def _gather(parts: Parts, folder: Path, users: dict[str, int], labels: int) -> int:

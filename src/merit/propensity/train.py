@@ -34,10 +34,10 @@ from merit.generator.mining import read_mined
 from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.propensity.calibration import CalibrationCurve, ScoreTally, calibrate
-from merit.propensity.features import UserFeatures
+from merit.propensity.features import UserFeatures, read_purchases
 from merit.propensity.linear import FactorsConfig, fit_factors
 from merit.propensity.negatives import NegativeSampler, NegativesConfig, make_sampler
-from merit.propensity.states import read_features, read_purchases
+from merit.propensity.states import read_features
 from merit.propensity.states_model import Propensity, PropensityConfig
 from merit.propensity.training import PropensityFitConfig, fit, user_vectors
 
