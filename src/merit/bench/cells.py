@@ -37,9 +37,10 @@ from merit.evaluation.uncertainty import Metric
 from merit.generator.backbone import BackboneConfig
 from merit.generator.decoding import DecodeConfig
 from merit.generator.model import load_generator
+from merit.propensity.lengths import LengthConfig
 from merit.propensity.states import read_features
 from merit.propensity.train import load_scorer
-from merit.retrieval.ranking import LengthConfig, propensity_scores, top_labels
+from merit.retrieval.ranking import propensity_scores, top_labels
 
 KIND = "cell"
 HITS = "hits.safetensors"

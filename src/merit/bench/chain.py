@@ -39,6 +39,7 @@ from merit.generator.train import train_generator
 from merit.generator.worker import decode_stage
 from merit.labels import space
 from merit.labels.build import load_vectors
+from merit.propensity.linear import FactorsRun, train_factors
 from merit.propensity.states import write_states
 from merit.propensity.train import train_propensity
 from merit.retrieval.verticals import vertical_shares
@@ -119,13 +120,23 @@ class Chain:
         """The lists of a generator for the test users."""
         return self._of(generator, f"predictions-{generator.path.name}", "predictions", self.config.predict, predict)
 
+    def factors(self) -> Artifact:
+        """The factor model."""
+        propensity = self.config.propensity
+        settings = FactorsRun(size=propensity.model.factors, fit=propensity.factors)
+        return self._made("factors", "factors", settings, self.dataset.parents, train_factors)
+
     def states(self) -> Artifact:
         """The states of all users, from MERIT's generator."""
         return self._of(self.corrected(), "states", "states", self.config.states, write_states)
 
     def propensity(self) -> Artifact:
         """Trained on those states; its negatives are the mistakes of the same generator."""
-        parents = self.dataset.parents | {"states": self.states(), "mined": self.mined(self.corrected())}
+        parents = self.dataset.parents | {
+            "factors": self.factors(),
+            "states": self.states(),
+            "mined": self.mined(self.corrected()),
+        }
         return self._made("propensity", "propensity", self.config.propensity, parents, train_propensity)
 
     def training(self, method: str) -> ObjectiveConfig:

@@ -24,9 +24,9 @@ from merit.generator.mining import MiningConfig
 from merit.generator.predict import PredictConfig
 from merit.labels.build import LabelsConfig
 from merit.objective.collate import OBJECTIVES
+from merit.propensity.lengths import LengthConfig
 from merit.propensity.states import StatesConfig
 from merit.propensity.train import PropensityRun
-from merit.retrieval.ranking import LengthConfig
 
 MERIT = "MERIT"
 TEMPERED = re.compile(r"(?P<objective>.+) \(β = (?P<beta>[0-9.]+)\)")

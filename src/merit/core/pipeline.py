@@ -23,6 +23,7 @@ from merit.generator.predict import predict
 from merit.generator.train import train_generator
 from merit.generator.worker import check_device, decode_stage
 from merit.labels.build import build_labels, labels_inputs
+from merit.propensity.linear import train_factors
 from merit.propensity.states import write_states
 from merit.propensity.train import train_propensity
 from merit.retrieval.build import write_model
@@ -43,6 +44,7 @@ STAGES: dict[str, Stage] = {
     "labels": Stage("labels", EXAMPLES, build_labels, lambda run: run.labels, ("cache",), labels_inputs),
     "corpus": Stage("corpus", LABELLED, build_corpus, lambda run: run.tokens),
     "data-report": Stage("data-report", EXAMPLES | CORPUS, write_data_report, lambda run: run.data_report),
+    "factors": Stage("factors", CORPUS, train_factors, lambda run: run.factors),
     "stage-1": Stage("generator", CORPUS, train_generator, lambda run: run.generator(run.stage_1), ("devices",)),
     "mined-1": Stage("mined", STAGE_1, decode_stage(mine), lambda run: run.mined, DECODING),
     "stage-2": Stage(
@@ -57,7 +59,10 @@ STAGES: dict[str, Stage] = {
     "mined-2": Stage("mined", STAGE_2, decode_stage(mine), lambda run: run.mined, DECODING),
     "states": Stage("states", STAGE_2, decode_stage(write_states), lambda run: run.states, DECODING),
     "propensity": Stage(
-        "propensity", CORPUS | {"states": "states", "mined": "mined-2"}, train_propensity, lambda run: run.propensity
+        "propensity",
+        CORPUS | {"factors": "factors", "states": "states", "mined": "mined-2"},
+        train_propensity,
+        lambda run: run.propensity,
     ),
     "ranking": Stage("predictions", SCORED, rank, lambda run: run.ranking),
     "results": Stage("results", PREDICTIONS | CORPUS, evaluate, lambda run: run.evaluation),

@@ -47,6 +47,16 @@ class Ragged:
         values, sizes = self.take(rows)
         return Ragged(offsets_of(sizes), values)
 
+    def backwards(self) -> Ragged:
+        """Every row from its last value to its first."""
+        ends = self.offsets[:-1] + self.offsets[1:] - 1
+        return Ragged(self.offsets, self.values[np.repeat(ends, self.lengths()) - np.arange(len(self.values))])
+
+    def tail(self, most: int) -> Ragged:
+        """The last values of every row, at most so many."""
+        places, sizes = ranges(np.maximum(self.offsets[:-1], self.offsets[1:] - most), self.offsets[1:])
+        return Ragged(offsets_of(sizes), self.values[places])
+
     @staticmethod
     def empty(rows: int) -> Ragged:
         """So many rows without values."""

@@ -22,6 +22,7 @@ from merit.generator.model import DECODE_BATCH, GeneratorConfig, ObjectiveConfig
 from merit.generator.predict import PredictConfig
 from merit.labels.build import LabelsConfig
 from merit.plan.config import PlanConfig
+from merit.propensity.linear import FactorsRun
 from merit.propensity.states import StatesConfig
 from merit.propensity.train import PropensityRun
 from merit.retrieval.build import ModelConfig
@@ -98,6 +99,11 @@ class RunConfig(Frozen):
     def mined(self) -> MiningConfig:
         """The settings of mining: by default as many examples as stage 2 reads."""
         return self.mining.of(self.stage_2.reads)
+
+    @property
+    def factors(self) -> FactorsRun:
+        """The settings of the factor model."""
+        return FactorsRun(size=self.propensity.model.factors, fit=self.propensity.factors)
 
     def generator(self, train: ObjectiveConfig) -> GeneratorConfig:
         """The settings of a generator that is trained so; all else is the same in both stages."""

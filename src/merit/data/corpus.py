@@ -1,8 +1,9 @@
 """corpus: events are labelled once and texts tokenised once. Every later stage reads this and never the events.
 
 The artifact: train, validation, test and now.parquet (all users as they are at the end of the data) with a row per
-example: user_id, when, week, gold, later purchases, labels of the history with counts, words of its titles, items, and
-the prompt in tokens. purchases.parquet has such rows without prompts, for the factor model. tokens.safetensors and
+example: user_id, when, week, gold, later purchases, labels of the history with counts, words of its titles, items and
+days between them and the purchase, and the prompt in tokens. purchases.parquet has such rows without prompts and with
+the nearest items only, for the factor model. tokens.safetensors and
 tokenizer.json: labels and items in tokens. words.json: the title words. trends.npy: the popularity of labels by week.
 label_verticals.parquet: training events by label and vertical. label_counts.parquet: events and users of each label.
 items.parquet: a copy of that of the examples.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,8 @@ class CorpusConfig(Frozen):
     reversed history after it (docs/decisions/0013-hindsight.md). 0: it learns from the examples."""
     min_purchases: int = Field(50_000, ge=0)
     """Where users are few, more purchases of each are taken until there are so many."""
+    recent_items: int = Field(100, ge=1)
+    """Of each of these purchases so many items of its history are kept, the nearest in time."""
 
 
 class TokenizerConfig(Frozen):
@@ -154,7 +158,8 @@ class _Builder:
             tagged = item_labels.lengths() > 0
             for window in (history_window, reversed_window):
                 chosen = build_examples(shard.events, shard.users, tagged, self.prepare, self.seed, window, most)
-                yield PURCHASES, label_examples(shard.users, shard.events, chosen, SPLITS[0], item_labels)
+                part = label_examples(shard.users, shard.events, chosen, SPLITS[0], item_labels)
+                yield PURCHASES, _backwards(part) if window is reversed_window else part
 
     def _table(self, part: LabelledExamples, prompts: bool) -> pl.DataFrame:
         words, text = self.words.in_histories(part.items), self.config.text
@@ -162,8 +167,11 @@ class _Builder:
         columns = {"gold": part.gold, "later": part.later, "history": part.history}
         columns |= {name: Ragged(part.history.offsets, getattr(part, name)) for name in ("counts", "purchases")}
         columns |= {"words": words.words, "word_counts": Ragged(words.words.offsets, words.times)}
+        items = {"items": part.items, "days": Ragged(part.items.offsets, part.days)}
         if prompts:
-            columns |= {"items": part.items, "prompt": write_prompts(part.items, self.shop, text)}
+            columns |= items | {"prompt": write_prompts(part.items, self.shop, text)}
+        else:
+            columns |= {name: column.tail(self.config.corpus.recent_items) for name, column in items.items()}
         if prompts and text.patching:  # also the longer ones that are pooled, and the tokens of each position
             tokens, sizes = write_patched(part.items, self.shop, text.prompt, text.patching)
             columns |= {"patched": tokens, "patched_sizes": sizes}
@@ -182,18 +190,31 @@ class _Builder:
         self.weekly += coo_array((ones[training], (weeks, items[training])), shape=self.weekly.shape).tocsr()
 
 
+def _backwards(part: LabelledExamples) -> LabelledExamples:
+    """Reversed histories with the item nearest to the purchase last, as in the others."""
+    days = Ragged(part.items.offsets, part.days).backwards().values
+    return replace(part, items=part.items.backwards(), days=days)
+
+
 def read_table(corpus: Artifact, split: str, *columns: str) -> pl.DataFrame:
     """Rows of a split, all columns or some."""
     return pl.read_parquet(corpus.file(f"{split}.parquet"), columns=list(columns) or None)
 
 
+def purchases_table(corpus: Artifact) -> str:
+    """The table that the factor model learns from: purchases where the corpus has them, else the training examples."""
+    return PURCHASES if f"{PURCHASES}.parquet" in corpus.manifest.files else SPLITS[0]
+
+
 def read_examples(corpus: Artifact, split: Split | str) -> LabelledExamples:
     """The examples of a split."""
-    table = read_table(corpus, split, "user_id", "when", *LISTS, "counts", "purchases")
+    table = read_table(corpus, split, "user_id", "when", *LISTS, "counts", "purchases", "days")
     lists = {name: column_lists(table[name]) for name in LISTS}
-    counts, purchases = (column_lists(table[name]).values for name in ("counts", "purchases"))
+    counts, purchases, days = (column_lists(table[name]).values for name in ("counts", "purchases", "days"))
     when = table["when"].to_numpy().astype(np.int64)
-    return LabelledExamples(counts=counts, purchases=purchases, when=when, user_ids=table["user_id"].to_list(), **lists)
+    return LabelledExamples(
+        counts=counts, purchases=purchases, days=days, when=when, user_ids=table["user_id"].to_list(), **lists
+    )
 
 
 def read_inputs(corpus: Artifact, split: str) -> Ragged:

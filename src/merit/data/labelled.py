@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 
 from merit.core.ragged import Ragged, column_lists, offsets_of, owners, ranges
 from merit.core.types import Ints, Split
+from merit.data.examples import DAY
 
 BLOCK = 1 << 21  # events labelled at a time
 
@@ -33,7 +34,9 @@ class LabelledExamples:
     later: Ragged
     """Labels of what the same user bought after the history ends: mined labels among them are early, not wrong."""
     items: Ragged
-    """The items of the history, oldest first."""
+    """The items of the history, the one nearest to the purchase last: oldest first, of a reversed history newest."""
+    days: NDArray[np.int32]
+    """Beside items.values: between the event and the purchase."""
     when: Ints
     """The time of the purchase that is to be predicted, in milliseconds."""
     user_ids: Sequence[str]
@@ -57,6 +60,8 @@ def label_histories(
     items, bought = events["item"].to_numpy().astype(np.int32), (events["event"] == "purchase").to_numpy()
     start, stop = (examples[name].to_numpy().astype(np.int64) for name in ("history_start", "history_stop"))
     ends = np.searchsorted(events["user"].to_numpy(), np.arange(len(users)), side="right")[examples["user"].to_numpy()]
+    times = events["timestamp"].to_physical().to_numpy()
+    when = examples["timestamp"].to_physical().to_numpy().astype(np.int64)
     before = offsets_of(bought)  # purchases before every event
     history, sums = _summed(items, 1 + (bought.astype(np.int64) << 32), start, stop, item_labels)
     purchased = items[bought]
@@ -69,7 +74,8 @@ def label_histories(
         purchases=(sums >> 32).astype(np.int32),
         later=later,
         items=Ragged(offsets_of(sizes), items[places]),
-        when=examples["timestamp"].to_physical().to_numpy().astype(np.int64),
+        days=(np.abs(np.repeat(when, sizes) - times[places]) // DAY).astype(np.int32),
+        when=when,
         user_ids=users["user_id"].gather(examples["user"]).to_list(),
     )
 

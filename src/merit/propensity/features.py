@@ -20,8 +20,7 @@ from merit.core.artifacts import Artifact
 from merit.core.errors import DamagedArtifact, DataError
 from merit.core.ragged import Ragged, column_lists, counts_of, matrix, owners
 from merit.core.types import Floats, Ints
-from merit.data.corpus import PURCHASES, TRENDS, read_table
-from merit.data.split import SPLITS
+from merit.data.corpus import TRENDS, purchases_table, read_table
 from merit.data.title_words import WordCounts
 from merit.data.trends import Trends
 
@@ -163,8 +162,7 @@ def read(folder: Path, name: str) -> States:
 
 def read_purchases(corpus: Artifact) -> tuple[Ragged, UserFeatures]:
     """What the factor model learns from: labels bought, and the features of the buyers, without states."""
-    split = PURCHASES if f"{PURCHASES}.parquet" in corpus.manifest.files else SPLITS[0]
-    table = read_table(corpus, split, *HISTORY)
+    table = read_table(corpus, purchases_table(corpus), *HISTORY)
     return column_lists(table["gold"]), features_of(corpus, table, no_states(len(table)))
 
 

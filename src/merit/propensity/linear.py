@@ -1,4 +1,8 @@
-"""The factor model, trained before the rest: a linear model of the history's labels, against all labels.
+"""factors: a corpus → the factor model, trained against all labels.
+
+The artifact: model.safetensors, and with folds fold-N.safetensors, a model of all training users but those of fold N:
+what the generator starts from on their purchases, so that it learns what the factor model leaves and not what it has
+learnt by heart.
 
 A pair costs a few dozen multiplications here, and thousands in the MLP. So a batch of users is scored for every live
 label, or in a large space for a few thousand that they share, and a few epochs are enough.
@@ -11,24 +15,34 @@ does not know (docs/decisions/0012-start-at-the-ridge.md).
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
+from safetensors.torch import load_file, save_file
 from scipy.linalg import cho_factor, cho_solve
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from merit.core import artifacts
+from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged, indicators
-from merit.core.seeds import stream
+from merit.core.seeds import derive, stable_hash, stream, torch_stream
 from merit.core.types import Floats, Ints
+from merit.data.corpus import WORDS, purchases_table, read_table
+from merit.labels import space
+from merit.labels.build import load_vectors
 from merit.propensity.epochs import FASTER, train_epochs
 from merit.propensity.factor_model import FactorModel, grid_spots
-from merit.propensity.features import UserFeatures, history_matrix, with_bias
+from merit.propensity.features import UserFeatures, history_matrix, read_purchases, with_bias
 from merit.propensity.negatives import LabelSampler
 
 STEPS = 50  # of an epoch, at least
+MODEL = "model.safetensors"
 
 
 class RidgeConfig(Frozen):
@@ -60,6 +74,65 @@ class FactorsConfig(Frozen):
     """This share of a batch's labels goes without its own factors, so that texts learn to stand alone."""
     ridge: RidgeConfig = RidgeConfig()
     """Where the factors start."""
+
+
+class FactorsRun(Frozen):
+    """The settings of this stage."""
+
+    size: int = Field(128, ge=0)
+    """Factors of a label; 0 for no factor model."""
+    fit: FactorsConfig = FactorsConfig()
+    folds: int = Field(0, ge=0)
+    """Of training users; 0 for none."""
+
+
+def train_factors(corpus: Artifact, labels: Artifact, out: Path, config: FactorsRun, seed: int) -> Artifact:
+    """The factor model, and one for each fold of training users without them."""
+    vectors, live = load_vectors(labels), space.load(labels.path).live_mask()
+    gold, features = read_purchases(corpus)
+    fold = folds_of(corpus, config.folds, seed)
+    words = len(json.loads(corpus.file(WORDS).read_text(encoding="utf-8")))
+
+    def trained(rows: Ints) -> tuple[FactorModel, list[float]]:
+        with torch_stream(seed, "factors-weights"):
+            model = FactorModel(config.size, vectors.shape[1], torch.from_numpy(live), words)
+        part = (features.gather(rows), gold.gather(rows))
+        return model, fit_factors(model, *part, np.flatnonzero(live), vectors, config.fit, seed)
+
+    parents = {"corpus": corpus, "labels": labels}
+    with artifacts.writing(out, "factors", config=config, seed=seed, parents=parents) as draft:
+        model, losses = trained(np.arange(len(gold)))
+        save_file(model.state_dict(), draft.path / MODEL)
+        for number in range(config.folds):
+            save_file(trained(np.flatnonzero(fold != number))[0].state_dict(), draft.path / fold_file(number))
+        draft.summary |= {
+            "purchases": len(gold),
+            "losses": [round(loss, 4) for loss in losses],
+            "parameters": sum(value.numel() for value in model.parameters()),
+        }
+    return artifacts.load(out, "factors")
+
+
+def folds_of(corpus: Artifact, folds: int, seed: int) -> Ints:
+    """The fold of each purchase that the factor model learns from: all of a user are in one."""
+    users = read_table(corpus, purchases_table(corpus), "user_id")["user_id"].to_list()
+    fold: Ints = (derive(stable_hash(users, "folds"), seed) % np.uint64(max(1, folds))).astype(np.int64)
+    return fold
+
+
+def fold_file(number: int) -> str:
+    """The name of the file with the model of all users but those of this fold."""
+    return f"fold-{number}.safetensors"
+
+
+def load_factors(factors: Artifact, name: str = MODEL) -> FactorModel:
+    """The factor model, or the one in another file of the artifact."""
+    weights = load_file(factors.file(name))
+    words = len(weights["word_factors"])
+    size, width = weights["of_text"].shape
+    model = FactorModel(size, width, weights["trained"], words)
+    model.load_state_dict(weights)
+    return model.eval()
 
 
 def fit_factors(

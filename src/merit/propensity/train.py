@@ -34,8 +34,8 @@ from merit.generator.mining import read_mined
 from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.propensity.calibration import CalibrationCurve, ScoreTally, calibrate
-from merit.propensity.features import UserFeatures, read_purchases
-from merit.propensity.linear import FactorsConfig, fit_factors
+from merit.propensity.features import UserFeatures
+from merit.propensity.linear import MODEL, FactorsConfig
 from merit.propensity.negatives import NegativeSampler, NegativesConfig, make_sampler
 from merit.propensity.states import read_features
 from merit.propensity.states_model import Propensity, PropensityConfig
@@ -95,19 +95,25 @@ class TrainedScorer:
 
 
 def train_propensity(
-    corpus: Artifact, states: Artifact, mined: Artifact, labels: Artifact, out: Path, config: PropensityRun, seed: int
+    corpus: Artifact,
+    factors: Artifact,
+    states: Artifact,
+    mined: Artifact,
+    labels: Artifact,
+    out: Path,
+    config: PropensityRun,
+    seed: int,
 ) -> Artifact:
     """The trained model: fitted on train users, calibrated on validation users, checked on test users."""
     label_space, vectors = space.load(labels.path), load_vectors(labels)
     users, features = read_features(corpus, states, "train")
-    bought, buyers = read_purchases(corpus)
     live, width = label_space.live_mask(), features.states.values.shape[2]
     sampler = _sampler(users, mined, live, config)
     words = json.loads(corpus.file(WORDS).read_text(encoding="utf-8"))
     model = make_model(config.model, width, vectors.shape[1], live, seed, len(words))
-    parents = {"corpus": corpus, "states": states, "mined": mined, "labels": labels}
+    model.load_state_dict(load_file(factors.file(MODEL)), strict=False)
+    parents = {"corpus": corpus, "factors": factors, "states": states, "mined": mined, "labels": labels}
     with artifacts.writing(out, "propensity", config=config, seed=seed, parents=parents) as draft:
-        factor_losses = fit_factors(model, buyers, bought, np.flatnonzero(live), vectors, config.factors, seed)
         losses = fit(model, features.first(config.model.labels), sampler, vectors, config.fit, seed)
         scorer = _scorer(model, config, vectors, live, None)
         verticals = label_space.table["vertical"].fill_null("unknown")
@@ -119,7 +125,6 @@ def train_propensity(
         overall = calibration.summary(reliability)
         draft.summary |= {
             "parameters": sum(value.numel() for value in model.parameters()),
-            "factor_losses": [round(loss, 4) for loss in factor_losses],
             "losses": [round(loss, 4) for loss in losses],
             "ece": overall.ece,
             "brier": overall.brier,

@@ -28,20 +28,13 @@ from merit.generator.model import Generator, load_generator, settings_of
 from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.propensity.features import UserFeatures
+from merit.propensity.lengths import LengthConfig, best_lengths
 from merit.propensity.states import read_features
 from merit.propensity.train import TrainedScorer, load_scorer
-from merit.retrieval.exact import Doubles
 from merit.retrieval.verticals import vertical_shares
 
 NAME = "propensity"
 LIKELIHOOD = "likelihood"
-
-
-class LengthConfig(Frozen):
-    """Where a list ends: whether precision or recall counts for more."""
-
-    recall_weight: float = Field(1.0, gt=0)
-    """β of the F-score: 1 weighs precision and recall alike, 2 makes longer lists."""
 
 
 class RankingConfig(Frozen):
@@ -156,17 +149,3 @@ def likelihood_scores(trained: Generator, features: UserFeatures, popularity: In
         dead = torch.from_numpy(np.bincount(place, weights=weight) == 0)
         chances = logits.masked_fill(dead, -torch.inf).softmax(1).numpy()
     return lambda labels: (chances[:, place[labels]] * share[labels]).astype(np.float32)
-
-
-def best_lengths(best: Doubles, expected: Doubles, config: LengthConfig | None = None) -> Ints:
-    """(users,): the length at which the expected F-score of a list is highest, at least 1; of equal ones the shortest.
-
-    `best` (users, k) are the calibrated probabilities of each user's first labels, falling; `expected` (users,) is how
-    many of all labels are expected to be right. The first k labels are expected to hold Σ_{i≤k} p_i of them, so that
-    F_β(k) ≈ (1 + β²) Σ_{i≤k} p_i / (k + β² Σ_i p_i), the ratio of expectations. Nothing is learnt for it.
-    """
-    weight = (config or LengthConfig()).recall_weight ** 2
-    sizes = np.arange(1, best.shape[1] + 1)
-    scores = (1 + weight) * np.cumsum(best, axis=1, dtype=np.float64) / (sizes + weight * expected[:, None])
-    lengths: Ints = 1 + np.argmax(scores, axis=1)
-    return lengths

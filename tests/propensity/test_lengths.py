@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merit.retrieval.ranking import LengthConfig, best_lengths
+from merit.propensity.lengths import LengthConfig, best_lengths
 
 CHANCES = st.lists(st.floats(0.001, 0.999), min_size=1, max_size=12)
 
