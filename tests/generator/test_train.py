@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -104,7 +103,7 @@ def test_a_stopped_training_ends_with_the_same_bytes(
 
 
 GOLD = Ragged.of([[0, 1, 2], [2, 3], [4]])
-WRONG, SEP = 5, 99
+WRONG = 5
 
 
 @dataclass
@@ -112,12 +111,11 @@ class Parrot:
     """Says all golds, or a wrong label when it is sampled; after a mistake, if it is easily led, only wrong ones."""
 
     led: bool
-    shop = SimpleNamespace(vocabulary=SimpleNamespace(sep=SEP), paths=SimpleNamespace(path=lambda label: (label,)))
 
-    def decode(self, prompts: Ragged, config: DecodeConfig, seed: int) -> Ragged:
+    def decode(self, prompts: Ragged, config: DecodeConfig, seed: int, written: Ragged | None = None) -> Ragged:
         if config.mode == "sample":
             return Ragged.of([[WRONG]] * len(prompts))
-        mistaken = [WRONG in prompts[row][1:] for row in range(len(prompts))]
+        mistaken = [written is not None and WRONG in written[row] for row in range(len(prompts))]
         return Ragged.of([[WRONG] if self.led and bad else GOLD[row] for row, bad in enumerate(mistaken)])
 
 
