@@ -18,6 +18,7 @@ import pytest
 from merit.core import artifacts
 from merit.core.pipeline import STAGES
 from merit.data.planted import PlantedConfig, shop, write
+from tests import processes
 from tests.conftest import Command
 
 Mangle = Callable[[Path], Any]
@@ -281,14 +282,13 @@ def test_disk_full(tmp_path: Path, command: Command) -> None:
 @pytest.mark.parametrize(("sign", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_leaves_nothing_half_written(tmp_path: Path, sign: signal.Signals, code: int) -> None:
     file = settings(tmp_path, users=20_000)
-    run = "from merit.cli import main; main()"
-    child = subprocess.Popen([sys.executable, "-c", run, "run", str(file)], stderr=subprocess.PIPE, text=True)
+    child = processes.merit("run", file, folder=tmp_path, out=tmp_path / "out.txt", err=tmp_path / "err.txt")
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("run/.examples.tmp-*")) and child.poll() is None and time.monotonic() < deadline:
         time.sleep(0.002)
-    child.send_signal(sign)
-    _, err = child.communicate(timeout=60)
-    assert child.returncode == code and "Traceback" not in err
+    os.kill(child.pid, sign)
+    ended, err = child.wait(60), child.err.read_text()
+    assert ended == code and "Traceback" not in err
     assert ("Stopped. Nothing is half-written" in err) == (sign == signal.SIGINT)
     assert not [path.name for path in (tmp_path / "run").iterdir() if path.name.startswith(".")]
     assert artifacts.MANIFEST not in {path.name for path in tmp_path.glob("run/examples/*")}

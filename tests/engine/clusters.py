@@ -24,7 +24,7 @@ QUICK = {  # a silent node counts as dead after seconds, not after the minute th
 
 
 class Nodes:
-    """The head is 127.0.0.1, the others are 127.0.0.2 and so on."""
+    """The head is 127.0.0.1, the others are 127.0.0.2 and so on. All are started in a folder of their own."""
 
     def __init__(self, place: Path) -> None:
         self._place, self._begun = place, list[subprocess.Popen[bytes]]()
@@ -39,7 +39,8 @@ class Nodes:
         here = os.environ | QUICK | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
         with (self._place / f"node-{number}.log").open("wb") as log:
             command = [RAY, "start", *where, "--block", "--disable-usage-stats"]
-            self._begun.append(subprocess.Popen(command, env=here, stdout=log, stderr=log, start_new_session=True))
+            how = {"cwd": self._place, "env": here, "start_new_session": True}
+            self._begun.append(subprocess.Popen(command, stdout=log, stderr=log, **how))
 
     def kill(self, number: int) -> None:
         """As if the machine lost its power."""
@@ -57,17 +58,14 @@ class Nodes:
 
 
 @contextmanager
-def cluster(place: Path, nodes: int) -> Iterator[Nodes]:
-    """A cluster that this process has joined."""
+def cluster(place: Path) -> Iterator[Nodes]:
+    """A cluster of one node that this process has joined."""
     import ray
 
     made = Nodes(place)
     try:
         made.start()
         _join(made.address)
-        for number in range(1, nodes):  # one after the other: they look for free names in the same folder
-            made.start()
-            made.wait_for(number + 1)
         yield made
     finally:
         ray.shutdown()

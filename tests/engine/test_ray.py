@@ -1,10 +1,11 @@
-"""A real cluster of several nodes: the same hashes as here, with one node, with three, and when one loses its power."""
+"""A real cluster of several nodes: the same hashes as here, with two nodes, with three, and when one is lost."""
 
 from __future__ import annotations
 
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,53 +25,51 @@ ON_RAY = EngineConfig(runner="ray", threads=1, shards=SHARDS)
 MANY = EngineConfig(runner="ray", threads=1, shards=40)
 
 
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    """Two nodes, for all tests here: a node takes ten seconds of a core to start. The second one has a GPU."""
+    with tempfile.TemporaryDirectory(prefix="ray") as place, cluster(Path(place)) as nodes:  # sockets: a short path
+        nodes.start(gpus=1)
+        nodes.wait_for(2)
+        yield nodes
+
+
 @pytest.mark.slow  # each worker pays some seconds for torch: `python -m benchmarks.engine --all` makes all by all
-def test_one_node_three_nodes_and_two_that_are_left(made: Path, tmp_path: Path) -> None:
+def test_two_nodes_three_nodes_and_two_that_are_left(nodes: Nodes, made: Path, tmp_path: Path) -> None:
     right = hashes(made, tmp_path / "here", EngineConfig(shards=SHARDS))
     whole = write_parts(jobs.job(tmp_path), jobs.rows(400), str(tmp_path / "whole"), EngineConfig(shards=40))
-    with tempfile.TemporaryDirectory(prefix="ray") as place, cluster(Path(place), nodes=1) as nodes:  # sockets: short
-        one = hashes(made, tmp_path / "one", ON_RAY, ("mined", "scores"))
-        assert one == {name: right[name] for name in one}
-        for count in (2, 3):
-            nodes.start()
-            nodes.wait_for(count)
-        three = hashes(made, tmp_path / "three", ON_RAY, ("states", "scores"))
-        assert three == {name: right[name] for name in three}
-        out, marks = tmp_path / "killed", tmp_path / "marks"
-        marks.mkdir()
-        cut = threading.Thread(target=lose_power, args=(nodes, marks, out))
-        cut.start()
-        parts = write_parts(jobs.job(marks, jobs.slow), jobs.rows(400), str(out), MANY)
-        cut.join()
-        nodes.wait_for(2)
+    assert hashes(made, tmp_path / "two", ON_RAY, ("mined",)) == {"mined": right["mined"]}
+    nodes.start()
+    nodes.wait_for(3)
+    three = hashes(made, tmp_path / "three", ON_RAY, ("states", "scores"))
+    assert three == {name: right[name] for name in three}
+    out, marks = tmp_path / "killed", tmp_path / "marks"
+    marks.mkdir()
+    cut = threading.Thread(target=lose_power, args=(nodes, marks, out))
+    cut.start()
+    parts = write_parts(jobs.job(marks, jobs.slow), jobs.rows(400), str(out), MANY)
+    cut.join()
+    nodes.wait_for(2)
     assert sum(len(table) for table in parts.tables()) == len(jobs.rows(400))
     assert parts.manifest.hash == whole.manifest.hash
 
 
 @pytest.mark.slow
 def test_paths_begin_where_the_command_is_given_and_not_where_ray_was_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     planted.write(planted.shop(planted.PlantedConfig(users=40), 7), Path("shop"))
     right = prepared(Path("shop"), Path("here"))
-    with tempfile.TemporaryDirectory(prefix="ray") as place:
-        monkeypatch.chdir(place)  # of the nodes
-        with cluster(Path(place), nodes=2):
-            monkeypatch.chdir(tmp_path)
-            made = prepared(Path("shop"), Path("examples"), ON_RAY)
-    assert made.manifest.hash == right.manifest.hash
+    assert prepared(Path("shop"), Path("examples"), ON_RAY).manifest.hash == right.manifest.hash
     assert sorted(path.name for path in tmp_path.iterdir()) == ["examples", "here", "shop"]
 
 
 @pytest.mark.slow
-def test_a_worker_that_needs_a_gpu_waits_for_a_node_with_one(tmp_path: Path) -> None:
+def test_a_worker_that_needs_a_gpu_waits_for_a_node_with_one(nodes: Nodes, tmp_path: Path) -> None:
     """Ray hands out what a node says it has; that there is none in this machine, it does not ask."""
     asked = replace(jobs.job(tmp_path, jobs.gpu), device="cuda")
-    with tempfile.TemporaryDirectory(prefix="ray") as place, cluster(Path(place), nodes=1) as nodes:
-        nodes.start(gpus=1)
-        nodes.wait_for(2)
-        parts = write_parts(asked, jobs.rows(), str(tmp_path / "out"), ON_RAY)
+    parts = write_parts(asked, jobs.rows(), str(tmp_path / "out"), ON_RAY)
     assert set(pl.concat(parts.tables())["gpu"]) == {"0"}
     assert len(list(tmp_path.glob("set-up-*"))) == 1  # two nodes, one GPU
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import resource
 import signal
@@ -20,8 +19,7 @@ from tokenizers.models import BPE
 from merit.core import artifacts, files
 from merit.core.errors import StorageError
 from merit.core.files import storage_errors
-
-FRESH = multiprocessing.get_context("spawn")
+from tests.processes import FORKED
 
 
 def write(folder: Path, page: str = "now", seconds: float = 0.0) -> None:
@@ -36,7 +34,7 @@ def write(folder: Path, page: str = "now", seconds: float = 0.0) -> None:
 
 def test_a_second_writer_is_refused_and_a_killed_one_leaves_neither_lock_nor_draft(tmp_path: Path) -> None:
     folder = tmp_path / "made"
-    first = FRESH.Process(target=write, args=(folder, "first", 60.0))
+    first = FORKED.Process(target=write, args=(folder, "first", 60.0))
     first.start()
     while not (tmp_path / "begun").exists():
         time.sleep(0.02)
@@ -84,7 +82,7 @@ SAVERS = {save.__name__: save for save in (save_weights, save_words, save_table)
 
 @pytest.mark.parametrize("name", SAVERS)
 def test_a_file_that_may_not_grow_is_told_whichever_library_meets_it(name: str, tmp_path: Path) -> None:
-    process = FRESH.Process(target=save_little, args=(name, tmp_path / "file"))
+    process = FORKED.Process(target=save_little, args=(name, tmp_path / "file"))
     process.start()
     process.join(60)
     assert process.exitcode == StorageError.exit_code
@@ -102,7 +100,7 @@ def save_little(name: str, file: Path) -> None:
 
 def test_a_fleeting_lock_leaves_no_file_and_who_waits_for_it_gets_a_new_one(tmp_path: Path) -> None:
     place = tmp_path / ".lock"
-    waiting = FRESH.Process(target=hold, args=(place, tmp_path / "held"))
+    waiting = FORKED.Process(target=hold, args=(place, tmp_path / "held"))
     with files.locked(place, fleeting=True):
         waiting.start()
         time.sleep(1.0)

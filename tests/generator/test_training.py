@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -24,6 +22,7 @@ from merit.generator.batches import Bucketing, bucket_lengths, epoch_batches, pl
 from merit.generator.patching import in_full
 from merit.generator.training import TrainConfig, learning_rate, train
 from merit.objective.collate import OBJECTIVES, Corpus, collate
+from tests.processes import FORKED
 
 WORDS = ["red", "green", "blue", "warm", "cold", "round", "flat", "old"]
 
@@ -70,30 +69,25 @@ def weights(folder: Path) -> bytes:
     return (folder / f"step-{CONFIG.steps:07}.safetensors").read_bytes()
 
 
-RUN = """
-import sys
-from pathlib import Path
-from tests.generator.test_training import CONFIG, OBJECTIVES, train, world
-model, corpus = world()
-train(model, corpus, OBJECTIVES["self-correction"], CONFIG, 7, Path(sys.argv[1]))
-"""
+def whole_training(folder: Path) -> None:
+    model, corpus = world()
+    train(model, corpus, OBJECTIVES["self-correction"], CONFIG, 7, folder)
 
 
 @pytest.mark.slow
 def test_killed_three_times_the_weights_are_the_same_bytes(tmp_path: Path) -> None:
-    model, corpus = world()
-    train(model, corpus, OBJECTIVES["self-correction"], CONFIG, 7, tmp_path / "whole")
-    rng, kills = random.Random(5), 0
-    while kills < 3:
-        child = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path / "killed")])
-        had = len(list((tmp_path / "killed").glob("step-*.safetensors")))
-        while child.poll() is None and len(list((tmp_path / "killed").glob("step-*.safetensors"))) == had:
+    whole_training(tmp_path / "whole")
+    rng, folder = random.Random(5), tmp_path / "killed"
+    for _ in range(3):
+        child = FORKED.Process(target=whole_training, args=(folder,))
+        had = len(list(folder.glob("step-*.safetensors")))
+        child.start()
+        while child.is_alive() and len(list(folder.glob("step-*.safetensors"))) == had:
             time.sleep(0.002)
         time.sleep(rng.random() * 0.02)  # somewhere within the next steps, or within the next save
         child.kill()
-        child.wait()
-        kills += 1
-    subprocess.run([sys.executable, "-c", RUN, str(tmp_path / "killed")], check=True)
+        child.join()
+    whole_training(folder)
     assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
 
 

@@ -59,8 +59,10 @@ def told(folder: Path) -> dict[str, list[float]]:
     return kept
 
 
-def not_a_number(folder: Path) -> None:
+def everything_and_not_a_number(folder: Path) -> None:
+    """All cases; then a training that ends with an error."""
+    everything(folder)
     model, corpus = world()
     with torch.no_grad():
         model.get_input_embeddings().weight.fill_(float("nan"))
-    train(model, corpus, OBJECTIVES["self-correction"], CONFIG, 7, folder)
+    train(model, corpus, OBJECTIVES["self-correction"], CONFIG, 7, folder / "not-a-number")

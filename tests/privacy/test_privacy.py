@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ from merit.privacy import pseudonyms
 from merit.privacy.erasure import search
 from merit.service import keys
 from merit.service.client import Client
+from tests import processes
 from tests.small_run import SMALL, shop
 
 pytestmark = pytest.mark.slow
@@ -46,14 +45,14 @@ class Place:
     def merit(self, *words: object, code: int = 0, key: bool = False) -> str:
         """A command, with all it says kept in a file; what it told as its result."""
         number = len(self.logs)
-        log, lines = self.folder / f"log-{number}.txt", self.folder / f"log-{number}.jsonl"
-        options = ["--verbose", "--log-file", str(lines), *(["--key", str(self.key)] if key else [])]
-        command = [sys.executable, "-c", "from merit.cli import main; main()", *options, *map(str, words)]
-        with log.open("w") as told:
-            done = subprocess.run(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=told, text=True)
+        out, log, lines = (
+            self.folder / f"{name}" for name in (f"out-{number}", f"log-{number}.txt", f"log-{number}.jsonl")
+        )
+        options = ["--verbose", "--log-file", lines, *(["--key", self.key] if key else [])]
+        ended = processes.merit(*options, *words, folder=self.folder, out=out, err=log).wait(PATIENCE)
         self.logs += [log, lines]
-        assert done.returncode == code, log.read_text()
-        return done.stdout if not code else log.read_text()
+        assert ended == code, log.read_text()
+        return (log if code else out).read_text()
 
     def known(self, ids: list[str]) -> list[str]:
         return pseudonyms.read(self.key).of(ids)
@@ -97,17 +96,7 @@ def served(place: Place) -> Iterator[Client]:
     _, secret = keys.create(place.folder / "state" / keys.FILE, "test", keys.SCOPES)
     words = ["serve", "run", "--port", str(port), "--state", "state", "--set", f"seconds={PATIENCE}"]
     log, lines = place.folder / "service.txt", place.folder / "service.jsonl"
-    command = [
-        sys.executable,
-        "-c",
-        "from merit.cli import main; main()",
-        "--verbose",
-        "--log-file",
-        str(lines),
-        *words,
-    ]
-    with log.open("w") as told:
-        child = subprocess.Popen(command, cwd=place.folder, stdout=told, stderr=told)
+    child = processes.merit("--verbose", "--log-file", lines, *words, folder=place.folder, out=log, err=log)
     try:
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:

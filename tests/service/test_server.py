@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,38 +28,23 @@ from merit.service.client import Client, ServiceError
 from merit.service.openapi import EXAMPLES
 from merit.service.routes import ROUTES
 from merit.service.service import opened
+from tests import processes
+from tests.conftest import Command
 
 PATIENCE = 300  # seconds, for machines that have other things to do
-Start = Callable[..., tuple["subprocess.Popen[str]", Client]]
+Start = Callable[..., tuple[processes.Child, Client]]
 
 
 @pytest.fixture
 def serve(made: Path, tmp_path: Path) -> Iterator[Start]:
     """`merit serve` in a child, ready to answer, with a client that may do everything."""
-    running: list[subprocess.Popen[str]] = []
+    running: list[processes.Child] = []
 
-    def start(*words: str) -> tuple[subprocess.Popen[str], Client]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        _, secret = keys.create(tmp_path / "state" / keys.FILE, "test", keys.SCOPES)
-        command = [sys.executable, "-c", "from merit.cli import main; main()", "serve", str(made)]
-        with (tmp_path / "log").open("a") as log:
-            child = subprocess.Popen(
-                [
-                    *command,
-                    "--set",
-                    f"seconds={PATIENCE}",
-                    "--port",
-                    str(port),
-                    "--state",
-                    str(tmp_path / "state"),
-                    *words,
-                ],
-                stdout=log,
-                stderr=log,
-                text=True,
-            )
+    def start(*words: str) -> tuple[processes.Child, Client]:
+        port, state, log = free_port(), tmp_path / "state", tmp_path / "log"
+        _, secret = keys.create(state / keys.FILE, "test", keys.SCOPES)
+        command = ["serve", made, "--set", f"seconds={PATIENCE}", "--port", port, "--state", state, *words]
+        child = processes.merit(*command, folder=tmp_path, out=log, err=log)
         running.append(child)
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
@@ -68,7 +52,7 @@ def serve(made: Path, tmp_path: Path) -> Iterator[Start]:
                 urlopen(f"http://127.0.0.1:{port}/ready", timeout=2).close()
                 return child, Client(f"http://127.0.0.1:{port}", secret, PATIENCE)
             except (URLError, ConnectionError):
-                assert child.poll() is None, (tmp_path / "log").read_text()
+                assert child.poll() is None, log.read_text()
                 time.sleep(0.1)
         raise AssertionError("it never was ready")
 
@@ -79,22 +63,22 @@ def serve(made: Path, tmp_path: Path) -> Iterator[Start]:
             child.wait(PATIENCE)
 
 
-COMMAND = [sys.executable, "-c", "from merit.cli import main; main()", "serve", "--demo"]
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
 
 
 def test_the_demo_opens_with_a_key_that_is_written_nowhere(made: Path, tmp_path: Path, model: Any) -> None:
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs/demo").symlink_to(made)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [*COMMAND, "--port", str(port), "--set", f"seconds={PATIENCE}"]
-    child = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    place, log = tmp_path / "place", tmp_path / "log"
+    (place / "runs").mkdir(parents=True)
+    (place / "runs/demo").symlink_to(made)
+    command = ["serve", "--demo", "--port", free_port(), "--set", f"seconds={PATIENCE}"]
+    child = processes.merit(*command, folder=place, out=log, err=log)
     try:
-        assert child.stderr
-        url, secret = next(
-            found.groups() for line in child.stderr if (found := re.search(r"Open (http://\S+)/#key=(\S+)", line))
-        )
+        _until(lambda: log.exists() and "/#key=" in log.read_text())
+        url, secret = re.findall(r"Open (http://\S+)/#key=(\S+)\n", log.read_text())[0]
         client, end = Client(url, secret, PATIENCE), time.monotonic() + PATIENCE
         while time.monotonic() < end:
             try:
@@ -103,7 +87,7 @@ def test_the_demo_opens_with_a_key_that_is_written_nowhere(made: Path, tmp_path:
             except DataError:  # it says where it will be before it is there
                 time.sleep(0.1)
         assert facts.users == len(model.users) and client.key().scopes == ["read", "audience", "export"]
-        assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+        assert [path.name for path in place.iterdir()] == ["runs"]
     finally:
         child.terminate()
         child.wait(PATIENCE)
@@ -116,11 +100,11 @@ def test_what_is_no_model_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "state").exists()
 
 
-def test_without_a_demo_the_remedy_is_named(tmp_path: Path) -> None:
-    done = subprocess.run(COMMAND, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode != 0 and "make demo" in done.stderr
-    done = subprocess.run([*COMMAND, "runs/shop"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode != 0 and "--demo" in done.stderr
+def test_without_a_demo_the_remedy_is_named(command: Command) -> None:
+    code, _, err = command("serve", "--demo")
+    assert code != 0 and "make demo" in err
+    code, _, err = command("serve", "--demo", "runs/shop")
+    assert code != 0 and "--demo" in err
 
 
 def test_the_client_has_a_word_for_every_route() -> None:

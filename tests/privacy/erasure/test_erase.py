@@ -30,6 +30,7 @@ from merit.privacy import audit, hidden
 from merit.privacy.erasure import erase, search
 from merit.privacy.erasure.certificate import Certificate
 from tests.privacy.erasure.worlds import contents, fill
+from tests.processes import FORKED
 
 Copy = Callable[[], Path]
 
@@ -270,27 +271,25 @@ def test_a_seed_that_is_hidden_counts_no_more(work: Path, tmp_path: Path) -> Non
 
 # --- whatever is killed ----------------------------------------------------------------------------------------------
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from merit.privacy.erasure import erase
 
-place, user, name, times, when = sys.argv[1:]
-module = erase if name.startswith("erase.") else getattr(erase, name.split(".")[0])
-real, left = getattr(module, name.split(".")[1]), [int(times)]
+def killed(place: Path, user: str, name: str, times: int, when: str) -> None:
+    """In a process of its own: an erasure that ends at one of the calls of a function."""
+    module = erase if name.startswith("erase.") else getattr(erase, name.split(".", maxsplit=1)[0])
+    real, left = getattr(module, name.split(".")[1]), [times]
 
-def deadly(*args, **kwargs):
-    left[0] -= 1
-    if not left[0] and when == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
-    made = real(*args, **kwargs)
-    if not left[0]:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return made
+    def deadly(*args: Any, **kwargs: Any) -> Any:
+        left[0] -= 1
+        if not left[0] and when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        made = real(*args, **kwargs)
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return made
 
-setattr(module, name.split(".")[1], deadly)
-erase.erase([Path(place)], [user])
-"""
+    setattr(module, name.split(".")[1], deadly)
+    erase.erase([place], [user])
+
+
 MOMENTS = [
     ("hidden.hide", 1, "after"),
     ("erase.write_draft", 4, "after"),
@@ -314,9 +313,10 @@ def test_a_kill_at_any_moment_is_gone_on_from(
     work: Path, smooth: tuple[str, Path, Certificate], name: str, times: int, when: str
 ) -> None:
     user, untroubled, want = smooth
-    words = [sys.executable, "-c", KILLED, str(work), user, name, str(times), when]
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    child = FORKED.Process(target=killed, args=(work, user, name, times, when))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
     for each in artifacts.family(work / "run"):  # each is the old one or the new one, to the byte
         assert each.manifest.hash
     assert user not in merit.load(work / "run").users["user_id"]
