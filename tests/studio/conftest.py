@@ -93,11 +93,13 @@ def running(made: Path, state: Path, tables: Path | None = None, labels: Path | 
     """The service on a port of its own."""
     import uvicorn
 
+    from merit.service.server import configured
+
     _, secret = keys.create(state / keys.FILE, "studio", ["read", "audience", "export"])
     limits = Limits(rate=10_000, burst=100_000, seconds=300)
     with opened(made, state, labels, tables, limits, verify=False) as service, socket.socket() as place:
         place.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(app.make(service), log_config=None, access_log=False))
+        server = uvicorn.Server(configured(app.make(service)))
         thread = Thread(target=server.run, kwargs={"sockets": [place]}, daemon=True)
         thread.start()
         while not server.started:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from ipaddress import ip_address, ip_network
 from threading import Lock
 from time import monotonic
 
@@ -13,9 +15,10 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from merit.service.keys import ApiKey, Keyring
-from merit.service.problems import KEY, ROUTE, Refusal
+from merit.service.problems import BODY, KEY, ROUTE, Refusal
 
-ANONYMOUS = "anonymous"  # unknown keys share one bucket, which slows down guessing
+UNLIMITED = ("/health", "/ready")  # whoever watches the service is answered while its address is being limited
+MOST_BUCKETS = 10_000  # kept by a limiter: addresses are many, and the ones unused for longest are forgotten
 
 
 class RateLimiter:
@@ -24,7 +27,7 @@ class RateLimiter:
     def __init__(self, rate: float, burst: int, clock: Callable[[], float] = monotonic) -> None:
         self.rate, self.burst, self._clock = rate, burst, clock
         self._lock = Lock()
-        self._buckets: dict[str, tuple[float, float]] = {}  # tokens, and when they were counted
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, and when they were counted
 
     def wait(self, name: str) -> int:
         """0 if a token was taken, otherwise the whole seconds until there is one."""
@@ -34,13 +37,27 @@ class RateLimiter:
             tokens = min(self.burst, tokens + (now - counted) * self.rate)
             enough = tokens >= 1
             self._buckets[name] = (tokens - enough, now)
+            self._buckets.move_to_end(name)
+            if len(self._buckets) > MOST_BUCKETS:
+                self._buckets.popitem(last=False)
             return 0 if enough else max(1, math.ceil((1 - tokens) / self.rate))
 
-    def require(self, name: str) -> None:
-        """Take a token, or refuse with 429."""
+    def require(self, name: str, who: str) -> None:
+        """Take a token, or refuse with 429; `who` is told so."""
         if wait := self.wait(name):
             retry = {"Retry-After": str(wait)}
-            raise Refusal(429, "Too many requests", "This key sends requests too fast.", f"Wait {wait} s.", retry)
+            raise Refusal(429, "Too many requests", f"{who} sends requests too fast.", f"Wait {wait} s.", retry)
+
+    def require_address(self, scope: Scope) -> None:
+        """The same for the address of a request without a valid key; of IPv6, for the network of a customer."""
+        host = (scope.get("client") or ("unknown", 0))[0]
+        try:
+            address = ip_address(host)
+            if address.version == 6 and not address.ipv4_mapped:
+                host = str(ip_network((int(address), 64), strict=False))
+        except ValueError:
+            pass  # a name, as a socket of this machine has
+        self.require(f"address {host}", "Without a valid key, this address")
 
 
 class AuthMiddleware:
@@ -64,15 +81,19 @@ class AuthMiddleware:
         full = [route for match, route in matches if match == Match.FULL]
         near = full or [route for match, route in matches if match == Match.PARTIAL]  # the path fits, the method not
         path = str(getattr(near[0], "path", "")) if near else ""
+        scope[BODY] = bool(full and getattr(full[0], "body_field", None))
         if not near and not scope["path"].startswith("/v1/"):
             scope[ROUTE] = "(pages)"
+            self.limiter.require_address(scope)
             return
         scope[ROUTE] = path or "(none)"
         required = self.scopes.get(("GET" if scope["method"] == "HEAD" else scope["method"], path))
         if required == "public":
+            if path not in UNLIMITED:
+                self.limiter.require_address(scope)
             return
         key = scope[KEY] = self._key(scope)
-        self.limiter.require(key.id)
+        self.limiter.require(key.id, "This key")
         if near and not full:
             allowed = ", ".join(sorted({method for route in near for method in getattr(route, "methods", ())}))
             detail = "This address does not support the method."
@@ -93,8 +114,7 @@ class AuthMiddleware:
         kind, _, secret = Headers(scope=scope).get("authorization", "").partition(" ")
         key = self.keys.find(secret.strip()) if kind.lower() == "bearer" else None
         if key is None:
-            if secret:
-                self.limiter.require(ANONYMOUS)
+            self.limiter.require_address(scope)
             raise Refusal(
                 401,
                 "A key is needed",

@@ -25,6 +25,7 @@ from merit.service.campaign_schemas import STATES
 from merit.service.problems import ID, KEY, ROUTE, Refusal
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+MOST_REQUESTS = 1_000  # answered at a time
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 HEADERS = {
@@ -68,6 +69,7 @@ class RequestMiddleware:
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self.app, self.metrics = app, metrics
+        self._open = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The caller's X-Request-Id is kept if it is short and plain; web sockets are not answered at all."""
@@ -89,7 +91,9 @@ class RequestMiddleware:
                     headers.setdefault(name, value)
             await send(message)
 
+        self._open += 1
         try:
+            self._require_plain(scope)
             await self.app(scope, receive, send_with_headers)
         except Exception as error:
             refused = error if isinstance(error, Refusal) else problems.UNEXPECTED
@@ -103,7 +107,16 @@ class RequestMiddleware:
             if not status:
                 await problems.response(refused, scope[ID])(scope, receive, send_with_headers)
         finally:
+            self._open -= 1
             self._count(scope, status, perf_counter() - start)
+
+    def _require_plain(self, scope: Scope) -> None:
+        if self._open > MOST_REQUESTS:
+            detail = f"{MOST_REQUESTS:,} requests are being answered already."
+            raise Refusal(503, "Busy", detail, "Send it again soon.", {"Retry-After": "1"})
+        if {"content-length", "transfer-encoding"} <= {*Headers(scope=scope)}:
+            detail = "Content-Length and Transfer-Encoding say two lengths, and a proxy may believe the other one."
+            raise Refusal(400, "Two lengths", detail, "Send one of the two headers.", {"Connection": "close"})
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         route, key = scope.get(ROUTE, "(none)"), scope.get(KEY)

@@ -24,7 +24,8 @@ from merit.core.errors import (
 )
 from merit.service.schemas import Fault, Problem
 
-ID, ROUTE, KEY = "merit.request", "merit.route", "merit.key"  # what the middleware leaves in the scope of a request
+# What the middleware leaves in the scope of a request; of a body, whether the route expects one.
+ID, ROUTE, KEY, BODY = "merit.request", "merit.route", "merit.key", "merit.body"
 MEDIA = "application/problem+json"
 QUOTED = re.compile(r"'([^']*)'")
 VALUE = re.compile(r"'(?:[^'\\]|\\.)*'|`[^`]*`" + r'|"(?:[^"\\]|\\.)*"')  # as Python and the readers quote a text

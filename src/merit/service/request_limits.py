@@ -1,5 +1,7 @@
 """How large a request may be and how long its answer may take to begin; and strict JSON.
 
+A body is read only where the route expects one, which is after authentication. A large one is parsed in a thread.
+
 Strict JSON has no NaN, no infinities, no number beyond 64 bits, no lone surrogate and no duplicate key, so that every
 value can be computed with, stored and sent again.
 """
@@ -13,15 +15,18 @@ from typing import Any
 
 from pydantic import Field
 from pydantic_core import from_json
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from merit.core.config import Frozen
 from merit.core.errors import DataError
 from merit.service import problems
-from merit.service.problems import Refusal
+from merit.service.problems import BODY, Refusal
 
 LARGEST = 2**63 - 1
+SMALL = 2**16  # bytes of a body that is parsed at once: a thread would take longer
+MOST_VALUES = 250_000  # of a JSON body, far above any that fits a route: ten megabytes of [] take seconds to parse
 DIGITS = 25  # of an integer as text: parsing it takes time that grows with the square of its length
 
 
@@ -33,9 +38,9 @@ class Limits(Frozen):
     seconds: float = Field(30.0, gt=0)
     """Until an answer begins."""
     rate: float = Field(50.0, gt=0)
-    """Requests a second of a key."""
+    """Requests a second of a key, and of an address that shows none."""
     burst: int = Field(200, ge=1)
-    """Requests that a key may send at once."""
+    """Requests that a key, or an address that shows none, may send at once."""
     waiting: int = Field(50, ge=1)
     """Jobs of a key that wait or run."""
 
@@ -47,14 +52,15 @@ class RequestLimits:
         self.app, self.limits = app, limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Read and check the whole body before a route sees any of it; what is no HTTP passes untouched."""
+        """Read and check the whole body before a route that expects one sees any of it; others get an empty one."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         try:
-            body = await asyncio.wait_for(self._body(scope, receive), self.limits.seconds)
-            if body and "json" in Headers(scope=scope).get("content-type", "").lower():
-                parse_json(body)
+            body = b""
+            if scope[BODY]:
+                body = await asyncio.wait_for(self._body(scope, receive), self.limits.seconds)
+                await _check(body, Headers(scope=scope).get("content-type", ""))
         except DataError as error:
             raise problems.refusal(error, str(error)) from None
         except TimeoutError:
@@ -114,8 +120,20 @@ class RequestLimits:
         )
 
 
+async def _check(body: bytes, content_type: str) -> None:
+    """Refuse a body that is neither strict JSON nor a form with files: parsers of other kinds have their own limits."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind.endswith("json"):
+        await run_in_threadpool(parse_json, body) if len(body) > SMALL else parse_json(body)
+    elif body and kind != "multipart/form-data":
+        raise DataError("The body is neither JSON nor a form with files. Send it as application/json.")
+
+
 def parse_json(raw: bytes | str) -> Any:
     """The values of a strict JSON text in UTF-8; a DataError says what is wrong with any other."""
+    text = raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw
+    if sum(map(text.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        raise DataError(f"The body has more than {MOST_VALUES:,} values. Split the request.")
     try:
         from_json(raw, allow_inf_nan=False)  # refuses what is no JSON, no UTF-8, no whole character, or too deep
     except ValueError as error:
@@ -136,9 +154,9 @@ def _float(digits: str) -> float:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"The key {twice!r} occurs twice. Keep one of the two.")
+    values: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in values:
+            raise DataError(f"The key {name[:60]!r} occurs twice. Keep one of the two.")
+        values[name] = value
     return values

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import ipaddress
+import resource
 import signal
 from threading import Thread
+from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from merit.core import console
 from merit.core.errors import MeritError
 from merit.service import app, keys
+from merit.service.connections import TimedConnection
 from merit.service.middleware import set_up_logging
 from merit.service.routes import model as model_routes
 from merit.service.service import Service
 
-CONNECTIONS = 1_000
+FILES = 4 * TimedConnection.most  # that may be open: connections, the model's, those being sent
 
 
 def serve(service: Service, host: str, port: int, guest: str | None = None) -> None:
@@ -30,17 +34,32 @@ def serve(service: Service, host: str, port: int, guest: str | None = None) -> N
     console.tell(f"{model!r} at http://{host}:{port}/", users=len(model.users))
     if guest:
         console.stderr.print(f"Open http://{host}:{port}/#key={guest}", markup=False, soft_wrap=True)
-    config = uvicorn.Config(
-        app.make(service),
-        host=host,
-        port=port,
+    allow_files()
+    uvicorn.Server(configured(app.make(service), host=host, port=port)).run()
+
+
+def configured(
+    application: ASGIApp, connection: type[TimedConnection] = TimedConnection, **where: Any
+) -> uvicorn.Config:
+    """How uvicorn runs the application; no web sockets, and requests are counted by the application."""
+    return uvicorn.Config(
+        application,
+        http=connection,
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
-        limit_concurrency=CONNECTIONS,
         timeout_keep_alive=30,
+        **where,
     )
-    uvicorn.Server(config).run()
+
+
+def allow_files() -> None:
+    """Let the process open as many files as its connections need, where the system's hard limit allows it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    if soft not in (resource.RLIM_INFINITY, wanted) and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def warn_if_unencrypted(host: str, tls_in_front: bool) -> None:

@@ -24,11 +24,12 @@ from merit.service.middleware import Metrics
 from merit.service.pages import VegaScript
 from merit.service.request_limits import Limits
 from merit.service.store import Served, Store
+from merit.service.tables import TableReader
 
 DEFAULTS = Limits()
 MOST_RULES = 20  # of an audience: each reads a table
 JOBS, EXPORTS, STATIC = "jobs", "exports", "static"
-EXPLAIN_SHARE = 0.8  # of a request's time: then the child process is ended, and the caller still gets its own answer
+CHILD_SHARE = 0.8  # of a request's time: then a child process is ended, and the caller still gets its own answer
 TABLE_NAME = re.compile(r"\w[\w .-]*(/\w[\w .-]*)*")
 
 
@@ -40,6 +41,7 @@ class Service:
     ) -> None:
         self.store, self.state, self.tables, self.limits = store, state, tables, limits
         self.keys = Keyring(state / keys.FILE, guests)
+        self.reader = TableReader(CHILD_SHARE * limits.seconds)
         self.limiter = RateLimiter(limits.rate, limits.burst)
         self.jobs = AudienceJobs(state / JOBS, self._build, self.redact, limits.waiting)
         self.erasures = Erasures(state, lambda: (state, store.run), self.jobs.worker, self.redact)
@@ -67,6 +69,9 @@ class Service:
             raise DataError(f"There is no table '{name}'. Ask the operator to put it there.")
         return path
 
+    def _small(self, name: Path) -> Path:
+        return self.reader.small(self.table(name))
+
     def redact(self, error: MeritError) -> str:
         """An error's message without the server's paths and without the id of any user."""
         model = self.store.current.model
@@ -92,11 +97,11 @@ class Service:
                 f"An audience may have {MOST_RULES} rules here; this one has {len(request.rules)}. Merge some."
             )
         rules = tuple(
-            rule.model_copy(update={"table": self.table(rule.table)}) if rule.table else rule for rule in request.rules
+            rule.model_copy(update={"table": self._small(rule.table)}) if rule.table else rule for rule in request.rules
         )
         changes: dict[str, Any] = {"rules": rules}
         if like := request.lookalike:
-            changes["lookalike"] = like.model_copy(update={"table": self.table(like.table)})
+            changes["lookalike"] = like.model_copy(update={"table": self._small(like.table)})
         with served.reading(interest.text for interest in request.interests):
             yield request.model_copy(update=changes)
 
@@ -115,7 +120,7 @@ def opened(
 
     `guests` are keys that are written nowhere.
     """
-    store = Store(folder, labels, verify, EXPLAIN_SHARE * limits.seconds)  # first: without a model, nothing is written
+    store = Store(folder, labels, verify, CHILD_SHARE * limits.seconds)  # first: without a model, nothing is written
     busy = f"Another service uses {state}. Stop it, or name another folder with --state."
     with files.locked(state / ".lock", busy):
         shutil.rmtree(state / EXPORTS, ignore_errors=True)  # of a process that has ended

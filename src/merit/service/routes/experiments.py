@@ -10,14 +10,12 @@ from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import numpy as np
-import pyarrow.parquet as pq
 from fastapi import File, Form, UploadFile
 
 from merit.campaigns.experiments import power, statistics
 from merit.campaigns.experiments.analysis import Analysis, analyse
 from merit.campaigns.experiments.checks import AnalysisContext
 from merit.campaigns.experiments.design import ExperimentDesign
-from merit.campaigns.experiments.outcomes import tabulate
 from merit.campaigns.experiments.statistics import Outcomes
 from merit.core import config
 from merit.core.errors import DataError, MeritError, PolicyError
@@ -29,8 +27,6 @@ from merit.service.request_limits import parse_json
 from merit.service.routes.audiences import columns_of
 
 FORMS = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")  # packed ones could unpack to anything
-MOST_ROWS = 1_000_000  # of an uploaded table: a small Parquet file can unpack to billions
-MOST_UNPACKED = 512 * 2**20  # bytes of an uploaded Parquet file once it is unpacked
 MOST_USERS = 10**15  # of an experiment: above it, floats lose their last digits
 DESIGN_OVERFLOW = (
     "This design leads beyond what numbers can hold. Check the smallest effect, the outlook, the prior and the days "
@@ -83,6 +79,7 @@ def analyze(request: schemas.AnalysisRequest) -> Analysis:
 
 
 def analyze_table(
+    service: TheService,
     design: Annotated[str, Form(max_length=100_000, description="the design as JSON, as in docs/experiments.md")],
     table: Annotated[UploadFile, File(description="a row per assigned user: Parquet, CSV or JSONL")],
     until: Annotated[date | None, Form(description="the last day counted")] = None,
@@ -99,10 +96,8 @@ def analyze_table(
     with TemporaryDirectory(prefix="merit-") as name:
         file = Path(name) / f"table{suffix}"  # of the given name, only the suffix is used
         file.write_bytes(table.file.read())
-        if suffix == ".parquet":
-            _require_small(file)
         try:
-            outcomes = tabulate(agreed, file)
+            outcomes = service.reader.sent(agreed, file)
         except MeritError as error:
             raise type(error)(problems.without_paths(str(error), [file.parent])) from None
     return _analysed(agreed, outcomes, until, assigned)
@@ -116,7 +111,7 @@ def analyze_named(service: TheService, request: schemas.NamedAnalysisRequest) ->
         raise DataError(f"'{request.table}' cannot be read as a table. Choose one that /v1/tables names.")
     _require_plain(agreed)
     try:
-        outcomes = tabulate(agreed, path)
+        outcomes = service.reader.named(agreed, path)
     except DataError as error:
         raise DataError(problems.without_values(str(error), [*columns, *agreed.arms])) from None
     return without_few(_analysed(agreed, outcomes, request.until, request.assigned))
@@ -156,13 +151,3 @@ def _analysed(design: ExperimentDesign, outcomes: Outcomes, until: date | None, 
     except (ArithmeticError, ValueError, np.linalg.LinAlgError):
         raise DataError(OVERFLOW) from None
     return analysis
-
-
-def _require_small(file: Path) -> None:
-    try:
-        metadata = pq.read_metadata(file)
-    except (OSError, ValueError):
-        return  # the reader says what is wrong with it
-    unpacked = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
-    if metadata.num_rows > MOST_ROWS or unpacked > MOST_UNPACKED:
-        raise DataError(f"The table has more than {MOST_ROWS:,} rows, or unpacks to too much. Send its statistics.")
