@@ -54,6 +54,7 @@ from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.plan.config import PlanConfig
 from merit.plan.count import shape_of
+from merit.propensity.linear import train_factors
 from merit.propensity.states import write_states
 from merit.propensity.train import train_propensity
 from merit.retrieval.ranking import rank
@@ -195,7 +196,15 @@ def chain(config: RunConfig, shop: Shop, seconds: float) -> None:
     made(config, SAID, SAID, how, {"generator": second} | every._asdict(), say)
     look = partial(write_states, DecodeJob(second, *few, config.states, seed, batch))
     states = made(config, "states", "states", config.states, on_second, look)
-    own = {"corpus": few.corpus, "states": states, "mined": mistakes(second, "mined-2"), "labels": few.labels}
+    fit = partial(train_factors, *few, config=config.factors, seed=seed)
+    factors = made(config, "factors", "factors", config.factors, few._asdict(), fit)
+    own = {
+        "corpus": few.corpus,
+        "factors": factors,
+        "states": states,
+        "mined": mistakes(second, "mined-2"),
+        "labels": few.labels,
+    }
     learn = partial(train_propensity, *own.values(), config=config.propensity, seed=seed)
     scorer = made(config, "propensity", "propensity", config.propensity, own, learn)
     order = partial(rank, scorer, states, second, *few, config=config.ranking, seed=seed)

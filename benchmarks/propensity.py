@@ -50,6 +50,7 @@ from merit.labels.mentions import Mentions
 from merit.labels.space import LabelSpace
 from merit.propensity import unseen_labels
 from merit.propensity.features import UserFeatures
+from merit.propensity.linear import train_factors
 from merit.propensity.states import StatesConfig, read_features, write_states
 from merit.propensity.train import PropensityRun, TrainedScorer, load_scorer, train_propensity
 from merit.propensity.unseen_labels import Catalogue
@@ -67,6 +68,7 @@ class Chain:
     """All artifacts of one seed over one label space."""
 
     corpus: Artifact
+    factors: Artifact
     generators: dict[str, Artifact]
     mined: dict[str, Artifact]
     states: dict[str, Artifact]
@@ -92,20 +94,28 @@ def chain(
         or write_states(DecodeJob(generators[name], *shop, config.states, seed), folder / f"states-{name}")
         for name in stages
     }
+    factors = kept(folder / "factors", "factors") or train_factors(*shop, folder / "factors", config.factors, seed)
     fitted = {
         name: fitted_propensity(
-            config.propensity, corpus, states[name], mined[name], labels, folder / f"propensity-{name}", seed
+            config.propensity, corpus, factors, states[name], mined[name], labels, folder / f"propensity-{name}", seed
         )
         for name in stages
     }
     console.tell(f"{folder}: done")
-    return Chain(corpus, generators, mined, states, fitted)
+    return Chain(corpus, factors, generators, mined, states, fitted)
 
 
 def fitted_propensity(
-    config: PropensityRun, corpus: Artifact, states: Artifact, mined: Artifact, labels: Artifact, out: Path, seed: int
+    config: PropensityRun,
+    corpus: Artifact,
+    factors: Artifact,
+    states: Artifact,
+    mined: Artifact,
+    labels: Artifact,
+    out: Path,
+    seed: int,
 ) -> Artifact:
-    return kept(out, "propensity") or train_propensity(corpus, states, mined, labels, out, config, seed)
+    return kept(out, "propensity") or train_propensity(corpus, factors, states, mined, labels, out, config, seed)
 
 
 def user_rankings(
@@ -148,7 +158,7 @@ def sweep(config: RunConfig, made: Chain, corpus: Artifact, labels: Artifact, tr
         model = config.propensity.model.model_copy(update={"labels": k})
         run_config = config.propensity.model_copy(update={"model": model})
         fitted = fitted_propensity(
-            run_config, corpus, states, made.mined["2"], labels, folder / f"propensity-k{k}", seed
+            run_config, corpus, made.factors, states, made.mined["2"], labels, folder / f"propensity-k{k}", seed
         )
         scorer = load_scorer(fitted, labels)
         found.append(judge(f"k_g = {k}", seed, propensity_scores(scorer, test), truth, shares))

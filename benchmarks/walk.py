@@ -57,6 +57,9 @@ WALK: dict[str, dict[str, str]] = {
         "data/labelled:label_examples": "labels of the history with their counts, gold labels of the purchase",
         "data/texts:write_prompts": "the history as a prompt of tokens",
     },
+    "factors": {
+        "propensity/linear:factors_loss": "the loss of the factor model: label counts, title words, trends",
+    },
     "stage-1": {
         "objective/targets:target_sequence": "gold labels as target tokens with their valid sets",
         "objective/losses:linear_set_loss": "the loss that trains the generator",
@@ -69,7 +72,6 @@ WALK: dict[str, dict[str, str]] = {
         "propensity/states:compute_states": "the generator's states after each user's prompt",
     },
     "propensity": {
-        "propensity/linear:factors_loss": "the loss of the factor model: label counts, title words, trends",
         "propensity/training:batch_loss": "the loss of the states model, with mined mistakes among the negatives",
         "propensity/calibration:calibrate": "the curve from score to probability",
     },

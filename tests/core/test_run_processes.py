@@ -57,7 +57,7 @@ def test_a_run_with_two_processes_makes_what_one_makes(
     command = [sys.executable, *before, "run", str(file), "--until", "mined-1", "--json", *after]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    stages = ["examples", "labels", "corpus", "data-report", "stage-1", "mined-1"]
+    stages = ["examples", "labels", "corpus", "data-report", "factors", "stage-1", "mined-1"]
     assert list(json.loads(done.stdout)) == stages  # printed once
     for name in ("examples", "labels"):
         assert artifacts.load(out / name).manifest.hash == artifacts.load(one / name).manifest.hash

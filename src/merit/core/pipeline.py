@@ -6,6 +6,7 @@ mistakes, a generator that learnt to recover from them, its mistakes and states,
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from merit.core import processes
@@ -18,6 +19,7 @@ from merit.data.prepare import prepare
 from merit.data.report.build import write_data_report
 from merit.data.sources import open_source
 from merit.evaluation.evaluate import evaluate
+from merit.generator.items.train import train_items
 from merit.generator.mining import mine
 from merit.generator.predict import predict
 from merit.generator.train import train_generator
@@ -34,7 +36,8 @@ LABELLED = EXAMPLES | {"labels": "labels"}
 CORPUS = {"corpus": "corpus", "labels": "labels"}
 STAGE_1, STAGE_2 = ({"generator": name} | CORPUS for name in ("stage-1", "stage-2"))
 SCORED = {"propensity": "propensity", "states": "states"} | STAGE_2
-PREDICTIONS = {name: name for name in ("predictions-1", "predictions-2", "ranking")}
+SECOND = {name: name for name in ("predictions-2", "ranking")}
+PREDICTIONS = {"predictions-1": "predictions-1"} | SECOND
 DECODING = ("decode_batch", "engine")
 # name: Stage(kind of artifact, its inputs by role, the function, its settings, options that decide nothing it makes)
 STAGES: dict[str, Stage] = {
@@ -70,15 +73,26 @@ STAGES: dict[str, Stage] = {
 }
 
 
+def stages_of(config: RunConfig) -> dict[str, Stage]:
+    """The stages of this run: a generator that reads items is trained once, on the factor model."""
+    if config.reads == "text":
+        return STAGES
+    first = ("stage-1", "mined-1", "predictions-1")
+    one = Stage("generator", CORPUS | {"factors": "factors"}, train_items, lambda run: run.items)
+    results = replace(STAGES["results"], parents=SECOND | CORPUS)
+    return {name: stage for name, stage in STAGES.items() if name not in first} | {"stage-2": one, "results": results}
+
+
 def run(config: RunConfig, until: str | None = None) -> dict[str, Artifact]:
     """The artifacts of the run by stage, up to `until`; those that are missing or out of date are made."""
-    if until and until not in STAGES:
-        raise ConfigError(f"There is no stage '{until}'. Stages, in order: {', '.join(STAGES)}.")
+    stages = stages_of(config)
+    if until and until not in stages:
+        raise ConfigError(f"There is no stage '{until}' in this run. Stages, in order: {', '.join(stages)}.")
     processes.check(config.devices)
     if config.engine.runner != "ray":  # a cluster has GPUs where this machine may have none
         check_device(config.engine.device)
     made: dict[str, Artifact] = {}
-    for name, stage in STAGES.items():
+    for name, stage in stages.items():
         settings, parents = stage.settings(config), {role: made[parent] for role, parent in stage.parents.items()}
         options = {option: getattr(config, option) for option in stage.options}
         make = partial(stage.make, **parents, config=settings, seed=config.seed, **options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -17,6 +17,7 @@ from merit.data.texts import TextConfig
 from merit.engine.job import EngineConfig
 from merit.evaluation.classification import EvaluationConfig
 from merit.generator.backbone import BackboneConfig
+from merit.generator.items.model import ItemsConfig
 from merit.generator.mining import MiningConfig
 from merit.generator.model import DECODE_BATCH, GeneratorConfig, ObjectiveConfig
 from merit.generator.predict import PredictConfig
@@ -71,6 +72,10 @@ class RunConfig(Frozen):
     corpus: CorpusConfig = CorpusConfig()
     label_vectors: bool = False
     """Whether tokens that are whole labels start from their label vectors."""
+    reads: Literal["text", "items"] = "text"
+    """What the generator reads of a history: text, with a language model (`backbone`, `stage_1`, `stage_2`); or its
+    items, a position each, with a small network that starts from the factor model (`items`)."""
+    items: ItemsConfig = ItemsConfig()
     stage_1: FirstStage = FirstStage()
     mining: MiningConfig = MiningConfig()
     stage_2: SecondStage = SecondStage()
@@ -103,7 +108,8 @@ class RunConfig(Frozen):
     @property
     def factors(self) -> FactorsRun:
         """The settings of the factor model."""
-        return FactorsRun(size=self.propensity.model.factors, fit=self.propensity.factors)
+        folds = 2 if self.reads == "items" else 0
+        return FactorsRun(size=self.propensity.model.factors, fit=self.propensity.factors, folds=folds)
 
     def generator(self, train: ObjectiveConfig) -> GeneratorConfig:
         """The settings of a generator that is trained so; all else is the same in both stages."""

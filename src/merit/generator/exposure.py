@@ -7,30 +7,29 @@ mistakes, is its exposure bias.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from merit.core.ragged import Ragged
-from merit.data.patches import with_windows_of
 from merit.generator.decoding import DecodeConfig
 from merit.generator.mining import Mined
 
 if TYPE_CHECKING:
-    from merit.generator.model import Generator  # which is measured by this while it is trained
+    from merit.generator.model import TrainedGenerator  # which is measured by this while it is trained
 
 WRITTEN = 2  # labels at most in the prefix; one gold label at least is left to be found
 BUDGET = 5
 
 
 def after_prefixes(
-    trained: Generator, gold: Ragged, prompts: Ragged, mined: Mined, seed: int
+    trained: TrainedGenerator, gold: Ragged, inputs: Any, mined: Mined, seed: int
 ) -> tuple[Ragged, Ragged, Ragged]:
     """By example: labels decoded after gold labels, after mistakes, and the golds that are left to be found."""
     golds, mistakes, left = _prefixes(gold, mined)
     config = DecodeConfig(max_labels=BUDGET, fixed_budget=True)
     after_gold, after_mistakes = (
-        trained.decode(_continued(prompts, written, trained), config, seed) for written in (golds, mistakes)
+        trained.decode(inputs, config, seed, written=Ragged.of(written)) for written in (golds, mistakes)
     )
     return after_gold, after_mistakes, Ragged.of(left)
 
@@ -47,10 +46,3 @@ def _prefixes(gold: Ragged, mined: Mined) -> tuple[list[list[int]], list[list[in
         mistakes.append(wrong[:size])
         left.append(right[size:] if size else [])  # without a prefix there is nothing to compare
     return golds, mistakes, left
-
-
-def _continued(prompts: Ragged, written: list[list[int]], trained: Generator) -> Ragged:
-    """Prompts with the labels of the prefix behind them, as the generator itself would have written them."""
-    paths, sep = trained.shop.paths, trained.shop.vocabulary.sep
-    behind = [[token for label in labels for token in (*paths.path(label), sep)] for labels in written]
-    return with_windows_of(prompts, Ragged.of([[*prompts[row], *tokens] for row, tokens in enumerate(behind)]))

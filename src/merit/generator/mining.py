@@ -24,7 +24,6 @@ from merit.core.errors import DataError
 from merit.core.ragged import Ragged, column_lists, counts_of, list_column, offsets_of, pair_keys
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
-from merit.data.corpus import inputs_of
 from merit.engine.job import EngineConfig
 from merit.engine.run import INLINE
 from merit.generator.decoding import DecodeConfig
@@ -65,10 +64,10 @@ class Mined:
 
 def mine(job: DecodeJob[MiningConfig], out: Path, engine: EngineConfig = INLINE) -> Artifact:
     """The mistakes of a generator on training examples, all or some."""
-    rows = read_rows(job.corpus, "train", "gold", "later")
+    rows = read_rows(job, "train", "gold", "later")
     drawn = draw_examples(len(rows), job.config, job.seed)
     gold, later = (column_lists(rows[name]) for name in ("gold", "later"))
-    with decoding("mined", sample, job, rows.drop("gold", "later")[drawn], out, engine) as (draft, parts):
+    with decoding("mined", sample, job, rows[drawn], out, engine) as (draft, parts):
         sampled = column_lists(in_order(parts, drawn)["labels"])
         mined = keep_mistakes(sampled, gold.gather(drawn), later.gather(drawn), load_vectors(job.labels), job.config)
         _table(mined, drawn, gold).write_parquet(draft.path / "mined.parquet")
@@ -78,7 +77,7 @@ def mine(job: DecodeJob[MiningConfig], out: Path, engine: EngineConfig = INLINE)
 
 def sample(worker: GeneratorWorker[MiningConfig], rows: pl.DataFrame) -> pl.DataFrame:
     """All labels of all samples, repeats included."""
-    return lists(rows, labels=worker.decode(rows, inputs_of(rows), sampling(worker.job.config)))
+    return lists(rows, labels=worker.decode(rows, worker.generator.inputs(rows), sampling(worker.job.config)))
 
 
 def sampling(config: MiningConfig) -> DecodeConfig:

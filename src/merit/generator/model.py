@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import polars as pl
@@ -16,16 +17,20 @@ from merit.core.ragged import Ragged
 from merit.core.seeds import Hashes
 from merit.core.types import Floats
 from merit.data import tokenizer
-from merit.data.patches import windows_of
+from merit.data.corpus import input_columns, inputs_of
+from merit.data.patches import windows_of, with_windows_of
 from merit.data.texts import TOKENIZER, EncodedShop, TextConfig, encode_shop, read_shop, write_inputs
 from merit.generator import backbone
 from merit.generator.backbone import BackboneConfig
 from merit.generator.decoding import DecodeConfig, Decoded, decode
+from merit.generator.items.histories import COLUMNS
+from merit.generator.items.model import ItemsConfig, load_items
 from merit.generator.training import TrainConfig
 from merit.labels import space
 from merit.labels.space import LabelSpace
 from merit.labels.token_paths import Trie
 from merit.objective.collate import OBJECTIVES, Objective
+from merit.propensity.features import UserFeatures
 
 DECODE_BATCH = DecodeConfig().batch_size
 
@@ -71,9 +76,38 @@ class GeneratorConfig(Frozen):
     """Whether tokens that are whole labels start from their label vectors."""
 
 
+class TrainedGenerator(Protocol):
+    """What all generators can do. What they read of a user is their own affair."""
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+
+    @property
+    def item_labels(self) -> Ragged:
+        """By item: its labels."""
+
+    def inputs(self, rows: pl.DataFrame, /) -> Any:
+        """What it reads of rows of the corpus, which have its columns (`columns_of`)."""
+
+    def inputs_of(self, items: Ragged, days: Ragged, features: UserFeatures, /) -> Any:
+        """What it reads of other histories: items, oldest first, and the days from each to now."""
+
+    def to(self, device: str, /) -> Self:
+        """Itself, on a device."""
+
+    def decode(
+        self, inputs: Any, config: DecodeConfig, seed: int, /, keys: Hashes | None = None, written: Ragged | None = None
+    ) -> Ragged:
+        """All labels of all samples of each user, behind labels that are `written` already."""
+
+    def states(self, inputs: Any, labels: int, /) -> tuple[Floats, NDArray[np.int32]]:
+        """(users, labels, width): states that choose the first labels; how many there are."""
+
+
 @dataclass(frozen=True)
 class Generator:
-    """A generator and the shop it was trained on."""
+    """A language model and the shop it was trained on."""
 
     model: Any
     shop: EncodedShop
@@ -85,17 +119,51 @@ class Generator:
 
     @staticmethod
     def of(
-        model: Any, shop: EncodedShop, labels: LabelSpace, text: TextConfig, batch_size: int = DECODE_BATCH
+        model: Any,
+        shop: EncodedShop,
+        labels: LabelSpace,
+        text: TextConfig,
+        batch_size: int = DECODE_BATCH,
+        name: str = "",
     ) -> Generator:
         """A generator that decodes the live labels of a space."""
-        return Generator(model, shop, labels, shop.trie(labels.live_mask()), text, batch_size)
+        return Generator(model, shop, labels, shop.trie(labels.live_mask()), text, batch_size, name)
 
-    def prompts(self, histories: Ragged) -> Ragged:
-        """The prompts of histories, which are items in order of time."""
-        return write_inputs(histories, self.shop, self.text)
+    name: str = ""
+    """What tables call it."""
 
-    def decode(self, prompts: Ragged, config: DecodeConfig, seed: int, keys: Hashes | None = None) -> Ragged:
-        """All labels of all samples of each prompt. Samples are drawn by `keys`, or by the rows of the prompts."""
+    @property
+    def item_labels(self) -> Ragged:
+        """By item: its live labels."""
+        return self.shop.item_labels
+
+    def inputs(self, rows: pl.DataFrame) -> Ragged:
+        """The prompts of these rows of the corpus."""
+        return inputs_of(rows)
+
+    def inputs_of(self, items: Ragged, days: Ragged, features: UserFeatures) -> Ragged:
+        """The prompts of histories, which are items in order of time; text tells of no more than these."""
+        return write_inputs(items, self.shop, self.text)
+
+    def to(self, device: str) -> Generator:
+        """Itself, with its weights on that device."""
+        self.model.to(device)
+        return self
+
+    def decode(
+        self,
+        prompts: Ragged,
+        config: DecodeConfig,
+        seed: int,
+        keys: Hashes | None = None,
+        written: Ragged | None = None,
+    ) -> Ragged:
+        """All labels of all samples of each prompt, behind labels that are `written` already.
+
+        Samples are drawn by `keys`, or by the rows of the prompts.
+        """
+        if written is not None:
+            prompts = self._continued(prompts, written)
         samples = self._decoded(prompts, config, seed, keys=keys).lists()
         return Ragged.of([[label for sample in row for label in sample] for row in samples])
 
@@ -105,6 +173,14 @@ class Generator:
         decoded = self._decoded(prompts, config, seed=0, states=labels)
         return decoded.states[:, 0], decoded.counts[:, 0]
 
+    def _continued(self, prompts: Ragged, written: Ragged) -> Ragged:
+        """Prompts with these labels behind them, as the generator itself would have written them."""
+        paths, sep = self.shop.paths, self.shop.vocabulary.sep
+        tokens = [
+            [token for label in written[row] for token in (*paths.path(label), sep)] for row in range(len(written))
+        ]
+        return with_windows_of(prompts, Ragged.of([[*prompts[row], *behind] for row, behind in enumerate(tokens)]))
+
     def _decoded(self, prompts: Ragged, config: DecodeConfig, seed: int, **more: Any) -> Decoded:
         rows, words = [prompts[row] for row in range(len(prompts))], self.shop.vocabulary
         batched, windows = config.model_copy(update={"batch_size": self.batch_size}), windows_of(prompts)
@@ -113,13 +189,17 @@ class Generator:
 
 def load_generator(
     generator: Artifact, corpus: Artifact, labels: Artifact, batch_size: int = DECODE_BATCH
-) -> Generator:
+) -> TrainedGenerator:
     """A trained generator over the corpus it was trained on."""
+    if reads_items(generator):
+        return load_items(generator, corpus, labels)
     return load_weights(generator, read_shop(corpus), space.load(labels.path), batch_size)
 
 
-def load_over_items(generator: Artifact, items: pl.DataFrame, labels: Artifact) -> Generator:
+def load_over_items(generator: Artifact, items: pl.DataFrame, labels: Artifact) -> TrainedGenerator:
     """A trained generator over some items and its label space, or a later version of that space."""
+    if reads_items(generator):
+        return load_items(generator, None, labels, items)
     words, label_space = tokenizer.load(generator.file(TOKENIZER)), space.load(labels.path)
     shop = encode_shop(items, labels, label_space, words, settings_of(generator).text)
     return load_weights(generator, shop, label_space)
@@ -131,9 +211,27 @@ def load_weights(
     """The weights of a trained generator, beside the shop."""
     config = settings_of(generator)
     weights = config.backbone.model_copy(update={"name": str(generator.path)})
-    return Generator.of(backbone.make(weights, shop.vocabulary, seed=0), shop, labels, config.text, batch_size)
+    model = backbone.make(weights, shop.vocabulary, seed=0)
+    return Generator.of(model, shop, labels, config.text, batch_size, config.train.name)
+
+
+def reads_items(generator: Artifact) -> bool:
+    """Whether it is a network over items, and not a language model."""
+    return "network" in generator.manifest.config
+
+
+def columns_of(generator: Artifact, corpus: Artifact) -> Sequence[str]:
+    """The columns of the corpus that a generator reads."""
+    return COLUMNS if reads_items(generator) else input_columns(corpus)
 
 
 def settings_of(generator: Artifact) -> GeneratorConfig:
-    """The settings that a generator was trained with."""
+    """The settings that a language model was trained with."""
     return GeneratorConfig.model_validate(generator.manifest.config)
+
+
+def name_of(generator: Artifact) -> str:
+    """What tables call a trained generator."""
+    if reads_items(generator):
+        return ItemsConfig.model_validate(generator.manifest.config).name
+    return settings_of(generator).train.name

@@ -15,7 +15,6 @@ from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged, column_lists, head
-from merit.data.corpus import inputs_of
 from merit.engine.job import EngineConfig
 from merit.engine.run import INLINE
 from merit.evaluation import exposure_bias, predictions
@@ -23,7 +22,7 @@ from merit.evaluation.predictions import Predictions
 from merit.generator.decoding import DecodeConfig
 from merit.generator.exposure import after_prefixes
 from merit.generator.mining import MiningConfig, keep_mistakes, sampling
-from merit.generator.model import settings_of
+from merit.generator.model import name_of
 from merit.generator.worker import DecodeJob, GeneratorWorker, decoding, in_order, lists, read_rows
 
 
@@ -43,8 +42,8 @@ class PredictConfig(Frozen):
 
 def predict(job: DecodeJob[PredictConfig], out: Path, engine: EngineConfig = INLINE) -> Artifact:
     """The lists of every test example."""
-    config, seed, name = job.config, job.seed, settings_of(job.generator).train.name
-    rows = read_rows(job.corpus, "test", "gold", "later")
+    config, seed, name = job.config, job.seed, name_of(job.generator)
+    rows = read_rows(job, "test", "gold", "later")
     with decoding("predictions", decode_rows, job, rows, out, engine) as (draft, parts):
         table = in_order(parts, np.arange(len(rows)))
         decoded = {column: column_lists(table[column]) for column in table.columns if column != "row"}
@@ -64,20 +63,20 @@ def predict(job: DecodeJob[PredictConfig], out: Path, engine: EngineConfig = INL
 
 def decode_rows(worker: GeneratorWorker[PredictConfig], rows: pl.DataFrame) -> pl.DataFrame:
     """All lists of some examples."""
-    config, prompts = worker.job.config, inputs_of(rows)
+    config, inputs = worker.job.config, worker.generator.inputs(rows)
     decoded = {
-        "free": worker.decode(rows, prompts, DecodeConfig(max_labels=config.budget)),
-        "ranked": worker.decode(rows, prompts, DecodeConfig(max_labels=config.budget, fixed_budget=True)),
+        "free": worker.decode(rows, inputs, DecodeConfig(max_labels=config.budget)),
+        "ranked": worker.decode(rows, inputs, DecodeConfig(max_labels=config.budget, fixed_budget=True)),
     }
     if config.likelihood:
         beams = DecodeConfig(mode="beam", beams=config.budget, max_labels=1, fixed_budget=True)
-        decoded["likely"] = worker.decode(rows, prompts, beams)
+        decoded["likely"] = worker.decode(rows, inputs, beams)
     if config.union or config.exposure:
-        decoded["sampled"] = worker.decode(rows, prompts, sampling(config.sampling))
+        decoded["sampled"] = worker.decode(rows, inputs, sampling(config.sampling))
     if config.exposure:
         gold, later = (column_lists(rows[name]) for name in ("gold", "later"))
         mined = keep_mistakes(decoded["sampled"], gold, later, worker.vectors, config.sampling)
-        continued = after_prefixes(worker.generator, gold, prompts, mined, worker.job.seed)
+        continued = after_prefixes(worker.generator, gold, inputs, mined, worker.job.seed)
         decoded |= dict(zip(("after_gold", "after_mistakes", "left"), continued, strict=True))
     return lists(rows, **decoded)
 

@@ -26,11 +26,11 @@ from merit.core.artifacts import Artifact, Draft
 from merit.core.errors import ConfigError, DamagedArtifact
 from merit.core.ragged import Ragged, list_column
 from merit.core.types import Floats, Ints
-from merit.data.corpus import input_columns, read_table
+from merit.data.corpus import read_table
 from merit.engine.job import Device, EngineConfig, ShardJob
 from merit.engine.run import Parts, make_parts, workplace
 from merit.generator.decoding import DecodeConfig
-from merit.generator.model import DECODE_BATCH, Generator, load_generator
+from merit.generator.model import DECODE_BATCH, TrainedGenerator, columns_of, load_generator
 from merit.labels.build import load_vectors
 
 Settings = TypeVar("Settings", bound=BaseModel)
@@ -75,28 +75,27 @@ class GeneratorWorker(Generic[Settings]):
         self.job = job
 
     @cached_property
-    def generator(self) -> Generator:
+    def generator(self) -> TrainedGenerator:
         """The generator with its weights on the job's device, loaded when it is first needed."""
         check_device(self.job.device)
-        generator = load_generator(self.job.generator, self.job.corpus, self.job.labels, self.job.decode_batch)
-        generator.model.to(self.job.device)
-        return generator
+        job = self.job
+        return load_generator(job.generator, job.corpus, job.labels, job.decode_batch).to(job.device)
 
     @cached_property
     def vectors(self) -> Floats:
         """(labels, d): the text vectors of the whole space."""
         return load_vectors(self.job.labels)
 
-    def decode(self, rows: pl.DataFrame, prompts: Ragged, config: DecodeConfig) -> Ragged:
+    def decode(self, rows: pl.DataFrame, inputs: Any, config: DecodeConfig) -> Ragged:
         """The labels of each row. Samples are drawn by the row's number, whichever worker draws them."""
         keys = rows["row"].to_numpy().astype(np.uint64)
-        return self.generator.decode(prompts, config, self.job.seed, keys=keys)
+        return self.generator.decode(inputs, config, self.job.seed, keys=keys)
 
 
-def read_rows(corpus: Artifact, split: str, *columns: str) -> pl.DataFrame:
-    """Rows for workers: row number, user, the columns of the prompt, and further ones."""
-    table = read_table(corpus, split, "user_id", *input_columns(corpus), *columns)
-    return table.with_row_index("row")
+def read_rows(job: DecodeJob[Any], split: str, *columns: str) -> pl.DataFrame:
+    """Rows for workers: row number, user, what the generator reads, and further columns."""
+    read = dict.fromkeys(("user_id", *columns_of(job.generator, job.corpus), *columns))
+    return read_table(job.corpus, split, *read).with_row_index("row")
 
 
 @contextmanager

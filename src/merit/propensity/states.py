@@ -15,7 +15,7 @@ from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, DataError
-from merit.data.corpus import NOW, inputs_of, read_table
+from merit.data.corpus import NOW, read_table
 from merit.data.split import SPLITS
 from merit.engine.job import EngineConfig
 from merit.engine.run import INLINE, Parts
@@ -34,7 +34,7 @@ class StatesConfig(Frozen):
 def write_states(job: DecodeJob[StatesConfig], out: Path, engine: EngineConfig = INLINE) -> Artifact:
     """The states of every example, and of every user at the end of the data."""
     labels = job.config.labels
-    splits = {split: read_rows(job.corpus, split) for split in (*SPLITS, NOW)}
+    splits = {split: read_rows(job, split) for split in (*SPLITS, NOW)}
     sizes = {split: len(rows) for split, rows in splits.items()}
     rows = pl.concat(rows.with_columns(split=pl.lit(split)) for split, rows in splits.items())
     with decoding("states", compute_states, job, rows, out, engine) as (draft, parts):
@@ -45,14 +45,14 @@ def write_states(job: DecodeJob[StatesConfig], out: Path, engine: EngineConfig =
 
 def compute_states(worker: GeneratorWorker[StatesConfig], rows: pl.DataFrame) -> pl.DataFrame:
     """The states of some users, each as the bytes of its numbers in half precision."""
-    states, counts = worker.generator.states(inputs_of(rows), worker.job.config.labels)
+    states, counts = worker.generator.states(worker.generator.inputs(rows), worker.job.config.labels)
     values = pl.Series([row.tobytes() for row in features.half_precision(states)])
     return rows.select("split", "row").with_columns(states=values, count=pl.Series(counts))
 
 
 def read_features(corpus: Artifact, states: Artifact, split: str) -> tuple[pl.DataFrame, UserFeatures]:
-    """The users of a split (user_id, gold, items), and their features."""
-    columns = ("user_id", *HISTORY, *(["items"] if split == NOW else []))
+    """The users of a split (user_id, gold, items and days of those of now), and their features."""
+    columns = ("user_id", *HISTORY, *(["items", "days"] if split == NOW else []))
     table, stored = read_table(corpus, split, *columns), features.read(states.path, split)
     if len(table) != len(stored):
         raise DataError(f"{corpus.path} has {len(table)} users but {len(stored)} states in {split}. Make them again.")

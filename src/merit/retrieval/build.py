@@ -73,7 +73,7 @@ def write_model(
         for name, artifact in (("labels", labels), ("propensity", propensity), ("generator", generator)):
             shutil.copytree(artifact.path, draft.path / name)
         shutil.copyfile(corpus.file("items.parquet"), draft.path / "items.parquet")
-        users.select("user_id", "history", "counts", "items").write_parquet(draft.path / "users.parquet")
+        users.select("user_id", "history", "counts", "items", "days").write_parquet(draft.path / "users.parquet")
         repeat = {"repeat": scorer.model.repeat.detach().numpy(), "repeat_labels": scorer.repeats.numpy()}
         (draft.path / "mlp.safetensors").write_bytes(save(weights.arrays() | repeat))
         shares, names = vertical_shares(corpus, label_space)

@@ -6,6 +6,7 @@ Leave one out, all variants in one batch: as many prompts as there are distinct 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from merit.data.corpus import WORDS
 from merit.data.title_words import TitleWords
 from merit.generator.model import load_over_items
 from merit.labels.mentions import Mentioned
-from merit.propensity.features import States, UserFeatures
+from merit.propensity.features import States, UserFeatures, no_states
 from merit.propensity.train import load_scorer
 
 MOST = 200  # distinct items, the newest ones: older ones hardly ever reach the prompt
@@ -36,20 +37,27 @@ class Variants(NamedTuple):
 
 
 def leave_one_out(
-    model: Artifact, labels: Artifact, items: NDArray[np.int32], label: int, named: Mentioned | None = None
+    model: Artifact,
+    labels: Artifact,
+    items: NDArray[np.int32],
+    days: NDArray[np.int32],
+    label: int,
+    named: Mentioned | None = None,
 ) -> Variants:
-    """The variants of a history of items, oldest first. `named` are the products that name a phrase, or a new label."""
+    """The variants of a history of items, oldest first, with the days since each.
+
+    `named` are the products that name a phrase, or a new label.
+    """
     newest_first = items[::-1]
     _, first = np.unique(newest_first, return_index=True)
     distinct = newest_first[np.sort(first)][:MOST].astype(np.int64)
     catalogue = pl.read_parquet(model.file("items.parquet"))
     generator = load_over_items(artifacts.load(model.file("generator"), "generator"), catalogue, labels)
     scorer = load_scorer(artifacts.load(model.file("propensity"), "propensity"), labels)
-    histories = [items, *(items[items != item] for item in distinct)]
-    item_lists = Ragged.of([history.tolist() for history in histories])
-    values, label_counts = generator.states(generator.prompts(item_lists), scorer.labels)
-    states = States(values.astype(np.float16), label_counts)
-    counted = [np.unique(generator.shop.item_labels.take(history)[0], return_counts=True) for history in histories]
+    kept = [np.ones(len(items), bool), *(items != item for item in distinct)]
+    histories = [items[rows] for rows in kept]
+    item_lists, day_lists = (Ragged.of([values[rows].tolist() for rows in kept]) for values in (items, days))
+    counted = [np.unique(generator.item_labels.take(history)[0], return_counts=True) for history in histories]
     times = np.concatenate([counts for _, counts in counted]).astype(np.int32)
     vocabulary = json.loads(model.file(f"propensity/{WORDS}").read_text(encoding="utf-8"))
     words = TitleWords.of(vocabulary, catalogue["title"])
@@ -60,7 +68,9 @@ def leave_one_out(
         weights = np.zeros(len(catalogue))
         weights[named.items] = named.weights
         label_times = [float(weights[variant].sum()) for variant in histories]
-    features = UserFeatures(states, history, times, words.in_histories(item_lists))
+    features = UserFeatures(no_states(len(histories)), history, times, words.in_histories(item_lists))
+    values, label_counts = generator.states(generator.inputs_of(item_lists, day_lists, features), scorer.labels)
+    features = replace(features, states=States(values.astype(np.float16), label_counts))
     return Variants(
         scorer.vectors(features).numpy(),
         distinct,

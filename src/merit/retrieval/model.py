@@ -125,7 +125,7 @@ class Model:
 
     @property
     def users(self) -> pl.DataFrame:
-        """user_id, history, counts, items of all visible users."""
+        """user_id, history, counts, items, days of all visible users."""
         return self.visible().users
 
     def visible(self) -> VisibleUsers:
@@ -315,7 +315,7 @@ class Model:
         row, query = int(self._rows([user])[0]), self.interest(interest)
         items, exact, again = self._users.items[row], self._scorer.exact, self._ranking.repeats
         vectors, distinct, times, totals = explain.leave_one_out(
-            self.artifact, self._labels, items, query.label, query.named
+            self.artifact, self._labels, items, self._users.days[row], query.label, query.named
         )
         of_label = again.of_label[query.label] if query.label >= 0 else 0.0
         scores = exact.scores(exact.users.of(vectors), exact.labels.of(query.vector[None])[0])

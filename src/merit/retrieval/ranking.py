@@ -18,15 +18,19 @@ from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged, head, matrix, offsets_of, owners
 from merit.core.types import Floats, Ints
+from merit.data.corpus import read_table
 from merit.evaluation import predictions, ranking, tables
 from merit.evaluation.classification import Metrics
 from merit.evaluation.evaluate import AUDIENCES, HISTORY_SHARE, training_popularity, truth_of_test_users
 from merit.evaluation.predictions import Predictions, Truth, top
 from merit.evaluation.ranking import Scores
 from merit.generator import backbone
-from merit.generator.model import Generator, load_generator, settings_of
+from merit.generator.items.histories import COLUMNS
+from merit.generator.items.model import ItemGenerator
+from merit.generator.model import Generator, TrainedGenerator, load_generator, name_of
 from merit.labels import space
 from merit.labels.build import load_vectors
+from merit.labels.space import LabelSpace
 from merit.propensity.features import UserFeatures
 from merit.propensity.lengths import LengthConfig, best_lengths
 from merit.propensity.states import read_features
@@ -62,13 +66,13 @@ def rank(
     truth = truth_of_test_users(corpus, label_space, load_vectors(labels))
     scorer = load_scorer(propensity, labels)
     _, features = read_features(corpus, states, "test")
-    trained, method = load_generator(generator, corpus, labels), settings_of(generator).train.name
+    trained, method = load_generator(generator, corpus, labels), name_of(generator)
     parents = {"propensity": propensity, "states": states, "generator": generator}
     parents |= {"corpus": corpus, "labels": labels}
     name = f"{method}, {NAME}"
     methods: dict[str, Scores] = {
         HISTORY_SHARE: history_share_scores(truth),
-        f"{method}, {LIKELIHOOD}": likelihood_scores(trained, features, training_popularity(label_space)),
+        f"{method}, {LIKELIHOOD}": _likelihood(trained, corpus, features, label_space),
         name: propensity_scores(scorer, features),
     }
     with artifacts.writing(out, "predictions", config=config, seed=seed, parents=parents) as draft:
@@ -132,8 +136,16 @@ def history_share_scores(truth: Truth) -> Scores:
     return lambda labels: shares[:, labels].toarray()
 
 
+def _likelihood(trained: TrainedGenerator, corpus: Artifact, features: UserFeatures, labels: LabelSpace) -> Scores:
+    """The generator's probability of a label as its first one."""
+    if isinstance(trained, ItemGenerator):
+        return trained.likelihood(trained.inputs(read_table(corpus, "test", *COLUMNS)))
+    assert isinstance(trained, Generator)
+    return likelihood_scores(trained, features, training_popularity(labels))
+
+
 def likelihood_scores(trained: Generator, features: UserFeatures, popularity: Ints) -> Scores:
-    """The generator's probability of a label as its first one.
+    """A language model's probability of a label as its first one.
 
     That of its first token is exact; labels that share a first token share its probability by their popularity.
     """

@@ -34,7 +34,7 @@ class StoredUsers:
     """The users of a model as a table, with an index of ids and histories as arrays."""
 
     table: pl.DataFrame
-    """user_id, history, counts, items: a row for each user."""
+    """user_id, history, counts, items, days: a row for each user."""
     index: IdIndex
     history: Ragged
     """By user: the labels of the history."""
@@ -56,6 +56,11 @@ class StoredUsers:
     def items(self) -> Ragged:
         """By user: the items of the history."""
         return column_lists(self.table["items"])
+
+    @cached_property
+    def days(self) -> Ragged:
+        """By user: the days from each item of the history to the end of the data."""
+        return column_lists(self.table["days"])
 
     def without(self, hidden: frozenset[str]) -> VisibleUsers:
         """All users but the hidden ones."""

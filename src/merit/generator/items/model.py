@@ -7,38 +7,35 @@ the calibrated probability of a label by what the network gave it when it was wr
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
-from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged, column_lists, offsets_of, pair_keys
-from merit.core.seeds import Hashes, derive, mix, torch_stream, unit_interval
-from merit.core.stage import checkpoints_of
+from merit.core.ragged import Ragged, offsets_of, owners
+from merit.core.seeds import Hashes, derive, mix, unit_interval
 from merit.core.types import Floats, Ints
-from merit.data.corpus import WORDS, purchases_table, read_table
-from merit.data.texts import read_shop
+from merit.data.corpus import WORDS
 from merit.data.title_words import TitleWords
 from merit.generator.decoding import DecodeConfig
-from merit.generator.items.histories import COLUMNS, ItemHistories
-from merit.generator.items.network import Catalogue, ItemNetwork, NetworkConfig
-from merit.generator.items.training import ItemTrainConfig, Lesson, Prior, Training, fit
+from merit.generator.items.histories import ItemHistories
+from merit.generator.items.network import ItemContents, ItemNetwork, NetworkConfig
+from merit.generator.items.training import FactorPrior, ItemTrainConfig
 from merit.labels import space
 from merit.labels.build import load_vectors
-from merit.propensity.calibration import CalibrationCurve, ScoreTally, calibrate
+from merit.labels.space import LabelSpace
+from merit.propensity.calibration import CalibrationCurve
 from merit.propensity.factor_model import FactorModel
+from merit.propensity.features import UserFeatures
 from merit.propensity.lengths import best_lengths
-from merit.propensity.linear import FactorsRun, fold_file, folds_of, load_factors
 
 NETWORK, FACTORS, CURVE = "network.safetensors", "factors.safetensors", "curve.json"
 GRID = 1 << 23  # scores of users and labels that are computed at a time
@@ -72,23 +69,39 @@ class ItemGenerator:
     """A network over the items of a shop."""
 
     network: ItemNetwork
-    catalogue: Catalogue
-    prior: Prior
+    catalogue: ItemContents
+    prior: FactorPrior
     live: Ints
-    corpus: Artifact
     config: ItemsConfig
+    corpus: Artifact | None = None
+    """Whose rows it reads."""
     curve: CalibrationCurve | None = None
     expected: float = 1.0
     """Labels of a purchase, on average."""
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """What is read of the corpus for a user."""
-        return COLUMNS
+    def name(self) -> str:
+        """What tables call it."""
+        return self.config.name
+
+    @property
+    def item_labels(self) -> Ragged:
+        """By item: its labels."""
+        return self.catalogue.labels
 
     def inputs(self, rows: pl.DataFrame) -> ItemHistories:
         """What the network reads of these rows of the corpus."""
+        assert self.corpus is not None
         return ItemHistories.of(self.corpus, rows, self.config.network.positions)
+
+    def inputs_of(self, items: Ragged, days: Ragged, features: UserFeatures) -> ItemHistories:
+        """What it reads of users who are not in the corpus: their items, oldest first, with the days since."""
+        most = self.config.network.positions
+        return ItemHistories(items.tail(most), days.tail(most), features)
+
+    def to(self, device: str) -> ItemGenerator:
+        """Itself: so small a network stays on the CPU, beside the factor model."""
+        return self
 
     def decode(
         self,
@@ -101,7 +114,7 @@ class ItemGenerator:
         """All labels of all samples of each user, behind labels that are `written` already."""
         lists = Ragged.empty(0)
         parts = []
-        for rows in self._blocks(len(inputs), config.width if config.mode == "sample" else 1):
+        for rows in self.blocks(len(inputs), config.width if config.mode == "sample" else 1):
             before = written.gather(rows) if written else None
             noise = None
             if config.mode == "sample":
@@ -126,7 +139,7 @@ class ItemGenerator:
         """(users, labels, width): states at the classification positions of the first labels; how many there are."""
         width = self.config.network.width
         values = np.zeros((len(inputs), labels, width), np.float32)
-        for rows in self._blocks(len(inputs), 1):
+        for rows in self.blocks(len(inputs), 1):
             found = self.lists(inputs.gather(rows), labels).states
             values[rows, : found.shape[1]] = found
         return values, np.full(len(inputs), min(labels, len(self.live)), np.int32)
@@ -172,29 +185,53 @@ class ItemGenerator:
         return ItemLists(self.live[columns], torch.stack(chances, 1).numpy(), torch.stack(kept, 1).numpy())
 
     @torch.inference_mode()
-    def first_chances(self, inputs: ItemHistories) -> Floats:
-        """(users, live labels): the probability of each label as the first one."""
-        cache, mask = self.network.read(inputs.positions(), self.catalogue)
-        prior = self.prior.of(inputs, np.arange(len(inputs)), self.live)
-        states, _ = self.network.write(torch.full((len(inputs), 1), -1), cache, mask)
-        chances: Floats = self.network.logits(states, prior, self._factors())[:, 0].softmax(1).numpy()
+    def likelihood(self, inputs: ItemHistories) -> Callable[[Ints], Floats]:
+        """A function that gives the probability of labels (ascending) as the first one of each user, zero if blocked.
+
+        (users, labels): what is kept is a state and a norm of each user, whatever the number of labels.
+        """
+        blocks = [inputs.gather(rows) for rows in self.blocks(len(inputs), 1)]
+        states = torch.cat([self._first_states(block) for block in blocks])
+        factors, users = self._all_factors, np.arange(len(inputs))
+
+        @torch.inference_mode()
+        def logits(labels: Ints) -> Tensor:
+            prior = self.prior.of(inputs, users, labels)
+            return self.network.logits(states, prior, factors[torch.from_numpy(labels)])[:, 0]
+
+        parts = np.array_split(self.live, -(-len(self.live) * len(inputs) // GRID))
+        norm = torch.stack([logits(part).logsumexp(1) for part in parts]).logsumexp(0)
+
+        def chances(labels: Ints) -> Floats:
+            grid: Floats = (logits(labels) - norm[:, None]).exp().numpy() * np.isin(labels, self.live)
+            return grid
+
         return chances
+
+    def _first_states(self, inputs: ItemHistories) -> Tensor:
+        cache, mask = self.network.read(inputs.positions(), self.catalogue)
+        return self.network.write(torch.full((len(inputs), 1), -1), cache, mask)[0]
 
     def _first(self, inputs: ItemHistories, most: int) -> Ragged:
         """The most likely first labels of each user."""
-        chances = torch.from_numpy(self.first_chances(inputs))
+        chances = torch.from_numpy(self.likelihood(inputs)(self.live))
         best = chances.topk(min(most, chances.shape[1])).indices.numpy()
         return Ragged(offsets_of(np.full(len(best), best.shape[1])), self.live[best].ravel().astype(np.int32))
 
     def _lengths(self, log_probs: Floats) -> Ints:
         assert self.curve is not None
-        chances = self.curve.probability(_log_odds(log_probs))
+        chances = self.curve.probability(log_odds(log_probs))
         return best_lengths(chances, np.full(len(chances), self.expected))
 
-    def _factors(self) -> Tensor:
-        return label_factors(self.prior.models[0], self.prior.vectors)[torch.from_numpy(self.live)]
+    @cached_property
+    def _all_factors(self) -> Tensor:
+        return label_factors(self.prior.models[0], self.prior.vectors)
 
-    def _blocks(self, users: int, samples: int) -> Iterator[Ints]:
+    def _factors(self) -> Tensor:
+        return self._all_factors[torch.from_numpy(self.live)]
+
+    def blocks(self, users: int, samples: int) -> Iterator[Ints]:
+        """Rows that are decoded at a time."""
         size = max(1, min(256, GRID // (samples * len(self.live))))
         return (np.arange(at, min(at + size, users)) for at in range(0, users, size))
 
@@ -207,86 +244,40 @@ def label_factors(model: FactorModel, vectors: Floats) -> Tensor:
     return scaled
 
 
-def train_items(
-    corpus: Artifact, factors: Artifact, labels: Artifact, out: Path, config: ItemsConfig, seed: int
-) -> Artifact:
-    """The trained item generator. A training that was stopped goes on from its last checkpoint."""
-    checkpoints, parents = checkpoints_of(out), {"corpus": corpus, "factors": factors, "labels": labels}
-    with artifacts.writing(out, "generator", config=config, seed=seed, parents=parents) as draft:
-        vectors, label_space, model = load_vectors(labels), space.load(labels.path), load_factors(factors)
-        catalogue = read_catalogue(corpus, len(label_space))
-        words = len(json.loads(corpus.file(WORDS).read_text(encoding="utf-8")))
-        with torch_stream(seed, "items-weights"):
-            network = ItemNetwork(config.network, len(label_space), words, model.factors)
-        live = np.flatnonzero(label_space.live_mask())
-        folds = FactorsRun.model_validate(factors.manifest.config).folds
-        models = [load_factors(factors, fold_file(number)) for number in range(folds)] or [model]
-
-        def lesson(split: str, prior: Prior) -> Lesson:
-            rows = read_table(corpus, split, "gold", *(name for name in COLUMNS if name != "gold"))
-            return Lesson(ItemHistories.of(corpus, rows, config.network.positions), column_lists(rows["gold"]), prior)
-
-        learnt = lesson(purchases_table(corpus), Prior(models, vectors, folds_of(corpus, max(1, folds), seed)))
-        judged = lesson("validation", Prior([model], vectors))
-        training = Training(network, catalogue, label_factors(model, vectors), learnt, live, config.train, seed)
-        figures = fit(training, judged, checkpoints)
-        generator = ItemGenerator(network, catalogue, judged.prior, live, corpus, config)
-        curve = _calibrated(generator, judged)
-        save_file(network.state_dict(), draft.path / NETWORK)
-        save_file(model.state_dict(), draft.path / FACTORS)
-        shutil.copyfile(corpus.file(WORDS), draft.path / WORDS)
-        expected = float(judged.gold.lengths().mean())
-        (draft.path / CURVE).write_text(json.dumps(asdict(curve) | {"expected": expected}), encoding="utf-8")
-        draft.summary |= figures | {
-            "objective": config.name,
-            "parameters": sum(value.numel() for value in network.parameters()),
-            "examples": len(learnt),
-            "trust": round(float(network.trust.detach()), 3),
-        }
-    shutil.rmtree(checkpoints, ignore_errors=True)
-    return artifacts.load(out, "generator")
-
-
-def load_items(generator: Artifact, corpus: Artifact, labels: Artifact) -> ItemGenerator:
-    """A trained item generator over the corpus it was trained on."""
+def load_items(
+    generator: Artifact, corpus: Artifact | None, labels: Artifact, items: pl.DataFrame | None = None
+) -> ItemGenerator:
+    """A trained item generator over the corpus it was trained on, or over some items."""
     config, label_space = ItemsConfig.model_validate(generator.manifest.config), space.load(labels.path)
-    weights = load_file(generator.file(NETWORK))
-    network = ItemNetwork(config.network, len(weights["label"]), len(weights["word"]), len(weights["correct.weight"]))
-    network.load_state_dict(weights)
     factors = load_file(generator.file(FACTORS))
     size, width = factors["of_text"].shape
     model = FactorModel(size, width, factors["trained"], len(factors["word_factors"]))
     model.load_state_dict(factors)
-    prior = Prior([model.eval()], load_vectors(labels))
+    weights = load_file(generator.file(NETWORK))
+    network = ItemNetwork(config.network, len(weights["label"]), len(weights["word"]), size)
+    network.load_state_dict(weights)
+    prior = FactorPrior([model.eval()], load_vectors(labels))
     curve = json.loads(generator.file(CURVE).read_text(encoding="utf-8"))
     expected = float(curve.pop("expected"))
-    catalogue = read_catalogue(corpus, len(weights["label"]))
+    if items is None:
+        assert corpus is not None
+        items = pl.read_parquet(corpus.file("items.parquet"))
+    words = json.loads(generator.file(WORDS).read_text(encoding="utf-8"))
+    catalogue = catalogue_of(items, label_space, words, len(weights["label"]))
     live = np.flatnonzero(label_space.live_mask())
-    return ItemGenerator(network.eval(), catalogue, prior, live, corpus, config, CalibrationCurve(**curve), expected)
+    return ItemGenerator(network.eval(), catalogue, prior, live, config, corpus, CalibrationCurve(**curve), expected)
 
 
-def read_catalogue(corpus: Artifact, labels: int) -> Catalogue:
+def catalogue_of(items: pl.DataFrame, label_space: LabelSpace, words: list[str], labels: int) -> ItemContents:
     """Labels and title words of every item; labels newer than the first so many are left out."""
-    carried, words = read_shop(corpus).item_labels, json.loads(corpus.file(WORDS).read_text(encoding="utf-8"))
+    carried = Ragged(*space.item_labels(label_space, items))
     kept = carried.values < labels
-    owner = np.repeat(np.arange(len(carried)), carried.lengths())[kept]
-    sizes = np.bincount(owner, minlength=len(carried)).astype(np.int64)
-    titles = pl.read_parquet(corpus.file("items.parquet"), columns=["title"])["title"]
-    return Catalogue(Ragged(offsets_of(sizes), carried.values[kept]), TitleWords.of(words, titles).of_item)
+    sizes = np.bincount(owners(carried)[kept], minlength=len(carried)).astype(np.int64)
+    return ItemContents(Ragged(offsets_of(sizes), carried.values[kept]), TitleWords.of(words, items["title"]).of_item)
 
 
-def _calibrated(generator: ItemGenerator, lesson: Lesson, budget: int = 20) -> CalibrationCurve:
-    """The share of written labels that are right, by their probability when they were written."""
-    tally = ScoreTally()
-    golds = pair_keys(lesson.gold, 1 + int(generator.live.max()))
-    for rows in generator._blocks(len(lesson), 1):
-        found = generator.lists(lesson.histories.gather(rows), budget)
-        keys = rows[:, None] * (1 + int(generator.live.max())) + found.labels
-        tally.add(_log_odds(found.log_probs).ravel(), np.isin(keys, golds).ravel())
-    return calibrate(tally)
-
-
-def _log_odds(log_probs: Floats) -> Floats:
+def log_odds(log_probs: Floats) -> Floats:
+    """The log-odds of probabilities, given by their logarithms."""
     odds: Floats = log_probs - np.log(-np.expm1(np.minimum(log_probs, -1e-6)))
     return odds
 

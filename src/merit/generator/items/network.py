@@ -40,7 +40,7 @@ class NetworkConfig(Frozen):
     dropout: float = Field(0.2, ge=0, lt=1)
 
 
-class Catalogue(NamedTuple):
+class ItemContents(NamedTuple):
     """By item: its labels, and the words of its title."""
 
     labels: Ragged
@@ -65,7 +65,7 @@ class ItemNetwork(nn.Module):
         nn.init.zeros_(self.correct.bias)
         self.trust = nn.Parameter(torch.ones(()))  # α
 
-    def read(self, positions: Positions, catalogue: Catalogue) -> tuple[Cache, Tensor]:
+    def read(self, positions: Positions, catalogue: ItemContents) -> tuple[Cache, Tensor]:
         """Keys and values of the histories by layer, and which of them (B, 1, 1, L) may be looked at."""
         distinct, place = torch.unique(positions.items, return_inverse=True)
         vectors = _means(catalogue.labels, distinct, self.label) + _means(catalogue.words, distinct, self.word)
@@ -96,7 +96,7 @@ class ItemNetwork(nn.Module):
         return self.norm(x), grown
 
     def logits(self, states: Tensor, prior: Tensor, factors: Tensor) -> Tensor:
-        """(B, T, C), from states (B, T, width), log-probabilities of the factor model (B, C), and factors (C, R)."""
+        """(B, T, C), from states (B, T, width), log-odds of the factor model (B, C), and factors (C, R)."""
         corrected: Tensor = self.trust * prior[:, None] + self.correct(states) @ factors.T
         return corrected
 

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
 from merit.core import console
 from merit.core.config import digest
@@ -29,7 +28,7 @@ from merit.generator import checkpoint
 from merit.generator.batches import epoch_batches
 from merit.generator.items import prefixes
 from merit.generator.items.histories import ItemHistories
-from merit.generator.items.network import Catalogue, ItemNetwork
+from merit.generator.items.network import ItemContents, ItemNetwork
 from merit.generator.items.prefixes import Prefixes
 from merit.objective.descent import DescentConfig, backward, descend
 from merit.propensity.factor_model import FactorModel
@@ -47,10 +46,10 @@ class ItemTrainConfig(DescentConfig):
     """Of the steps that read prefixes; the others learn the first label alone, which is much faster."""
     wrong: int = Field(8, ge=0)
     """Labels mixed among the gold ones, with prefixes = "mixed"."""
-    epochs: float = Field(1.5, gt=0)
+    epochs: float = Field(3.0, gt=0)
     batch_size: int = Field(128, ge=1)
     learning_rate: float = Field(1e-3, gt=0)
-    weight_decay: float = Field(1.0, ge=0)
+    weight_decay: float = Field(0.3, ge=0)
     history_dropout: float = Field(0.3, ge=0, lt=1)
     """This share of the items of a history is not read."""
     labels: int = Field(4_096, ge=1)
@@ -61,7 +60,7 @@ class ItemTrainConfig(DescentConfig):
 
 
 @dataclass(frozen=True)
-class Prior:
+class FactorPrior:
     """Factor models, and which of them scores a row."""
 
     models: Sequence[FactorModel]
@@ -71,13 +70,13 @@ class Prior:
 
     @torch.no_grad()
     def of(self, histories: ItemHistories, rows: Ints, labels: Ints) -> Tensor:
-        """(B, C): log-probabilities of these labels (ascending) for rows, whose histories are given."""
+        """(B, C): log-odds of these labels (ascending) for rows, whose histories are given."""
         texts = torch.from_numpy(self.vectors[labels])
         fold = np.zeros(len(rows), np.int64) if self.fold is None else self.fold[rows]
         scores = torch.empty(len(rows), len(labels))
         for number in np.unique(fold):
             part = np.flatnonzero(fold == number)
-            scores[part] = logsigmoid(self.models[number].grid(histories.features.gather(part), texts, labels))
+            scores[part] = self.models[number].grid(histories.features.gather(part), texts, labels)
         return scores
 
 
@@ -87,7 +86,7 @@ class Lesson:
 
     histories: ItemHistories
     gold: Ragged
-    prior: Prior
+    prior: FactorPrior
 
     def __len__(self) -> int:
         return len(self.gold)
@@ -112,7 +111,7 @@ class Training:
     """What stays the same from step to step."""
 
     network: ItemNetwork
-    catalogue: Catalogue
+    catalogue: ItemContents
     factors: Tensor  # (labels, R)
     lesson: Lesson
     live: Ints
@@ -193,7 +192,9 @@ def fit(training: Training, judged: Lesson, folder: Path) -> dict[str, float]:
             loss = training.loss(
                 training.lesson, rows, training.drawn(training.lesson.gold, rows, step), bool(share[step])
             )
-        return backward(loss, f"The loss of the generator is not a number at step {step}. Halve items.learning_rate.")
+        return backward(
+            loss, f"The loss of the generator is not a number at step {step}. Halve items.train.learning_rate."
+        )
 
     def rate(step: int) -> float:
         warm = max(1, round(config.warmup * steps))

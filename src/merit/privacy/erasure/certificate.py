@@ -11,7 +11,7 @@ from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.privacy.audit import AuditEntry
 
-FITTED = ("generator", "propensity", "model")  # kinds with weights or probabilities learnt from users
+FITTED = ("factors", "generator", "propensity", "model")  # kinds with weights or probabilities learnt from users
 
 REMAINS = (
     "Source tables outside these folders. A run that reads them again brings the users back: erase them there first.",
