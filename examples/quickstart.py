@@ -33,7 +33,7 @@ def main() -> None:
     user = model.users["user_id"][0]
     print(model)
     print(model.interests(user, k=5))
-    print(model.audience("trail running shoes", n=5))
+    print(model.audience("trail running shoes", n=100).head(5))
     print(model.explain(user, model.interests(user, k=1)["interest"][0], k=3))
 
 

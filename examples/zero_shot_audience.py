@@ -28,16 +28,16 @@ def main() -> tuple[merit.Model, merit.Model]:
     model = merit.load(run)
     asked = model.interest(PHRASE)
     print(f"'{PHRASE}' is nearest to '{asked.nearest}' ({asked.similarity:.2f})")
-    print(model.audience(PHRASE, n=5))
+    print(model.audience(PHRASE, n=100).head(5))
 
     labels = artifacts.load(run / "labels", "labels")
     newer = Path("runs/labels-2")
     change_labels(labels, newer, "add", [PHRASE], reason="a campaign of ours", cache=Path(".cache/merit"))
     later = merit.load(run, labels=newer)
-    print(later.audience(PHRASE, n=5))
+    print(later.audience(PHRASE, n=100).head(5))
 
     try:
-        model.audience("gambling debts", n=5)
+        model.audience("gambling debts", n=100)
     except PolicyError as refused:
         print(f"refused: {refused}")
     return model, later

@@ -20,7 +20,7 @@ LAYERS = [
     {"core.config"},
     {"core"},
     {"report"},
-    {"privacy.audit", "privacy.hidden"},
+    {"privacy.audit", "privacy.floor", "privacy.hidden"},
     {"engine"},
     {"data", "privacy.pseudonyms", "privacy.contacts"},
     {"labels"},

@@ -21,6 +21,12 @@ from merit.labels.names import normalise
 from tests.small_run import SMALL, shop
 
 
+@pytest.fixture(scope="session")
+def made(made, tmp_path_factory):
+    """A copy, as whoever names users leaves a line in the audit log of the run."""
+    return shutil.copytree(made, tmp_path_factory.mktemp("named") / "run")
+
+
 def test_both_directions_agree_with_the_score_of_the_pair(model):
     users = model.users["user_id"].head(5)
     lists = model.interests(users, k=4)
@@ -81,28 +87,28 @@ def test_a_phrase_is_scored_and_says_how_far_it_is(model, caplog):
     assert not model.interest(near).far
     assert model.interest(near).nearest == model.labels.texts[0]
     assert model.interest(far).far
-    assert len(model.audience(far, n=3)) == 3
+    assert len(model.audience(far, n=103)) == 103
 
 
 def test_an_audience_among_some_is_a_part_of_the_whole(model):
-    some = model.users["user_id"].head(30)
+    some = model.users["user_id"].head(130)
     label = model.labels.texts[1]
     ranked = model.audience(label, n=len(model.users))["user_id"].to_list()
-    part = model.audience(label, n=10, among=some)["user_id"].to_list()
-    assert part == [user for user in ranked if user in set(some)][:10]
+    part = model.audience(label, n=100, among=some)["user_id"].to_list()
+    assert part == [user for user in ranked if user in set(some)][:100]
 
 
 def test_audiences_at_once_are_those_of_each_label_among_the_same_users(model):
-    users, labels = model.users["user_id"].sample(30, seed=1), np.flatnonzero(model.labels.live_mask())[::-3]
-    for label, found in zip(labels, model.audiences(labels, users, n=10), strict=True):
-        alone = model.audience(model.labels.texts[label], n=10, among=users)
+    users, labels = model.users["user_id"].sample(130, seed=1), np.flatnonzero(model.labels.live_mask())[::-3]
+    for label, found in zip(labels, model.audiences(labels, users, n=100), strict=True):
+        alone = model.audience(model.labels.texts[label], n=100, among=users)
         assert model.probabilities(*found).equals(alone.drop("rank"))
 
 
 def test_the_number_of_threads_changes_no_answer(made, model):
     one = merit.load(made, threads=1)
     assert one.hashes == model.hashes == (model.artifact.manifest.hash, artifacts.load(made / "labels").manifest.hash)
-    assert one.audience(one.labels.texts[0], 20).equals(model.audience(model.labels.texts[0], 20))
+    assert one.audience(one.labels.texts[0]).equals(model.audience(model.labels.texts[0]))
 
 
 def test_the_effect_of_an_item_is_what_is_lost_without_it(model):
@@ -177,7 +183,7 @@ def test_new_labels_are_scored_at_once_and_untouched_ones_to_the_same_bit(made, 
     users = model.users["user_id"].head(4)
     untouched = [text for text in texts[:10] if text != texts[3]]
     assert newer.score(users, untouched).equals(model.score(users, untouched))
-    assert len(newer.audience("left-handed garden gnomes", n=5)) == 5
+    assert len(newer.audience("left-handed garden gnomes", n=105)) == 105
     assert retired.manifest.summary["version"] == 3
     with pytest.raises(DataError, match="retired"):
         newer.audience(texts[3])
@@ -210,11 +216,11 @@ def test_a_label_added_later_scores_as_its_text_did_before(made, model, tmp_path
     change_labels(old, tmp_path / "a", "add", [title], reason="new", cache=tmp_path / "c")
     newer, users = merit.load(made, labels=tmp_path / "a"), model.users["user_id"]
     assert newer.score(users, [title])["probability"].equals(model.score(users, [title])["probability"])
-    assert newer.audience(title, n=20).equals(model.audience(title, n=20))
-    likely = newer.audience(title, n=1)["user_id"][0]
+    assert newer.audience(title).equals(model.audience(title))
+    likely = newer.audience(title)["user_id"][0]
     everything = newer.interests(likely, k=int(newer.labels.live_mask().sum()))
     found = everything.filter(pl.col("interest") == newer.labels.texts[-1])["probability"]
-    assert found[0] == model.audience(title, n=1)["probability"][0]
+    assert found[0] == model.audience(title)["probability"][0]
 
 
 def test_a_label_space_that_lost_labels_is_refused(made, tmp_path):
@@ -274,7 +280,7 @@ def test_a_folder_that_is_no_model_is_named(tmp_path):
 
 def test_a_model_answers_for_known_labels_without_torch(made):
     code = (
-        f"import sys, merit; m = merit.load({str(made)!r}); m.audience(m.labels.texts[0], 3); "
+        f"import sys, merit; m = merit.load({str(made)!r}); m.audience(m.labels.texts[0]); "
         "m.interests(m.users['user_id'][0]); print([name for name in ('torch', 'sklearn') if name in sys.modules])"
     )
     done = call([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -307,7 +313,7 @@ def test_the_same_on_the_command_line(made, model, tmp_path):
     assert pl.read_ndjson(told.stdout.encode())["probability"][0] == model.score(user, label)["probability"][0]
     asked = ["model", "interests", str(made), "--file", str(pairs), "-k", "2", "--jsonl"]
     assert len(pl.read_ndjson(CliRunner().invoke(app, asked).stdout.encode())) == 2
-    assert label in CliRunner().invoke(app, ["model", "audience", str(made), label, "-n", "2"]).stdout
+    assert label in CliRunner().invoke(app, ["model", "audience", str(made), label]).stdout
     assert "Model card" in CliRunner().invoke(app, ["model", "card", str(made)]).stdout
     assert CliRunner().invoke(app, ["model", "explain", str(made), user, label, "-k", "1"]).exit_code == 0
 
@@ -362,7 +368,7 @@ def test_a_later_space_lists_what_it_added_and_retired_and_never_what_it_blocked
 
 
 def test_brackets_in_what_is_asked_are_no_markup(made):
-    told = CliRunner().invoke(app, ["model", "audience", str(made), "tea [/b] [red]", "-n", "2"])
+    told = CliRunner().invoke(app, ["model", "audience", str(made), "tea [/b] [red]"])
     assert told.exit_code == 0 and "tea [/b] [red]" in told.stdout
 
 

@@ -1,4 +1,4 @@
-"""From a phrase to a file in the browser: every count that is shown is the model's."""
+"""From a phrase to a file in the browser: every count that is shown is the model's, but for the noise of a preview."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 SENT = 120  # users of an audience: enough to be sent, and not all
+NOISE = 40  # users by which a preview may be off, once in e^11 times more
 
 
 def members(page: Any) -> int:
@@ -77,25 +78,27 @@ def test_from_an_interest_to_a_file(page: Any, studio: Studio, model: Any) -> No
     first = members(page)
     likely = scores(model, text)
     assert first == math.floor(len(likely) * float(asked(page)["percent"][0]) / 100)
-    expected = float(tile(page, "Expected conversions"))
-    assert expected == pytest.approx(likely.head(first).sum(), abs=0.5)
+    size = {"by": "percentile", "percent": float(asked(page)["percent"][0])}
+    told = stage.preview(model, config.build(AudienceRequest, {"name": "a", "interests": [text], "size": size}))
+    assert told.forecast and float(tile(page, "Expected conversions")) == pytest.approx(
+        told.forecast.conversions, abs=0.5
+    )
 
     page.locator(".histogram svg").wait_for()
     drag(page, "At least this likely", 0.05)
     cut = changed(page, first)
     at_least = float(asked(page)["at_least"][0])
-    assert at_least == pytest.approx(0.05, rel=0.05) and cut == int((likely >= at_least).sum())
-    assert float(tile(page, "Expected conversions")) == pytest.approx(likely.head(cut).sum(), abs=0.5)
+    assert at_least == pytest.approx(0.05, rel=0.05) and cut == pytest.approx((likely >= at_least).sum(), abs=NOISE)
 
     page.get_by_role("button", name="Add a rule").click()
     page.get_by_label("Kind of rule").select_option(label="Consent: the column says yes")
     page.get_by_label("Column", exact=True).select_option("newsletter")
     page.get_by_role("button", name="Add this rule").click()
-    allowed = changed(page, cut)
+    page.get_by_role("region", name="From all users to the audience").get_by_text("consent: newsletter").wait_for()
+    allowed = members(page)
     said = model.users["user_id"][10:]
     chosen = model.audience(text, len(said), among=said).filter(pl.col("probability") >= at_least)
-    assert allowed == len(chosen)
-    page.get_by_role("region", name="From all users to the audience").get_by_text("consent: newsletter").wait_for()
+    assert allowed == pytest.approx(len(chosen), abs=NOISE)
 
     page.get_by_label("Name").fill("Spring, in the browser")
     page.get_by_role("button", name="Save this audience").click()
@@ -167,23 +170,23 @@ def test_too_few_are_refused_and_can_be_eased(page: Any, studio: Studio, model: 
     page.get_by_text("Too few to be an audience").wait_for()
     page.locator(".histogram svg").wait_for()
     drag(page, "At least this likely", 0.001)
-    assert members(page) == len(model.users)
+    assert members(page) == pytest.approx(len(model.users), abs=NOISE)
 
 
 def test_the_most_likely_can_be_left_out(page: Any, studio: Studio, model: Any) -> None:
     text = model.labels.texts[0]
     studio.open(page, f"#/audience?i={quote(text)}&by=probability")
     everybody = members(page)
-    assert everybody == len(model.users)
+    assert everybody == pytest.approx(len(model.users), abs=NOISE)
     likely = scores(model, text)
     drag(page, "At most this likely", likely[everybody - SENT])
     fewer = changed(page, everybody)
     for _ in range(100):  # the handle passes other places on its way, and each is answered
-        if fewer == int((likely <= float(asked(page)["at_most"][0])).sum()):
+        if fewer == pytest.approx((likely <= float(asked(page)["at_most"][0])).sum(), abs=NOISE):
             break
         page.wait_for_timeout(100)
         fewer = members(page)
-    assert fewer == int((likely <= float(asked(page)["at_most"][0])).sum()) < everybody
+    assert fewer == pytest.approx((likely <= float(asked(page)["at_most"][0])).sum(), abs=NOISE) and fewer < everybody
 
 
 def test_a_cut_by_value_tells_what_it_brings_and_what_else_they_like(page: Any, studio: Studio, model: Any) -> None:
@@ -198,13 +201,14 @@ def test_a_cut_by_value_tells_what_it_brings_and_what_else_they_like(page: Any, 
     told = changed(page, before)
     economics = {"cost_per_contact": cost, "value_per_conversion": 1}
     asked = {"name": text, "interests": [text], "size": {"by": "value"}, "economics": economics}
-    expected = stage.preview(model, config.build(AudienceRequest, asked))
-    assert told == expected.figures.members and 100 <= told < len(model.users)
-    forecast = expected.figures.forecast
+    expected = stage.choose(model, config.build(AudienceRequest, asked))
+    assert told == expected.published.members and 100 <= told <= len(model.users)
+    forecast = expected.published.forecast
     assert forecast and float(tile(page, "Value less cost")) == pytest.approx(forecast.value, abs=0.01)
     assert "by=value" in page.url and f"cost={cost}" in page.url
     table = page.get_by_role("region", name="What these users had more often than everybody")
-    liked = model.over_indexed(expected.members["user_id"], at_least=50)["interest"].head(10).to_list()
+    liked = expected.noise.members.shares(model.over_indexed(expected.members["user_id"], at_least=50))
+    liked = liked["interest"].head(10).to_list()
     assert liked and table.locator("tbody tr td:first-child").all_inner_texts() == liked
 
 
@@ -223,7 +227,7 @@ def test_whom_a_holdout_takes_is_in_no_file(page: Any, studio: Studio, model: An
     sent = pl.read_csv(Path(waiting.value.path()))
     size, holdout = {"by": "percentile", "percent": 100}, {"share": 0.2, "salt": "studio-holdout"}
     asked = {"name": "Held back", "interests": [text], "size": size, "holdout": holdout}
-    drawn = stage.preview(model, config.build(AudienceRequest, asked)).members
+    drawn = stage.choose(model, config.build(AudienceRequest, asked)).members
     assert 0 < len(sent) < everybody and set(drawn["arm"]) == {"treatment", "holdout"}
     assert sent["user_id"].to_list() == drawn.filter(pl.col("arm") == "treatment")["user_id"].to_list()
 
@@ -244,7 +248,7 @@ def test_by_keyboard_alone(page: Any, studio: Studio, model: Any) -> None:
     assert page.evaluate("() => getComputedStyle(document.activeElement).outlineStyle") != "none"
     page.keyboard.press("Home")
     everybody = changed(page, before)
-    assert everybody == len(model.users)
+    assert everybody == pytest.approx(len(model.users), abs=NOISE)
     slider = page.get_by_role("slider", name="At least this likely")
     assert slider.get_attribute("aria-valuetext") == "everybody"
     likely = scores(model, text)
@@ -252,7 +256,7 @@ def test_by_keyboard_alone(page: Any, studio: Studio, model: Any) -> None:
     for key in ("PageUp",) * pages + ("ArrowUp",) * steps:
         page.keyboard.press(key)
     fewer = changed(page, everybody)
-    assert fewer == int((likely >= float(asked(page)["at_least"][0])).sum()) < everybody
+    assert fewer == pytest.approx((likely >= float(asked(page)["at_least"][0])).sum(), abs=NOISE) and fewer < everybody
     reach(page, "Save this audience")
     page.keyboard.press("Enter")
     page.locator(".note", has_text="is saved:").wait_for()
@@ -274,7 +278,7 @@ def test_samples_need_the_scope_that_may_see_users(page: Any, studio: Studio, mo
     view = f"#/audience?i={quote(model.labels.texts[0])}"
     studio.open(page, view)
     page.get_by_role("button", name="Show some of them").click()
-    page.get_by_role("link", name=model.audience(model.labels.texts[0], 1)["user_id"][0], exact=True).wait_for()
+    page.get_by_role("link", name=model.audience(model.labels.texts[0])["user_id"][0], exact=True).wait_for()
     page.get_by_role("button", name="Why user").first.click()
     told = page.get_by_text("Why “").or_(page.get_by_text("No single item speaks for it"))
     told.first.wait_for(timeout=EXPLAINED)

@@ -40,7 +40,7 @@ def preview_audience(
     Without a request, give its size: --set size.by=percentile --set size.percent=5.
     """
     wanted = request.read(file, override or [], interests or [])
-    summary = preview(merit.load(folder, labels), wanted).figures
+    summary = preview(merit.load(folder, labels), wanted)
     if html:
         with storage_errors(html):
             html.write_text(page.render(report.audience_page(summary)), encoding="utf-8")

@@ -16,7 +16,8 @@ from merit.engine.job import EngineConfig
 from merit.labels import space
 from merit.labels.space import Findable
 from merit.privacy import pseudonyms
-from merit.retrieval.bulk import write_all_interests, write_audiences
+from merit.privacy.floor import SMALLEST
+from merit.retrieval.bulk import log_named, write_all_interests, write_audiences
 
 model_app = options.group("model", "Ask a trained model: interests for a user, users for an interest.")
 
@@ -88,7 +89,7 @@ def audiences(
     file: Annotated[
         Path | None, typer.Option(help="a table with a column interest; by default all live interests")
     ] = None,
-    n: Annotated[int, typer.Option("-n", help="users of each")] = 1_000,
+    n: Annotated[int, typer.Option("-n", help="users of each, a hundred or more")] = 1_000,
     labels: options.NewerLabels = None,
     engine: options.Engine = None,
     workers: options.Workers = None,
@@ -108,12 +109,15 @@ def audiences(
 def audience(
     folder: options.ModelFolder,
     interest: Annotated[str, typer.Argument(help="a label, or any phrase")],
-    n: Annotated[int, typer.Option("-n", help="users")] = 20,
+    n: Annotated[int, typer.Option("-n", help="users, a hundred or more")] = SMALLEST,
     labels: options.NewerLabels = None,
     lines: options.AsLines = False,
 ) -> None:
-    """The users most likely to want an interest."""
-    output.show_frame(f"Users for '{interest}'", merit.load(folder, labels).audience(interest, n), lines)
+    """The users most likely to want an interest. Naming them is written to the audit log of the run."""
+    model = merit.load(folder, labels)
+    users = model.audience(interest, n)
+    log_named(model, "audience of an interest", n)
+    output.show_frame(f"Users for '{interest}'", users, lines)
 
 
 @model_app.command()

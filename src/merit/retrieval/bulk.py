@@ -28,6 +28,8 @@ from merit.core.types import Ints
 from merit.engine import storage
 from merit.engine.job import EngineConfig, ShardJob
 from merit.engine.run import INLINE, Parts, make_parts, workplace, write_parts
+from merit.privacy import audit
+from merit.privacy.floor import require_enough_named
 from merit.retrieval import topk
 from merit.retrieval.model import Model, load
 
@@ -76,6 +78,7 @@ def write_all_interests(
     essence = {"parents": model.hashes, "k": k, "regions": regions}
     shard_job = ShardJob("interests of all users", set_up, job, rank_interests, essence)
     users, worker = model.stored_users(), BulkWorker(job, model)
+    log_named(model, "interests of all users", len(users))
     if not path or not single:
         return sum(len(table) for table in write_parts(shard_job, users, out, engine, worker).tables())
     with workplace(path, engine) as place:
@@ -95,12 +98,14 @@ def write_audiences(
     numbers = _numbers(model, interests)
     users = model.stored_users()
     topk.require_count(n, "users")
+    require_enough_named(n)
     if n > len(users):
         raise DataError(f"There are {len(users):,} users; ask for no more than that (n = {n:,}).")
     job = BulkJob(Path(folder), labels, engine.worker_threads(), n, interests=tuple(numbers.tolist()))
     essence = {"parents": model.hashes, "n": n, "interests": job.interests}
     sharded = engine.model_copy(update={"shards": engine.shards or max(1, round(len(users) / USERS))})
     shard_job = ShardJob("audiences", set_up, job, rank_users, essence)
+    log_named(model, f"audiences of {len(numbers)} interests", n)
     with workplace(Path(out), sharded) as place:
         best = _best(make_parts(shard_job, users, place, sharded, BulkWorker(job, model)), n)
         with files.replacing(Path(out), storage.MODE) as file:
@@ -130,6 +135,11 @@ def rank_users(worker: BulkWorker, rows: pl.DataFrame) -> pl.DataFrame:
             "score": np.concatenate([audience.scores for audience in ranked]),
         }
     )
+
+
+def log_named(model: Model, what: str, users: int) -> None:
+    """Before anything is written, so that nothing goes unlogged: beside the model, in its run."""
+    audit.append(model.artifact.path.parent, "users named", what=what, users=users, model=model.hashes[0])
 
 
 def _numbers(model: Model, interests: Sequence[str] | None) -> Ints:

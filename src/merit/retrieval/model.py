@@ -31,6 +31,7 @@ from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
 from merit.labels import space
 from merit.labels.space import LabelSpace
+from merit.privacy.floor import require_enough_named
 from merit.privacy.hidden import Hidden, Purged
 from merit.propensity import unseen_labels
 from merit.propensity.calibration import CalibrationCurve
@@ -209,12 +210,14 @@ class Model:
         return self._ranking.interests(rows, k, live, self._clusters, regions)
 
     def audience(self, interest: str | Interest, n: int = 100, among: Any = None) -> pl.DataFrame:
-        """The n users most likely to want an interest, of all or `among` some."""
+        """The n users most likely to want an interest, of all or `among` some: a hundred or more."""
         topk.require_count(n, "users")
+        require_enough_named(n)
         query, visible, rows = self.interest(interest), self.visible().rows, None
         users, added = self._additions(query)
         if among is not None or len(visible) < len(self._users):
             rows = visible if among is None else np.unique(self._rows(among))
+            require_enough_named(len(rows))
             eligible = np.isin(users, rows)
             users, added = users[eligible], added[eligible]
         if n > len(visible):

@@ -51,14 +51,14 @@ class OverIndexedRow(ResponseModel):
 
 
 class PreviewResponse(ResponseModel):
-    """An audience without its users; nothing about fewer than 50 of them."""
+    """An audience without its users; nothing about fewer than 50 of them, and noise of a few users in every figure."""
 
     name: str
     sentence: str
     model: str
     members: int
-    lowest: float
-    """The lowest score in the audience."""
+    lowest: float | None
+    """The lower end of the bin in which the audience ends; null for a lookalike."""
     eligible: int
     interests: list[ResolvedInterest]
     waterfall: list[WaterfallRow]
@@ -125,7 +125,7 @@ class ProgressResponse(ResponseModel):
 
 
 class JobResponse(ProgressResponse):
-    """A job and its request; `members` and `hash` of the audience are null until it is DONE."""
+    """A job and its request; `members`, as in a preview, and `hash` of the audience are null until it is DONE."""
 
     request: AudienceRequest
     members: int | None = None

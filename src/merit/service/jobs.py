@@ -193,4 +193,4 @@ class AudienceJobs(JobQueue[AudienceJob]):
 
 
 def _summary(made: Artifact) -> dict[str, object]:
-    return {"members": made.manifest.summary["members"], "hash": made.manifest.hash}
+    return {"members": made.manifest.summary.get("members, published"), "hash": made.manifest.hash}

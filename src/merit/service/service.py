@@ -48,11 +48,11 @@ class Service:
         self.metrics = Metrics(self.jobs.counts)
         self.vega = VegaScript(state / STATIC)
 
-    def preview(self, request: AudienceRequest) -> tuple[Audience, Served]:
+    def choose(self, request: AudienceRequest) -> tuple[Audience, Served]:
         """The audience and the model it is from, by scores in float32; a job uses exact ones."""
         served = self.store.current
         with self._resolved(served, request) as resolved:
-            return audiences.preview(served.model, resolved, served.scores), served
+            return audiences.choose(served.model, resolved, served.scores), served
 
     def table(self, name: Path) -> Path:
         """The path of a table of the service, by its name inside the folder of tables. No name leads out of it."""

@@ -85,7 +85,7 @@ def test_members_are_the_models_best(model: Any, tmp_path: Path) -> None:
     """The slow twin scores every pair and sorts."""
     texts = model.labels.texts[:3]
     asked = request.read(None, ["size.by=count", "size.users=100", "combine=all"], texts)
-    found = build.preview(model, asked).members
+    found = build.choose(model, asked).members
     users = model.users["user_id"]
     pairs = model.score(users, texts)["probability"].to_numpy().reshape(-1, 3)
     product = pairs[:, 0] * pairs[:, 1] * pairs[:, 2]
@@ -99,7 +99,7 @@ def test_who_had_it_before_is_left_out(model: Any) -> None:
     number = int(had.filter(pl.col("count") <= 20)["history"][-1])
     text = model.labels.texts[number]
     rules = [f'rules=[{{rule="bought", interests=["{text}"]}}]', "size.by=percentile", "size.percent=100"]
-    found = build.preview(model, request.read(None, rules, [text]))
+    found = build.choose(model, request.read(None, rules, [text]))
     before = model.users.filter(pl.col("history").list.contains(number))["user_id"]
     assert len(before) and set(found.members["user_id"]) == set(model.users["user_id"]) - set(before)
 
@@ -225,7 +225,7 @@ def test_a_moved_audience_asks_for_its_model(merit: Call, made: Path, spring: Pa
 
 def test_scores_may_be_quick_and_then_figures_are_nearly_the_same(model: Any) -> None:
     asked = request.read(None, ["size.by=percentile", "size.percent=75", "combine=any"], model.labels.texts[:3])
-    exact, quick = (build.preview(model, asked, scores) for scores in (None, model.audience_scores))
+    exact, quick = (build.choose(model, asked, scores) for scores in (None, model.audience_scores))
     assert quick.figures.forecast and exact.figures.forecast
     assert quick.figures.members == exact.figures.members == len(quick.rows)
     near, right = (each.figures.forecast.model_dump(exclude_none=True) for each in (quick, exact))

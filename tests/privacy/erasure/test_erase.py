@@ -234,7 +234,7 @@ def test_users_are_hidden_from_the_next_call_on(work: Path) -> None:
             lambda: model.score_pairs([gone], [text]),
             lambda: model.verticals(gone),
             lambda: model.explain(gone, text),
-            lambda: model.audience(text, 1, among=[gone]),
+            lambda: model.audience(text, among=[gone]),
         ):
             with pytest.raises(DataError, match="unknown to this model"):
                 ask()
@@ -245,7 +245,7 @@ def test_users_are_hidden_from_the_next_call_on(work: Path) -> None:
         left = everyone.filter(pl.col("user_id") != gone).drop("rank")
         assert model.audience(text, len(others)).drop("rank").equals(left)
         asked = export.load_summary(spring).request
-        assert gone not in build.preview(model, asked).members["user_id"]
+        assert gone not in build.choose(model, asked).members["user_id"]
         sent = export.export(spring, model, "parquet", work / "again", "all")
         assert gone not in pl.read_parquet(sent.file("audience.parquet"))["user_id"]
         assert gone not in merit.load(work / "run").users["user_id"]  # whoever opens it now
@@ -263,9 +263,9 @@ def test_a_seed_that_is_hidden_counts_no_more(work: Path, tmp_path: Path) -> Non
     seeds = {"table": str(tmp_path / "seeds.csv"), "about": "buyers of our tents", "with_seeds": True}
     values: dict[str, Any] = {"name": "a", "lookalike": seeds}
     asked = config.build(build.AudienceRequest, values | {"size": {"by": "count", "users": 120}})
-    assert build.preview(model, asked).figures.seeds == 110
+    assert build.choose(model, asked).figures.seeds == 110
     with erase.begin([work], users[:1]):
-        found = build.preview(model, asked)
+        found = build.choose(model, asked)
         assert found.figures.seeds == 109 and users[0] not in found.members["user_id"]
 
 

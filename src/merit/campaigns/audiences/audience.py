@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from merit.campaigns.audiences import disclosure
+from merit.campaigns.audiences.disclosure import AudienceNoise, Noise
 from merit.campaigns.audiences.eligibility import Mask, WaterfallStep
 from merit.campaigns.audiences.forecast import (
     CombinedScores,
@@ -29,10 +31,11 @@ from merit.campaigns.audiences.forecast import (
     histogram,
     sizes,
 )
-from merit.campaigns.audiences.request import SMALLEST, ArmShare, AudienceRequest, BudgetSize, Economics, Size
+from merit.campaigns.audiences.request import ArmShare, AudienceRequest, BudgetSize, Economics, Size
 from merit.campaigns.experiments.assign import arm_of
 from merit.core.config import Frozen
 from merit.core.errors import DataError, PolicyError
+from merit.privacy.floor import SMALLEST
 
 Rows = NDArray[np.int64]
 Contacted = Callable[[Rows], Mask]  # which of these rows are neither in the holdout nor in the control
@@ -76,8 +79,8 @@ class AudienceSummary(Frozen):
     eligible: int
     members: int
     arms: dict[str, int]
-    lowest: float
-    """The lowest score that is in."""
+    lowest: float | None
+    """The lowest score that is in; in a preview the lower end of its bin, and None for a lookalike."""
     forecast: Forecast | None = None
     """None for a lookalike, like all that comes of probabilities: likeness is none."""
     sizes: tuple[SizeForecast, ...] = ()
@@ -95,7 +98,14 @@ class Audience:
     figures: AudienceSummary
     rows: Rows
     """Rows of the members among the given users, ascending."""
+    noise: AudienceNoise
     _ranked: Callable[[], pl.DataFrame]
+
+    @cached_property
+    def published(self) -> AudienceSummary:
+        """The figures with noise, for whoever may not see the members."""
+        figures = disclosure.published(self.figures, self.noise)
+        return figures.model_copy(update={"notes": tuple(_notes(figures))})
 
     @cached_property
     def members(self) -> pl.DataFrame:
@@ -113,6 +123,8 @@ class ScoredUsers:
     """None for a lookalike."""
     seeds: Mask | None = None
     separation: float | None = None
+    secret: str = ""
+    """Of the model: it decides the noise of what is published."""
 
 
 def compose(
@@ -124,8 +136,14 @@ def compose(
     origin: AudienceProvenance,
 ) -> Audience:
     """Choose members among the eligible users, draw holdout and control, and count."""
-    require_enough(int(eligible.sum()), steps)
-    candidates = np.flatnonzero(eligible)
+    candidates, noise_of = np.flatnonzero(eligible), partial(Noise, scored.secret)
+    available = len(candidates) - (noise_of(candidates).margin() if steps else 0)  # without a rule, no secret
+    require_enough(available, steps)
+    if request.size.by == "count" and request.size.users > available:
+        raise DataError(
+            f"About {available:,} users are eligible, and {request.size.users:,} are asked for. Ask for fewer, or "
+            "ease a rule (`merit audience preview` shows what each of them takes)."
+        )
     scores = scored.scores.score[candidates]
     falling = np.sort(scores)[::-1]
 
@@ -136,10 +154,10 @@ def compose(
         return (arms(rows) == TREATED).to_numpy()
 
     part = cut(request.size, scores, falling, contacted, request.economics)
-    count = part.stop - part.start
-    require_enough(count, steps)
-    inside = members(scores, falling, part)
+    count, inside = part.stop - part.start, members(scores, falling, part)
     chosen = np.flatnonzero(inside)
+    of_members = noise_of(candidates[chosen])
+    require_enough(count if request.size.by == "count" else count - of_members.margin(), steps)
     drawn = arms(chosen)
     contacts = candidates[chosen[(drawn == TREATED).to_numpy()]]
 
@@ -161,7 +179,8 @@ def compose(
         separation=scored.separation,
         **_forecasts(request, scored, contacts, falling, part),
     )
-    return Audience(figures.model_copy(update={"notes": tuple(_notes(figures))}), candidates[chosen], ranked)
+    noise = AudienceNoise(noise_of(candidates), of_members, noise_of(contacts))
+    return Audience(figures.model_copy(update={"notes": tuple(_notes(figures))}), candidates[chosen], noise, ranked)
 
 
 def _forecasts(
@@ -237,11 +256,6 @@ def cut(size: Size, scores: Reals, falling: Reals, contacted: Contacted, economi
         case "budget":
             return slice(0, _affordable(size, scores, falling, contacted, economics))
         case "count":
-            if size.users > len(falling):
-                raise DataError(
-                    f"{len(falling):,} users are eligible, and {size.users:,} are asked for. Ask for fewer, or ease a "
-                    "rule (`merit audience preview` shows what each of them takes)."
-                )
             return slice(0, size.users)
         case "percentile":
             return slice(0, math.floor(len(falling) * size.percent / 100 + ROUNDING))

@@ -17,12 +17,19 @@ import numpy as np
 import polars as pl
 
 from merit.campaigns import tables
-from merit.campaigns.audiences.audience import Audience, AudienceProvenance, ResolvedInterest, ScoredUsers, compose
+from merit.campaigns.audiences.audience import (
+    Audience,
+    AudienceProvenance,
+    AudienceSummary,
+    ResolvedInterest,
+    ScoredUsers,
+    compose,
+)
 from merit.campaigns.audiences.eligibility import Mask, waterfall
 from merit.campaigns.audiences.export import AUDIENCE, require_allowed
 from merit.campaigns.audiences.forecast import CombinedScores, Reals, ReliabilityBins, combined
 from merit.campaigns.audiences.report import audience_page
-from merit.campaigns.audiences.request import SMALLEST, AudienceRequest, Lookalike
+from merit.campaigns.audiences.request import AudienceRequest, Lookalike
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.errors import ConfigError, DataError, PolicyError
@@ -31,6 +38,7 @@ from merit.core.types import Floats, Ints
 from merit.data.sources import files
 from merit.evaluation import calibration
 from merit.privacy import pseudonyms
+from merit.privacy.floor import SMALLEST
 from merit.report import page
 from merit.retrieval import store
 from merit.retrieval.exact import Exact
@@ -45,8 +53,13 @@ RIDGE = 1e-3  # of the mean variance: directions that hardly vary must not decid
 DIGITS = 10  # kept of a likeness: the last ones differ between machines, and would shuffle ties
 
 
-def preview(model: Model, request: AudienceRequest, scores: Scorer | None = None) -> Audience:
-    """The audience without writing anything. Refused where `build` would refuse.
+def preview(model: Model, request: AudienceRequest) -> AudienceSummary:
+    """The figures of an audience, with noise: for whoever may not see its members. Refused where `build` would be."""
+    return choose(model, request).published
+
+
+def choose(model: Model, request: AudienceRequest, scores: Scorer | None = None) -> Audience:
+    """The audience and its exact figures, without writing anything.
 
     `scores` may replace the exact probabilities, to be faster.
     """
@@ -66,13 +79,14 @@ def preview(model: Model, request: AudienceRequest, scores: Scorer | None = None
         users=len(users),
         tables={str(place): _hashes(place) for place in _tables(request)},
     )
+    scored = replace(scored, secret=model.artifact.manifest.files["mlp.safetensors"].sha256)
     audience = compose(request, users, scored, eligible, steps, origin)
     return replace(audience, rows=visible.rows[audience.rows])
 
 
 def build(model: Model, request: AudienceRequest, out: Path) -> Artifact:
     """The audience as an artifact. The same model, tables and request give the same bytes."""
-    audience = preview(model, request)
+    audience = choose(model, request)
     inputs = {str(place): files.fingerprint(files.find(place, "table = PATH"), place) for place in _tables(request)}
     with artifacts.writing(out, AUDIENCE, config=request, parents={"model": model.artifact}, inputs=inputs) as draft:
         audience.members.write_parquet(draft.path / "members.parquet")
@@ -80,6 +94,7 @@ def build(model: Model, request: AudienceRequest, out: Path) -> Artifact:
             (draft.path / f"{name}.json").write_text(values.model_dump_json(indent=1) + "\n", encoding="utf-8")
         (draft.path / "index.html").write_text(page.render(audience_page(audience.figures)), encoding="utf-8")
         draft.summary |= {"members": audience.figures.members, **audience.figures.arms}
+        draft.summary["members, published"] = audience.published.members
     return artifacts.load(out, AUDIENCE)
 
 

@@ -24,7 +24,9 @@ from merit.core.config import Frozen
 Reals = NDArray[np.float64]
 TAIL = 0.025
 SHARES = (1, 2, 5, 10, 20, 50, 100)  # percent of the eligible users, for the table of sizes
-EDGES = tuple(10.0**power for power in np.arange(-4, 0.01, 0.25).tolist())  # of probability: four bins a decade
+EDGES: tuple[float, ...] = tuple(
+    10.0**power for power in np.arange(-4, 0.01, 0.25).tolist()
+)  # of probability: four bins a decade
 
 
 class CombinedScores(NamedTuple):

@@ -100,7 +100,7 @@ def _tiles(summary: AudienceSummary) -> tuple[Tile, ...]:
         between = f"{count(forecast.low)} to {count(forecast.high)}"
         tiles += [
             Tile("Expected conversions", _few(forecast.conversions), between),
-            Tile("Least likely member", _share(summary.lowest)),
+            Tile("Least likely member", _share(summary.lowest or 0)),
         ]
         if forecast.value is not None:
             cost = f"after {_money(forecast.cost or 0)} of contacts" if contacted else "after the contacts"

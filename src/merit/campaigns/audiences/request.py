@@ -18,7 +18,6 @@ from merit.core import config
 from merit.core.config import Frozen
 from merit.core.errors import ConfigError
 
-SMALLEST = 100  # DESIGN 11: an audience of fewer users than this is a list of people, and is refused
 MOST_INTERESTS = 100
 LARGEST_FILE = 1 << 20  # bytes: lists of users belong into tables
 MOST_MONEY = 1e12  # a sum over users must stay a number, in any currency

@@ -23,6 +23,7 @@ from merit.campaigns.audiences.request import AudienceRequest
 from merit.core.errors import MeritError
 from merit.data.sources import files
 from merit.data.sources.files import FORMATS
+from merit.privacy import audit
 from merit.report.page import SMALLEST_CELL
 from merit.service import campaign_schemas as schemas
 from merit.service import problems
@@ -57,12 +58,12 @@ def columns_of(name: FilePath, service: Service) -> list[str] | None:
 
 
 def preview(service: TheService, request: Request) -> schemas.PreviewResponse:
-    """The size of an audience, how it comes about, and what to expect. No user is named and nothing is written."""
-    audience, served = service.preview(request)
-    figures = audience.figures
+    """The size of an audience, how it comes about, and what to expect, all with noise. No user is named."""
+    audience, served = service.choose(request)
+    figures = audience.published
     page = public_summary(figures)
     steps = [row | {"step": problems.without_paths(row["step"], [service.tables])} for row in page["waterfall"]]
-    over_indexed = served.model.over_indexed_rows(audience.rows, at_least=SMALLEST_CELL)
+    over_indexed = audience.noise.members.shares(served.model.over_indexed_rows(audience.rows, at_least=SMALLEST_CELL))
     return schemas.PreviewResponse.model_validate(
         page
         | {
@@ -87,11 +88,12 @@ def _histogram(counts: Sequence[int]) -> list[dict[str, float]]:
 
 def sample(
     service: TheService,
+    caller: Caller,
     request: Request,
     k: Annotated[int, Query(ge=1, le=MOST_SAMPLED, description="users shown")] = 6,
 ) -> schemas.SampleResponse:
     """Some of the users who would be contacted. Refused where their export would be."""
-    audience, served = service.preview(request)
+    audience, served = service.choose(request)
     contacted = audience.members.filter(pl.col("arm") == TREATED)
     require_enough(len(contacted), ())
     shown = contacted[np.unique(np.linspace(0, len(contacted) - 1, k).round().astype(np.int64))]
@@ -104,6 +106,7 @@ def sample(
         member | {"interests": [pair for pair in pairs if pair["user_id"] == member["user_id"]]}
         for member in shown.to_dicts()
     ]
+    audit.append(service.state, "users named", what="sample", users=len(items), key=caller.id)
     return schemas.SampleResponse(model=served.version, contacted=len(contacted), items=items)
 
 
