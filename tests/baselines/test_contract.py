@@ -71,4 +71,4 @@ def test_the_world_does_not_know_what_test_users_bought(world_and_gold: Small) -
     world, gold = world_and_gold
     assert len(gold.values)
     assert not len(world.test.gold.values)
-    assert not len(world.test.later.values)
+    assert not len(world.test.later.values) and not len(world.test.target_items.values)

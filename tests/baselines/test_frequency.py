@@ -17,7 +17,8 @@ def truth(world: World) -> Truth:
     test, size = world.test, len(world.labels)
     nobody = np.zeros(size, dtype=np.int64)
     users = np.arange(len(test))
-    return Truth(test.gold, test.history, test.counts, test.purchases, users, nobody, ["all"], world.vectors, nobody)
+    had, none = (test.history, test.counts, test.purchases), Ragged.empty(len(test))
+    return Truth(test.gold, none, *had, users, nobody, ["all"], world.vectors, nobody)
 
 
 def equal(one: Ragged, other: Ragged) -> bool:

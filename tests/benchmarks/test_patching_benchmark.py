@@ -53,7 +53,7 @@ def judged() -> patching.Judged:
     """Two users with two labels each; each cell finds as many of them as its place says, whichever way it is read."""
     gold, none = Ragged.of([[0, 1], [2, 3]]), np.zeros(0, np.int32)
     truth = Truth(
-        gold, Ragged.of([[], []]), none, none, np.array([0, 1]), np.zeros(9, np.int64), ["all"],
+        gold, Ragged.of([[0], [0]]), Ragged.of([[], []]), none, none, np.array([0, 1]), np.zeros(9, np.int64), ["all"],
         np.eye(9, dtype=np.float32), np.zeros(9, np.int64),
     )  # fmt: skip
     said = []

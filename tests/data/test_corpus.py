@@ -20,7 +20,9 @@ from merit.data.prepare import shards
 from merit.data.split import SPLITS
 from merit.data.texts import EncodedShop, encode_shop, read_shop, write_prompts
 from merit.data.trends import WEEK, trends_of
+from merit.evaluation.evaluate import truth_of_test_users
 from merit.labels import space
+from merit.labels.build import load_vectors
 from merit.propensity.features import read_purchases
 from merit.propensity.states import read_features
 
@@ -146,3 +148,18 @@ def test_without_purchases_the_factor_model_learns_from_the_examples(
     table, kept = read_features(stages["corpus"], stages["states"], "train")
     assert gold.values.tolist() == table["gold"].explode().to_list()
     assert features.history.values.tolist() == kept.history.values.tolist()
+
+
+def test_verticals_of_a_purchase_are_those_of_its_products(stages: dict[str, Artifact]) -> None:
+    label_space = space.load(stages["labels"].path)
+    truth = truth_of_test_users(stages["corpus"], label_space, load_vectors(stages["labels"]))
+    items = pl.read_parquet(stages["examples"].file("items.parquet"))["vertical"]
+    row = 0
+    for part in shards(stages["examples"]):
+        for targets in part.examples.filter(pl.col("split") == "test")["target_items"]:
+            names = [truth.verticals[number] for number in truth.bought[row].tolist()]
+            assert names == sorted({items[item] for item in targets})
+            row += 1
+    assert row == len(truth)
+    assert truth.bought.lengths().tolist() == [1] * len(truth)  # one product each
+    assert len(np.unique(truth.vertical[truth.gold[0]])) >= 1 and set(truth.verticals) >= set(items)

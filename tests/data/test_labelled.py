@@ -47,6 +47,7 @@ def test_equals_counting_by_hand(made, block: int, monkeypatch: pytest.MonkeyPat
             start, stop = found.history.offsets[row : row + 2]
             own = found.history[row].tolist()
             assert found.gold[row].tolist() == gold
+            assert found.target_items[row].tolist() == [item for item in example["target_items"] if labels[item]]
             assert dict(zip(own, found.counts[start:stop].tolist(), strict=True)) == counts
             assert dict(zip(own, found.purchases[start:stop].tolist(), strict=True)) == {n: buys[n] for n in counts}
             assert set(found.later[row].tolist()) == later >= set(gold)

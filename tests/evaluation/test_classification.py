@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from merit.evaluation.classification import EvaluationConfig, MetricKey, measure, trapezoid
+from merit.evaluation.classification import EvaluationConfig, MetricKey, measure, named, trapezoid
+from merit.evaluation.matching import SOFT
 from tests.evaluation.worlds import said, world
 
 labels = st.lists(st.integers(0, 35), max_size=6, unique=True)
@@ -85,12 +86,12 @@ def test_soft_match_follows_the_threshold() -> None:
 
 def test_verticals_count_golds_for_recall_and_predictions_for_precision() -> None:
     truth = world(gold=[[0, 17], [20]])  # 170° is in the upper half, 200° in the lower
-    found = measure(said([[0, 19], [5]]), truth)
+    found = measure(said([[0, 18], [5]]), truth)
     upper, lower = (
-        {name: found[MetricKey(name, "0.7", vertical=half)] for name in ("recall", "precision")}
+        {name: found[MetricKey(name, named(SOFT), vertical=half)] for name in ("recall", "precision")}
         for half in ("upper", "lower")
     )
-    assert (upper["recall"].value, upper["precision"].value) == (1, 0.5)  # 190° finds 170°; 50° is wrong
+    assert (upper["recall"].value, upper["precision"].value) == (1, 0.5)  # 180° finds 170°; 50° is wrong
     assert (lower["recall"].value, lower["precision"].value) == (0, 1)
     assert (upper["recall"].users, lower["recall"].users) == (1, 1)
 
@@ -131,7 +132,7 @@ def test_laws(rows: list[tuple[list[int], list[int]]]) -> None:
     if any(row[1] for row in rows):
         assert recall["0.5"] >= recall["0.7"] >= recall["0.8"] >= recall["0.9"] >= recall["exact"]
         assert found[MetricKey("recall", "0.7", rule="any")].value >= recall["0.7"]
-        assert found[MetricKey("recall", "0.7", 5)].value <= found[MetricKey("recall", "0.7", 10)].value
+        assert found[MetricKey("recall", named(SOFT), 5)].value <= found[MetricKey("recall", named(SOFT), 10)].value
         p, r = np.nan_to_num(found[MetricKey("precision", "0.7")].value), recall["0.7"]
         assert found[MetricKey("f1", "0.7")].value == pytest.approx(2 * p * r / (p + r) if p + r else 0)
     else:

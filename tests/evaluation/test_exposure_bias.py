@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from merit.core.errors import DataError
 from merit.core.ragged import Ragged
 from merit.evaluation import predictions
-from merit.evaluation.classification import MetricKey
+from merit.evaluation.classification import MetricKey, named
 from merit.evaluation.exposure_bias import (
     AFTER_GOLD,
     AFTER_MISTAKES,
@@ -21,6 +21,7 @@ from merit.evaluation.exposure_bias import (
     recall_lost,
     write_continuations,
 )
+from merit.evaluation.matching import NEAR, SOFT
 from tests.evaluation.worlds import said, world
 
 lists = st.lists(st.integers(0, 35), max_size=8, unique=True)
@@ -30,9 +31,9 @@ def slow_share(predicted: list[list[int]], gold: list[list[int]]) -> tuple[int, 
     vectors = world(gold).vectors
     near = every = 0
     for labels, true in zip(predicted, gold, strict=True):
-        errors = [label for label in labels if not any(vectors[label] @ vectors[g] >= 0.7 for g in true)]
+        errors = [label for label in labels if not any(vectors[label] @ vectors[g] >= SOFT for g in true)]
         every += len(errors)
-        near += sum(any(vectors[e] @ vectors[f] > 0.6 for f in errors[:place]) for place, e in enumerate(errors))
+        near += sum(any(vectors[e] @ vectors[f] > NEAR for f in errors[:place]) for place, e in enumerate(errors))
     return near, every
 
 
@@ -43,7 +44,7 @@ def test_the_meter_against_a_slow_twin(rows: list[tuple[list[int], list[int]]]) 
     found = exposure(said(predicted), world(gold))
     for budget in (None, 5):
         cut = [labels[:budget] for labels in predicted]
-        meter = found[MetricKey("near_correlates", "0.7", budget)].columns.sum(axis=0)
+        meter = found[MetricKey("near_correlates", named(SOFT), budget)].columns.sum(axis=0)
         assert tuple(meter) == slow_share(cut, gold)
         clusters = sum(len({label * 10 // 90 for label in labels}) for labels in cut)
         assert found[MetricKey("clusters", budget=budget)].value == clusters / len(rows)
@@ -51,7 +52,7 @@ def test_the_meter_against_a_slow_twin(rows: list[tuple[list[int], list[int]]]) 
 
 def test_only_earlier_and_only_wrong_predictions_count() -> None:
     truth = world([[0]])
-    near = MetricKey("near_correlates", "0.7")
+    near = MetricKey("near_correlates", named(SOFT))
     assert exposure(said([[0, 5]]), truth)[near].value == 0  # 50° resembles a right prediction: no cascade
     assert exposure(said([[18, 19, 20]]), truth)[near].value == 2 / 3  # the first has nobody before it
     assert exposure(said([[9, 18, 27]]), truth)[near].value == 0

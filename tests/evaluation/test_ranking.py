@@ -74,12 +74,13 @@ def test_missing_and_broken_scores_are_refused() -> None:
         ranks([(np.array([0, 7]), np.full((2, 2), np.nan, dtype=np.float32))], positives)
 
 
-def _truth(gold: list[list[int]], vertical: list[int]) -> Truth:
+def _truth(gold: list[list[int]], vertical: list[int], bought: list[list[int]]) -> Truth:
     users = len(gold)
     nothing = Ragged(np.zeros(users + 1, np.int64), np.zeros(0, np.int32))
     none = np.zeros(0, np.int32)
     return Truth(
         gold=Ragged.of(gold),
+        bought=Ragged.of(bought),
         history=nothing,
         counts=none,
         purchases=none,
@@ -103,11 +104,13 @@ def test_hits_equal_their_slow_twin(data: st.DataObject) -> None:
     label = st.integers(0, FEW - 1)
     gold = data.draw(st.lists(st.lists(label, min_size=1, max_size=3, unique=True), min_size=users, max_size=users))
     vertical = data.draw(st.lists(st.integers(0, VERTICALS - 1), min_size=FEW, max_size=FEW))
+    verticals = st.lists(st.integers(0, VERTICALS - 1), min_size=1, max_size=2, unique=True).map(sorted)
+    bought = data.draw(st.lists(verticals, min_size=users, max_size=users))  # of products, whatever labels they have
     eighths = st.integers(0, 8).map(lambda n: n / 8)  # sums are exact, and ties are frequent
     row = st.lists(eighths, min_size=FEW, max_size=FEW)
     scores = np.array(data.draw(st.lists(row, min_size=users, max_size=users)), dtype=np.float32)
     shares = np.eye(VERTICALS, dtype=np.float32)[vertical]
-    found = measure_audiences(lambda labels: scores[:, labels], _truth(gold, vertical), shares)
+    found = measure_audiences(lambda labels: scores[:, labels], _truth(gold, vertical, bought), shares)
     for share in SHARES:
         k = budget(share, users)
         pairs = [(user, each) for user in range(users) for each in gold[user]]
@@ -115,7 +118,7 @@ def test_hits_equal_their_slow_twin(data: st.DataObject) -> None:
         assert abs(found[hit_key(share)].value - right / len(pairs)) < 1e-12
         means = []
         for number, name in enumerate(["food", "garden", "toys"]):
-            wanted = [user for user in range(users) if any(vertical[each] == number for each in gold[user])]
+            wanted = [user for user in range(users) if number in bought[user]]
             total = sum((scores[:, each] for each in range(FEW) if vertical[each] == number), np.zeros(users))
             if wanted:
                 means.append(len(_first(total, k) & set(wanted)) / len(wanted))
@@ -125,7 +128,7 @@ def test_hits_equal_their_slow_twin(data: st.DataObject) -> None:
 
 def test_blocks_of_labels_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = np.random.default_rng(0).random((20, FEW)).astype(np.float32)
-    truth = _truth([[user % FEW] for user in range(20)], [0, 0, 1, 1, 2, 2, 2])
+    truth = _truth([[user % FEW] for user in range(20)], [0, 0, 1, 1, 2, 2, 2], [[user % 3] for user in range(20)])
     shares = np.eye(VERTICALS, dtype=np.float32)[truth.vertical]
     whole = measure_audiences(lambda labels: scores[:, labels], truth, shares)
     monkeypatch.setattr(ranking, "BLOCK", 2)

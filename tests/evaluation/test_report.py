@@ -126,6 +126,7 @@ def _audiences() -> pl.DataFrame:
     nothing = Ragged(np.zeros(400 + 1, np.int64), none)
     truth = Truth(
         gold=gold,
+        bought=gold,
         history=nothing,
         counts=none,
         purchases=none,

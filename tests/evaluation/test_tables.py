@@ -11,10 +11,21 @@ import pytest
 from merit.core import console
 from merit.core.errors import DataError
 from merit.core.ragged import Ragged
-from merit.evaluation.classification import MetricKey, measure
+from merit.evaluation.classification import EvaluationConfig, MetricKey, measure
 from merit.evaluation.exposure_bias import exposure
 from merit.evaluation.predictions import Predictions
-from merit.evaluation.tables import EXPOSURE, HEADLINE, SCHEMA, compare, headline, leaders, markdown, pick, show
+from merit.evaluation.tables import (
+    EXPOSURE,
+    HEADLINE,
+    SCHEMA,
+    compare,
+    headline,
+    leaders,
+    markdown,
+    pick,
+    show,
+    soft_of,
+)
 from tests.evaluation.worlds import world
 
 USERS = 80
@@ -36,7 +47,7 @@ def figures() -> pl.DataFrame:
 
 def test_figures_are_complete_and_paired(figures: pl.DataFrame) -> None:
     assert figures.schema == SCHEMA
-    recall = pick(figures, MetricKey("recall", "0.7"))
+    recall = pick(figures, MetricKey("recall", "soft"))
     rows = {row["method"]: row for row in recall.iter_rows(named=True)}
     assert list(rows) == ["weak|one", "trivial", "good"]
     assert (rows["good"]["seeds"], rows["good"]["commit"], rows["good"]["users"]) == (2, "abc", USERS)
@@ -51,10 +62,22 @@ def test_headline_is_sorted_and_says_where_it_came_from(figures: pl.DataFrame) -
     assert table["method"].to_list() == ["good", "trivial", "weak|one"]
     assert table.columns[:3] == ["method", "recall", "Δ recall"]
     assert table.columns[-4:] == ["users", "seeds", "commit", "command"]
-    value = pick(figures, MetricKey("recall", "0.7")).filter(pl.col("method") == "good")["value"][0]
+    value = pick(figures, MetricKey("recall", "soft")).filter(pl.col("method") == "good")["value"][0]
     assert table["recall"][0].startswith(f"{100 * value:.1f} [")
     assert table["Δ recall"][0].startswith("+") and table["Δ recall"][1] == "+0.0 [+0.0, +0.0]"
     assert table["predictions per user"][0] == "1.0 [1.0, 1.0]"
+
+
+def test_tables_follow_the_threshold_that_was_judged() -> None:
+    truth = world([[0], [9]])
+    for threshold, right in ((0.9, 0), (0.7, 0.5)):  # 30° apart
+        config = EvaluationConfig(thresholds=(threshold, 0.8), resamples=100)
+        run = Predictions("trivial", 0, Ragged.of([[3], [20]]))
+        metrics = measure(run, truth, config) | exposure(run, truth, config)
+        figures = compare([(run, metrics)], truth.users, 7, resamples=100)
+        assert soft_of(figures) == f"{threshold:g}"
+        assert headline(figures)["recall@10"][0].startswith(f"{100 * right:.1f} [")
+        assert headline(figures, EXPOSURE, ())["near-correlates @10"][0] is not None
 
 
 def test_markdown_and_terminal(figures: pl.DataFrame, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +108,7 @@ def test_equals_are_in_the_order_of_their_names_and_what_was_not_measured_is_las
     runs = [right, replace(right, method="trivial"), replace(right, method="b")]
     silent = Predictions("a", 0, Ragged.of([[], []]))
     made = [(each, measure(each, truth)) for each in [*runs, silent]]
-    columns = {"precision": MetricKey("precision", "0.7"), "recall": MetricKey("recall", "0.7")}
+    columns = {"precision": MetricKey("precision", "0.7"), "recall": MetricKey("recall", "soft")}
     figures = compare(made, 2, 7, resamples=100)
     table = headline(figures, columns, ())
     assert table["method"].to_list() == ["b", "c", "trivial", "a"]

@@ -69,5 +69,5 @@ def test_all_fit_the_evaluator(name: str) -> None:
     check(predictions, truth)
     assert predictions.method == name
     found = measure(predictions, truth)
-    assert 0 <= found[MetricKey("recall", "0.7", 20)].value <= 1
+    assert 0 <= found[MetricKey("recall", "exact", 20)].value <= 1
     assert found[MetricKey("predictions")].value <= 5

@@ -29,6 +29,7 @@ def world(
     amounts = np.ones(len(known.values), dtype=np.int32) if counts is None else np.array(counts, dtype=np.int32)
     return Truth(
         gold=Ragged.of(gold),
+        bought=Ragged.of([sorted({int(degrees[label] >= 180) for label in row}) for row in gold]),
         history=known,
         counts=amounts,
         purchases=amounts,

@@ -93,11 +93,11 @@ def test_results_are_those_of_the_run_both_ways(page: Any, studio: Studio, shop:
     studio.open(page, "#/model")
     for match, part, caption in (
         ("exact", "all", "Exact match, all interests"),
-        ("0.7", "all", "Close in meaning, all interests"),
+        ("soft", "all", "Close in meaning, all interests"),
     ):
         page.locator(f"label:has([name=match][value='{match}'])").click()
         page.locator(f"label:has([name=part][value='{part}'])").click()
-        expected = recall.filter(pl.col("match") == match, pl.col("part") == part)
+        expected = recall.filter(pl.col("match") == {"soft": "0.8"}.get(match, match), pl.col("part") == part)
         told = {row[0]: row[2].split("\n") for row in rows(page, caption)}
         assert told == {
             row["method"]: [point(row["value"]), f"{point(row['low'])} to {point(row['high'])}"]
@@ -107,7 +107,7 @@ def test_results_are_those_of_the_run_both_ways(page: Any, studio: Studio, shop:
     assert recall.filter(pl.col("part") == "novel")["users"].max() < 50  # who bought something new: too few to tell
     page.locator("label:has([name=part][value='novel'])").click()
     page.get_by_text("No such figure").wait_for()
-    assert "match=0.7" in page.url and "part=novel" in page.url
+    assert "match=soft" in page.url and "part=novel" in page.url
     hits = pl.read_parquet(shop / "run/ranking/audiences.parquet").filter(pl.col("match") == "10%")
     for option, vertical in (("Mean over verticals", "all"), ("Every pair of user and label", "")):
         page.get_by_label("Interests of").select_option(label=option)
@@ -117,7 +117,7 @@ def test_results_are_those_of_the_run_both_ways(page: Any, studio: Studio, shop:
 
 
 def test_a_view_is_in_its_address(page: Any, studio: Studio) -> None:
-    studio.open(page, "#/model/results?match=0.7&vertical=pairs")
+    studio.open(page, "#/model/results?match=soft&vertical=pairs")
     assert rows(page, "Close in meaning, all interests")
     assert rows(page, "Every pair of user and label")
 

@@ -103,7 +103,7 @@ def make_world(corpus: Artifact, labels: Artifact, backbone: BackboneConfig, tex
     return World(
         train=train,
         validation=validation,
-        test=replace(test, gold=nothing, later=nothing),
+        test=replace(test, gold=nothing, target_items=nothing, later=nothing),
         labels=label_space,
         vectors=load_vectors(labels),
         popularity=training_popularity(label_space),

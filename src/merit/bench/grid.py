@@ -179,7 +179,7 @@ def _measured(cells: Iterable[Artifact], truth: Truth, config: EvaluationConfig)
     for cell in cells:
         predictions = read_predictions(cell)
         runs += predictions
-        lost |= exposure_bias.read_recall_lost(cell.path, truth)
+        lost |= exposure_bias.read_recall_lost(cell.path, truth, config.thresholds[0])
         if HITS in cell.manifest.files:
             ranked.append((predictions[0], read_hits(cell.file(HITS))))
     runs += length_matched(runs)

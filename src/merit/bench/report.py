@@ -30,7 +30,7 @@ MODE = 0o644
 TITLE = "Benchmark"
 SUBTITLE = "Every method on the same users, labels, time and evaluator; in points of a hundred, with 95 % intervals."
 EXPLAINED = {
-    "classification": "A predicted label is right when its meaning is close to a gold label (cosine at least 0.7), "
+    "classification": "A predicted label is right when its meaning is close to a gold label (the title says how), "
     "each at most once. A method that says more finds more: read recall beside precision and labels per user.",
     "verticals": "The same by part of the shop, those with the most users.",
     "thresholds": "Recall when a match must be closer, down to word for word. “any” is the paper's rule.",

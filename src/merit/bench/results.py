@@ -23,7 +23,7 @@ from merit.core import files
 from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, MissingArtifact
 from merit.evaluation import tables
-from merit.evaluation.classification import MetricKey
+from merit.evaluation.classification import SOFT_MATCH, MetricKey
 from merit.evaluation.exposure_bias import LOST
 from merit.evaluation.ranking import BUDGETS, MEAN, SHARES, hit_key, new_labels_key
 from merit.report.page import SMALLEST_CELL
@@ -189,7 +189,7 @@ class Duel(NamedTuple):
 def compared() -> dict[str, MetricKey]:
     """The figures by which it is decided who is first."""
     figures = {}
-    for name, match in (("exact", "exact"), ("soft", "0.7")):
+    for name, match in (("exact", "exact"), ("soft", SOFT_MATCH)):
         figures[f"recall at free length, {name}"] = MetricKey("recall", match)
         figures[f"F1 at free length, {name}"] = MetricKey("f1", match)  # where saying more does not help by itself
         figures |= {f"recall at {k} labels, {name}": MetricKey("recall", match, k) for k in BUDGETS}
@@ -268,7 +268,7 @@ def verdicts(all_results: Sequence[BenchResults]) -> pl.DataFrame:
 def claims(results: BenchResults) -> pl.DataFrame:
     """What the paper claims, beside what was found here; differences in points."""
     frame, paper_claims = results.frame(), paper()["claims"]
-    free = [duel for duel in duels(results) if duel.key == MetricKey("recall", "0.7")]
+    free = [duel for duel in duels(results) if duel.key == MetricKey("recall", SOFT_MATCH)]
     rows = [
         (f"recall at free length over the best other ({duel.other})", paper_claims["free"], duel.points())
         for duel in free
@@ -276,14 +276,14 @@ def claims(results: BenchResults) -> pl.DataFrame:
     rows += [
         (what, claim and paper_claims[claim], points)
         for what, key, method, claim in (
-            ("recall over the union of four samples", MetricKey("recall", "0.7"), UNION, "union_recall"),
-            ("precision over the union of four samples", MetricKey("precision", "0.7"), UNION, "union_precision"),
+            ("recall over the union of four samples", MetricKey("recall", SOFT_MATCH), UNION, "union_recall"),
+            ("precision over the union of four samples", MetricKey("precision", SOFT_MATCH), UNION, "union_precision"),
             *(
                 (f"Hit@{share:.0%} of users over DEXML-DS (paper: mean over all k)", key, "DEXML-DS", "hits")
                 for share in SHARES
                 for key in [hit_key(share, MEAN)]
             ),
-            (f"near-correlates at 10 labels {AGAINST}", MetricKey("near_correlates", "0.7", 10), CONTROL, None),
+            (f"near-correlates at 10 labels {AGAINST}", MetricKey("near_correlates", SOFT_MATCH, 10), CONTROL, None),
             (f"recall lost to mistakes {AGAINST}", LOST, CONTROL, None),
         )
         for points in _leads(frame, key, method)

@@ -16,7 +16,7 @@ import polars as pl
 from merit.bench.results import BenchResults, paper
 from merit.core.errors import ConfigError
 from merit.evaluation import tables
-from merit.evaluation.classification import MetricKey
+from merit.evaluation.classification import SOFT_MATCH, MetricKey
 from merit.evaluation.exposure_bias import LOST
 from merit.evaluation.ranking import BUDGETS, MEAN, SHARES, hit_key, new_labels_key
 from merit.report.page import number
@@ -56,12 +56,12 @@ class _Sheet:
 
 
 CLASSIFICATION: tables.Columns = {
-    "recall": MetricKey("recall", "0.7"),
-    "precision": MetricKey("precision", "0.7"),
-    "F1": MetricKey("f1", "0.7"),
+    "recall": MetricKey("recall", SOFT_MATCH),
+    "precision": MetricKey("precision", SOFT_MATCH),
+    "F1": MetricKey("f1", SOFT_MATCH),
     "labels per user": MetricKey("predictions"),
 }
-MATCHES = {"exact": "exact", "soft at 0.7": "0.7"}
+MATCHES = {"exact": "exact", "soft": SOFT_MATCH}
 THREE = {"recall": "recall", "precision": "precision", "F1": "f1"}
 SWEEP: tables.Columns = {
     **{f"recall {match}": MetricKey("recall", match) for match in ("0.7", "0.8", "0.9", "exact")},
@@ -73,8 +73,8 @@ SWEEP: tables.Columns = {
 SWEPT = {f"recall {match}": match for match in ("0.7", "0.8", "0.9", "exact")} | {"τ-AUC 0.7–0.9": "auc"}
 ABLATION: tables.Columns = {
     **CLASSIFICATION,
-    **{f"recall@{k}": MetricKey("recall", "0.7", k) for k in BUDGETS},
-    "near-correlates @10": MetricKey("near_correlates", "0.7", 10),
+    **{f"recall@{k}": MetricKey("recall", SOFT_MATCH, k) for k in BUDGETS},
+    "near-correlates @10": MetricKey("near_correlates", SOFT_MATCH, 10),
     "recall lost": LOST,
 }
 
@@ -88,6 +88,7 @@ def largest_verticals(rows: pl.DataFrame) -> list[str]:
 
 def _sheets(results: BenchResults) -> dict[str, list[_Sheet]]:
     """What each table shows for a data set, in the order of `TABLES`."""
+    soft = tables.soft_of(results.frame())
     verticals = largest_verticals(results.frame().filter(pl.col("metric") == "recall"))
     hit_verticals = largest_verticals(results.frame().filter(pl.col("metric") == "hit"))
     novel = {name: MetricKey("recall", match, 20, "novel") for name, match in MATCHES.items()}
@@ -96,11 +97,11 @@ def _sheets(results: BenchResults) -> dict[str, list[_Sheet]]:
     in_paper = {name: name for name in means if name in paper()["hits"]}
     variants = "Variants of MERIT"
     return {
-        "classification": [_Sheet("Soft match at 0.7, free length", CLASSIFICATION, tuple(THREE), "main", THREE)],
+        "classification": [_Sheet(f"Soft match at {soft}, free length", CLASSIFICATION, tuple(THREE), "main", THREE)],
         "verticals": [
             _Sheet(
-                f"{name[:1].upper()}{name[1:]} by vertical, soft match at 0.7, free length",
-                {vertical: MetricKey(metric, "0.7", vertical=vertical) for vertical in verticals},
+                f"{name[:1].upper()}{name[1:]} by vertical, soft match at {soft}, free length",
+                {vertical: MetricKey(metric, SOFT_MATCH, vertical=vertical) for vertical in verticals},
             )
             for name, metric in THREE.items()
             if verticals
@@ -108,7 +109,7 @@ def _sheets(results: BenchResults) -> dict[str, list[_Sheet]]:
         "thresholds": [_Sheet("Threshold sweep, free length", SWEEP, tuple(SWEPT), "thresholds", SWEPT)],
         "budgets": [
             _Sheet("Recall at equal budgets, exact match", recalls["exact"], tuple(recalls["exact"])),
-            _Sheet("Recall at equal budgets, soft match at 0.7", recalls["0.7"], tuple(recalls["0.7"])),
+            _Sheet(f"Recall at equal budgets, soft match at {soft}", recalls[SOFT_MATCH], tuple(recalls[SOFT_MATCH])),
         ],
         "novel": [
             _Sheet("Labels the user never had, recall of the first 20", novel, tuple(novel)),

@@ -31,7 +31,7 @@ from merit.core.files import storage_errors
 
 # By kind, else 1; raised when a stored name or its meaning changes.
 FORMATS = dict.fromkeys(("data-report", "erasure", "lift", "mined", "model", "pooled-lift"), 2)
-FORMATS |= {"corpus": 3, "propensity": 3}
+FORMATS |= {"corpus": 4, "propensity": 3}
 MAKERS = {  # by kind, else a stage of `merit run`
     "audience": "merit audience build MODEL --request FILE --out FOLDER",
     "experiment-design": "merit experiment design DESIGN.toml --out FOLDER",

@@ -57,6 +57,12 @@ class Ragged:
         places, sizes = ranges(np.maximum(self.offsets[:-1], self.offsets[1:] - most), self.offsets[1:])
         return Ragged(offsets_of(sizes), self.values[places])
 
+    def mapped(self, table: Ints) -> Ragged:
+        """The different values of `table` at each row's values, ascending."""
+        width = 1 + int(table.max(initial=0))
+        keys = np.unique(owners(self) * width + table[self.values])
+        return Ragged(offsets_of(np.bincount(keys // width, minlength=len(self))), (keys % width).astype(np.int32))
+
     @staticmethod
     def empty(rows: int) -> Ragged:
         """So many rows without values."""

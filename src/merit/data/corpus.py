@@ -1,10 +1,10 @@
 """corpus: events are labelled once and texts tokenised once. Every later stage reads this and never the events.
 
 The artifact: train, validation, test and now.parquet (all users as they are at the end of the data) with a row per
-example: user_id, when, week, gold, later purchases, labels of the history with counts, words of its titles, items and
-days between them and the purchase, and the prompt in tokens. purchases.parquet has such rows without prompts and with
-the nearest items only, for the factor model. tokens.safetensors and
-tokenizer.json: labels and items in tokens. words.json: the title words. trends.npy: the popularity of labels by week.
+example: user_id, when, week, gold, the items bought, later purchases, labels of the history with counts, words of its
+titles, items and days between them and the purchase, and the prompt in tokens. purchases.parquet has such rows without
+prompts and with the nearest items only, for the factor model. tokens.safetensors and tokenizer.json: labels and items
+in tokens. words.json: the title words. trends.npy: the popularity of labels by week.
 label_verticals.parquet: training events by label and vertical. label_counts.parquet: events and users of each label.
 items.parquet: a copy of that of the examples.
 """
@@ -50,7 +50,7 @@ TRENDS = "trends.npy"
 VERTICALS = "label_verticals.parquet"
 LABEL_COUNTS = "label_counts.parquet"
 UNKNOWN = "unknown"  # vertical
-LISTS = ("gold", "history", "later", "items")  # of labelled examples
+LISTS = ("gold", "target_items", "history", "later", "items")  # of labelled examples
 LABELS = 16_384  # whose trends are computed at a time
 
 
@@ -164,7 +164,7 @@ class _Builder:
     def _table(self, part: LabelledExamples, prompts: bool) -> pl.DataFrame:
         words, text = self.words.in_histories(part.items), self.config.text
         weeks = week_of(part.when - DAY * self.prepare.gap_days, self.first)
-        columns = {"gold": part.gold, "later": part.later, "history": part.history}
+        columns = {"gold": part.gold, "target_items": part.target_items, "later": part.later, "history": part.history}
         columns |= {name: Ragged(part.history.offsets, getattr(part, name)) for name in ("counts", "purchases")}
         columns |= {"words": words.words, "word_counts": Ragged(words.words.offsets, words.times)}
         items = {"items": part.items, "days": Ragged(part.items.offsets, part.days)}
@@ -204,6 +204,16 @@ def read_table(corpus: Artifact, split: str, *columns: str) -> pl.DataFrame:
 def purchases_table(corpus: Artifact) -> str:
     """The table that the factor model learns from: purchases where the corpus has them, else the training examples."""
     return PURCHASES if f"{PURCHASES}.parquet" in corpus.manifest.files else SPLITS[0]
+
+
+def vertical_names(corpus: Artifact, label_space: LabelSpace) -> list[str]:
+    """All verticals, of labels and of items, by name."""
+    return sorted({*label_space.table["vertical"].fill_null(UNKNOWN), *item_verticals(corpus)})
+
+
+def item_verticals(corpus: Artifact) -> pl.Series:
+    """The vertical of every item."""
+    return pl.read_parquet(corpus.file("items.parquet"), columns=["vertical"])["vertical"].fill_null(UNKNOWN)
 
 
 def read_examples(corpus: Artifact, split: Split | str) -> LabelledExamples:

@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from merit.core.ragged import Ragged, column_lists, offsets_of, owners, ranges
+from merit.core.ragged import Ragged, column_lists, offsets_of, owners, ranges, select
 from merit.core.types import Ints, Split
 from merit.data.examples import DAY
 
@@ -25,6 +25,8 @@ class LabelledExamples:
 
     gold: Ragged
     """In the order of the data."""
+    target_items: Ragged
+    """The items bought whose labels are gold."""
     history: Ragged
     """Different labels of the history, ascending."""
     counts: NDArray[np.int32]
@@ -63,12 +65,14 @@ def label_histories(
     times = events["timestamp"].to_physical().to_numpy()
     when = examples["timestamp"].to_physical().to_numpy().astype(np.int64)
     before = offsets_of(bought)  # purchases before every event
+    targets = column_lists(examples["target_items"])
     history, sums = _summed(items, 1 + (bought.astype(np.int64) << 32), start, stop, item_labels)
     purchased = items[bought]
     later, _ = _summed(purchased, np.ones(len(purchased), np.int64), before[stop], before[ends], item_labels)
     places, sizes = ranges(start, stop)
     return LabelledExamples(
         gold=_gold(examples, item_labels),
+        target_items=select(targets, item_labels.lengths()[targets.values] > 0),
         history=history,
         counts=(sums & 0xFFFFFFFF).astype(np.int32),
         purchases=(sums >> 32).astype(np.int32),

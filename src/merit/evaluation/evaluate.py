@@ -18,10 +18,10 @@ from merit.core.artifacts import Artifact
 from merit.core.provenance import command, commit
 from merit.core.ragged import head
 from merit.core.types import Floats, Ints
-from merit.data.corpus import read_examples
+from merit.data.corpus import UNKNOWN, item_verticals, read_examples, vertical_names
 from merit.evaluation import exposure_bias, predictions, report, tables
-from merit.evaluation.classification import EvaluationConfig, MetricKey, Metrics, measure
-from merit.evaluation.predictions import UNKNOWN, Predictions, Truth
+from merit.evaluation.classification import EvaluationConfig, MetricKey, Metrics, measure, named
+from merit.evaluation.predictions import Predictions, Truth
 from merit.evaluation.trivial import BASELINES
 from merit.evaluation.uncertainty import Metric
 from merit.labels import space
@@ -52,7 +52,7 @@ def evaluate(
         with console.spinner(f"judging {len(runs)} methods on {truth.users:,} users"):
             lost: dict[tuple[str, int], Metric] = {}
             for artifact in predicted.values():
-                lost |= exposure_bias.read_recall_lost(artifact.path, truth)
+                lost |= exposure_bias.read_recall_lost(artifact.path, truth, config.thresholds[0])
             judged = [(run, measured(run, truth, lost, config)) for run in runs]
             figures = tables.compare(judged, truth.users, seed, resamples=config.resamples)
         figures.write_parquet(draft.path / "figures.parquet")
@@ -75,7 +75,8 @@ def measured(
     """All figures of one run; recall lost is among them only where `lost` knows its method and seed."""
     metrics = measure(run, truth, config) | exposure_bias.exposure(run, truth, config)
     recall_lost = lost.get((run.method, run.seed))
-    return metrics | ({exposure_bias.LOST: recall_lost} if recall_lost else {})
+    key = exposure_bias.LOST._replace(match=named(config.thresholds[0]))
+    return metrics | ({key: recall_lost} if recall_lost else {})
 
 
 def _more(predicted: Mapping[str, Artifact]) -> list[Section]:
@@ -107,7 +108,7 @@ SHORT: tables.Columns = {
 }
 TABLES: dict[str, tables.Columns] = {
     "Exact match, in points": tables.EXACT,
-    "Soft match at 0.7, in points": tables.HEADLINE,
+    "Soft match, in points": tables.HEADLINE,
     "Labels the user never had, in points": tables.NOVEL,
     "Exposure bias": tables.EXPOSURE,
 }
@@ -121,17 +122,21 @@ def read_predictions(artifact: Artifact) -> list[Predictions]:
 
 def truth_of_test_users(corpus: Artifact, known: LabelSpace, vectors: Floats) -> Truth:
     """The test examples over a label space."""
-    examples, names = read_examples(corpus, "test"), known.table["vertical"].fill_null(UNKNOWN)
-    verticals = names.unique().sort()
+    examples, verticals = read_examples(corpus, "test"), pl.Series(vertical_names(corpus, known), dtype=pl.String)
+    of_label, of_item = (
+        verticals.search_sorted(names).to_numpy().astype(np.int64)
+        for names in (known.table["vertical"].fill_null(UNKNOWN), item_verticals(corpus))
+    )
     ids = pl.Series(examples.user_ids)
     users = ids.unique().sort()
     return Truth(
         gold=examples.gold,
+        bought=examples.target_items.mapped(of_item),
         history=examples.history,
         counts=examples.counts,
         purchases=examples.purchases,
         user=users.search_sorted(ids).to_numpy().astype(np.int64),
-        vertical=verticals.search_sorted(names).to_numpy().astype(np.int64),
+        vertical=of_label,
         verticals=verticals.to_list(),
         vectors=vectors,
         cluster=known.table["cluster"].to_numpy().astype(np.int64),

@@ -1,8 +1,8 @@
 """The exposure-bias meter: does one wrong label drag its relatives behind it?
 
 - near_correlates: of the wrong predictions, the share with an earlier wrong prediction of the same list closer than
-  cosine 0.6. Wrong means no gold within τ: a second paraphrase of a gold is superfluous, not a cascade. Longer lists
-  have more earlier predictions to resemble, so it is also given at equal budgets.
+  `evaluation.near`. Wrong means no gold within τ: a second paraphrase of a gold is superfluous, not a cascade. Longer
+  lists have more earlier predictions to resemble, so it is also given at equal budgets.
 - clusters: different regions of the label space that a list covers, per example.
 - recall lost: with gold labels as prefix against plausible wrong ones.
 """
@@ -24,8 +24,8 @@ from merit.core.ragged import Ragged, list_column, owners, ranks, select
 from merit.core.seeds import stream
 from merit.core.types import Ints
 from merit.evaluation import predictions
-from merit.evaluation.classification import EvaluationConfig, MetricKey, Metrics, named
-from merit.evaluation.matching import Flags, Threshold, edges_of, match, near_pairs
+from merit.evaluation.classification import SOFT_MATCH, EvaluationConfig, MetricKey, Metrics, named
+from merit.evaluation.matching import SOFT, Flags, Threshold, edges_of, match, near_pairs
 from merit.evaluation.predictions import Predictions, Truth, check
 from merit.evaluation.uncertainty import Metric, mean, per_user
 from merit.report.page import SMALLEST_CELL
@@ -34,7 +34,7 @@ AFTER_GOLD, AFTER_MISTAKES, LEFT = "after-gold.parquet", "after-mistakes.parquet
 PICTURED = 10  # labels of a list
 RARE = "(rare label)"
 SINGLE = "–"  # the mark of a label that shares its cluster with no other of the list
-LOST = MetricKey("recall_lost", "0.7")  # where the result of `recall_lost` belongs among a method's figures
+LOST = MetricKey("recall_lost", SOFT_MATCH)  # where the result of `recall_lost` belongs among a method's figures
 
 
 def exposure(run: Predictions, truth: Truth, config: EvaluationConfig | None = None) -> Metrics:
@@ -45,7 +45,7 @@ def exposure(run: Predictions, truth: Truth, config: EvaluationConfig | None = N
     return metrics | _meter(run.at(max(config.budgets)), truth, config, config.budgets)
 
 
-def recall_lost(with_gold: Predictions, with_wrong: Predictions, truth: Truth, threshold: Threshold = 0.7) -> Metric:
+def recall_lost(with_gold: Predictions, with_wrong: Predictions, truth: Truth, threshold: Threshold = SOFT) -> Metric:
     """Recall after gold prefixes minus recall after corrupted ones.
 
     The golds of `truth` are those still to be found, the lists are what was generated after the prefix.
@@ -69,13 +69,13 @@ def write_continuations(folder: Path, after_gold: Predictions, after_mistakes: P
     pl.DataFrame({"left": column}).write_parquet(folder / LEFT)
 
 
-def read_recall_lost(folder: Path, truth: Truth) -> dict[tuple[str, int], Metric]:
+def read_recall_lost(folder: Path, truth: Truth, threshold: Threshold = SOFT) -> dict[tuple[str, int], Metric]:
     """`recall_lost` by method and seed, from the files of `write_continuations`; empty where there are none."""
     if not (folder / LEFT).exists():
         return {}
     gold, wrong = (predictions.read(folder / name) for name in (AFTER_GOLD, AFTER_MISTAKES))
     left = Ragged.of(pl.read_parquet(folder / LEFT)["left"].to_list())
-    return {(gold.method, gold.seed): recall_lost(gold, wrong, replace(truth, gold=left))}
+    return {(gold.method, gold.seed): recall_lost(gold, wrong, replace(truth, gold=left), threshold)}
 
 
 def wrong(lists: Ragged, truth: Truth, threshold: Threshold) -> NDArray[np.bool_]:
@@ -127,7 +127,7 @@ def pictures(
     """
     enough = np.flatnonzero((first.free.lengths() >= 2) & (second.free.lengths() >= 2))
     chosen = stream(seed, "pictures").permutation(enough)[:number]
-    runs = [(run, ~wrong(run.free, truth, 0.7)) for run in (first, second)]
+    runs = [(run, ~wrong(run.free, truth, SOFT)) for run in (first, second)]
     shown = [text if users >= SMALLEST_CELL else RARE for text, users in zip(texts, label_users.tolist(), strict=True)]
     return [_pictured(runs, truth, shown, example) for example in chosen.tolist()]
 

@@ -26,6 +26,8 @@ from merit.core.types import Floats, Ints
 Flags = NDArray[np.bool_]
 Threshold = float | Literal["exact"]
 Rule = Literal["one_to_one", "any"]
+SOFT = 0.8  # cosine from which labels mean the same to a judge (docs/evaluation.md); that of the default encoder
+NEAR = 0.5  # cosine from which they are the same or related
 FLOOR = 0.5  # no threshold below this is ever asked for, so less similar pairs are forgotten at once
 BLOCK = 1 << 22  # numbers fetched at a time: 16 MB
 

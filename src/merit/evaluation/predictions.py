@@ -22,7 +22,6 @@ from merit.core.errors import DamagedArtifact, DataError
 from merit.core.ragged import Ragged, column_lists, head, list_column, pair_keys
 from merit.core.types import Floats, Ints
 
-UNKNOWN = "unknown"  # the vertical of a label that has none
 LENGTH = 5  # labels at free length of a method that does not stop by itself: the paper's cut
 BUDGET = 20  # labels of a ranked list: the largest of the equal budgets
 
@@ -54,6 +53,8 @@ class Truth:
 
     gold: Ragged
     """Different labels of each example."""
+    bought: Ragged
+    """Different verticals of the products that each example bought, rows of `verticals`."""
     history: Ragged
     """Different labels of each example's history, in any order."""
     counts: NDArray[np.int32]
@@ -63,7 +64,7 @@ class Truth:
     user: Ints
     """By example: whose it is, as a number from 0 to the number of users. Users are the unit of every interval."""
     vertical: Ints
-    """By label: a row of `verticals`."""
+    """By label: a row of `verticals`, the one it is most often of."""
     verticals: Sequence[str]
     vectors: Floats
     """By label: a row of length one. May be memory-mapped."""

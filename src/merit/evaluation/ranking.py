@@ -4,7 +4,7 @@
 
 - Hit@k: the share of an interest's true users among its k highest scores, where k is a share of all users. Every user
   is ranked, never a sample of candidates. A user's score for a vertical is the sum over labels of
-  P(vertical | label) · score.
+  P(vertical | label) · score; those who truly want it bought a product of it, which counts once, whatever its labels.
 - Recall of new labels: a list that is best over all golds is full of repeats. Here the labels of the history are left
   out first, and the rest is ranked.
 """
@@ -58,8 +58,7 @@ def measure_audiences(score: Scores, truth: Truth, shares: Floats) -> Metrics:
     totals = np.zeros((len(truth), len(truth.verticals)), dtype=np.float64)
     pairs = Positives(owners(truth.gold), truth.gold.values.astype(np.int64))
     pair_ranks = ranks(_added_up(score, truth.labels, shares, totals), pairs)
-    wanted = np.unique(np.stack([pairs.user, truth.vertical[pairs.target]]), axis=1)
-    groups = Positives(wanted[0], wanted[1])
+    groups = Positives(owners(truth.bought), truth.bought.values.astype(np.int64))
     group_ranks = ranks([(np.arange(len(truth.verticals)), totals.astype(np.float32))], groups)
     metrics: Metrics = {}
     for share in SHARES:

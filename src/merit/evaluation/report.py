@@ -13,7 +13,7 @@ import altair as alt
 import polars as pl
 
 from merit.evaluation import calibration, tables
-from merit.evaluation.classification import CURVE, MetricKey, named
+from merit.evaluation.classification import CURVE, SOFT_MATCH, MetricKey, named
 from merit.evaluation.exposure_bias import SINGLE
 from merit.evaluation.ranking import MEAN, SHARES, hit_key
 from merit.report import charts
@@ -56,7 +56,10 @@ def results_page(
 
 def _tiles(figures: pl.DataFrame, users: int) -> tuple[Tile, ...]:
     best = (
-        tables.pick(figures, MetricKey("recall", "0.7", 10)).drop_nulls("value").sort("value", descending=True).head(1)
+        tables.pick(figures, MetricKey("recall", SOFT_MATCH, 10))
+        .drop_nulls("value")
+        .sort("value", descending=True)
+        .head(1)
     )
     leader = [Tile("Best recall@10", percent(value), method) for method, value in best.select("method", "value").rows()]
     return (Tile("Test users", count(users)), Tile("Methods", count(figures["method"].n_unique())), *leader)
@@ -72,18 +75,19 @@ def _list_sections(figures: pl.DataFrame, against: str) -> list[Section]:
     lengths = tables.pick(figures, MetricKey("predictions")).drop_nulls("value").sort("value", descending=True)
     spans = [f"{method}: {value:.1f}" for method, value in lengths.select("method", "value").rows()]
     description = f"Predictions per user: {'; '.join(spans)}."
+    soft = tables.soft_of(figures)
     by_vertical, methods = _pivoted(figures.filter(pl.col("vertical") != "", pl.col("metric") == "recall"))
     return [
         Section(
             "Methods on equal terms",
             (
                 "Soft match: a predicted label counts as right when its meaning is close enough to a gold label "
-                "(cosine at least 0.7), each label at most once. Golds and predictions are pooled over all users. In "
-                "points of a hundred, with a 95 % interval over users in brackets.",
+                f"(cosine at least {soft}), each label at most once. Golds and predictions are pooled over all users. "
+                "In points of a hundred, with a 95 % interval over users in brackets.",
                 f"Δ is the difference to {against} on the same users.",
             ),
             tables=(
-                _headline("Soft match at τ = 0.7", figures, tables.HEADLINE, ("recall", "precision", "F1")),
+                _headline(f"Soft match at τ = {soft}", figures, tables.HEADLINE, ("recall", "precision", "F1")),
                 _headline("Exact match", figures, tables.EXACT, ("recall",)),
             ),
         ),
@@ -133,18 +137,18 @@ def _list_sections(figures: pl.DataFrame, against: str) -> list[Section]:
                     "Recall by vertical",
                     suppress(by_vertical, keep=("vertical",)),
                     dict.fromkeys(methods, "percent"),
-                    "Recall at τ = 0.7 and free length over the gold labels of the vertical. Users: those with such a "
-                    "label.",
+                    f"Recall at τ = {soft} and free length over the gold labels of the vertical. Users: those with "
+                    "such a label.",
                 ),
             ),
         ),
         Section(
             "Exposure-bias meter",
             (
-                "Near-correlates: of the wrong predictions, the share that is close (cosine above 0.6) to an earlier "
-                "wrong prediction of the same list, in points of a hundred; lower is better. Clusters: different "
-                "regions of the label space a list covers. Both grow with length, hence also at 10 labels. Recall "
-                "lost: what a prefix of plausible wrong labels costs against one of gold labels.",
+                "Near-correlates: of the wrong predictions, the share that is close (cosine above `evaluation.near`) "
+                "to an earlier wrong prediction of the same list, in points of a hundred; lower is better. Clusters: "
+                "different regions of the label space a list covers. Both grow with length, hence also at 10 labels. "
+                "Recall lost: what a prefix of plausible wrong labels costs against one of gold labels.",
             ),
             tables=(_headline("Cascades", figures, tables.EXPOSURE, ()),),
         ),
@@ -156,7 +160,7 @@ def budget_charts(figures: pl.DataFrame) -> list[Chart]:
     budgets = figures.filter(pl.col("metric") == "recall")["budget"].drop_nulls().unique().sort().to_list()
     made = []
     for title, match, part in (
-        ("Recall by budget, soft match", "0.7", "all"),
+        ("Recall by budget, soft match", SOFT_MATCH, "all"),
         ("Recall by budget, exact match", "exact", "all"),
         ("Recall of novel labels by budget, exact match", "exact", "novel"),
     ):
@@ -177,8 +181,10 @@ def _pivoted(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
 
 def _source_section(figures: pl.DataFrame) -> Section:
     rows = figures.select("method", "seeds", "commit", "command").unique("method", maintain_order=True)
-    recall = tables.pick(figures, MetricKey("recall", "0.7")).select("method", (pl.col("spread") * 100).alias("spread"))
-    note = "Spread: standard deviation of recall at τ = 0.7 over seeds, in points."
+    recall = tables.pick(figures, MetricKey("recall", SOFT_MATCH)).select(
+        "method", (pl.col("spread") * 100).alias("spread")
+    )
+    note = f"Spread: standard deviation of recall at τ = {tables.soft_of(figures)} over seeds, in points."
     return Section(
         "Where the figures come from",
         tables=(Table("Runs", rows.join(recall.fill_nan(None), on="method", how="left"), note=note),),
@@ -318,7 +324,7 @@ def picture_section(drawn: Sequence[pl.DataFrame]) -> Section:
         "Cascades in pictures",
         (
             "Lists of two methods for the same examples, chosen by lot, without who they are about. Labels of one "
-            "cluster share a letter and a colour; a list of one colour went round in circles. ✓ is right at τ = 0.7.",
+            "cluster share a letter and a colour; a list of one colour went round in circles. ✓ is a soft match.",
         ),
         charts=tuple(Chart(f"Example {place}", _picture(each)) for place, each in enumerate(drawn, 1)),
     )

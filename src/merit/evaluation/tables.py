@@ -19,8 +19,9 @@ from rich.markup import escape
 
 from merit.core import console
 from merit.core.errors import DataError
-from merit.evaluation.classification import MetricKey, Metrics
+from merit.evaluation.classification import SOFT_MATCH, MetricKey, Metrics, named
 from merit.evaluation.exposure_bias import LOST
+from merit.evaluation.matching import SOFT
 from merit.evaluation.predictions import Predictions
 from merit.evaluation.uncertainty import RESAMPLES, BootstrapSample, interval, minus, pool, sample, weights
 
@@ -39,18 +40,18 @@ SCHEMA = pl.Schema(
 )
 FACTS = ("users", "seeds", "commit", "command")
 HEADLINE: Columns = {
-    "recall": MetricKey("recall", "0.7"),
-    "precision": MetricKey("precision", "0.7"),
-    "F1": MetricKey("f1", "0.7"),
-    "recall@5": MetricKey("recall", "0.7", 5),
-    "recall@10": MetricKey("recall", "0.7", 10),
-    "recall@20": MetricKey("recall", "0.7", 20),
+    "recall": MetricKey("recall", SOFT_MATCH),
+    "precision": MetricKey("precision", SOFT_MATCH),
+    "F1": MetricKey("f1", SOFT_MATCH),
+    "recall@5": MetricKey("recall", SOFT_MATCH, 5),
+    "recall@10": MetricKey("recall", SOFT_MATCH, 10),
+    "recall@20": MetricKey("recall", SOFT_MATCH, 20),
     "predictions per user": MetricKey("predictions"),
 }
 EXACT: Columns = {name: key._replace(match="exact") if key.match else key for name, key in HEADLINE.items()}
 NOVEL: Columns = {
     f"{match} @{budget}": MetricKey("recall", named, budget, "novel")
-    for match, named in (("soft", "0.7"), ("exact", "exact"))
+    for match, named in (("soft", SOFT_MATCH), ("exact", "exact"))
     for budget in (5, 10, 20)
 }
 THRESHOLDS: Columns = {
@@ -62,8 +63,8 @@ THRESHOLDS: Columns = {
     "F1 0.7, any": MetricKey("f1", "0.7", rule="any"),
 }
 EXPOSURE: Columns = {
-    "near-correlates": MetricKey("near_correlates", "0.7"),
-    "near-correlates @10": MetricKey("near_correlates", "0.7", 10),
+    "near-correlates": MetricKey("near_correlates", SOFT_MATCH),
+    "near-correlates @10": MetricKey("near_correlates", SOFT_MATCH, 10),
     "clusters per user": MetricKey("clusters"),
     "clusters per user @10": MetricKey("clusters", budget=10),
     "recall lost": LOST,
@@ -114,8 +115,16 @@ def _rows(
 
 
 def pick(figures: pl.DataFrame, key: MetricKey) -> pl.DataFrame:
-    """The rows of one figure, a row per method."""
+    """The rows of one figure, a row per method; "soft" is the headline threshold of these figures."""
+    if key.match == SOFT_MATCH:
+        key = key._replace(match=soft_of(figures))
     return figures.filter(pl.all_horizontal(pl.col(name).eq_missing(value) for name, value in key._asdict().items()))
+
+
+def soft_of(figures: pl.DataFrame) -> str:
+    """The headline threshold that figures were computed at: the one with budgets, or the default."""
+    budgets = figures.filter(pl.col("metric") == "recall", pl.col("budget").is_not_null(), pl.col("match") != "exact")
+    return str(budgets["match"][0]) if len(budgets) else named(SOFT)
 
 
 def headline(figures: pl.DataFrame, columns: Columns = HEADLINE, gains: Sequence[str] = ("recall",)) -> pl.DataFrame:

@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 from merit.core.artifacts import Artifact
 from merit.core.errors import DataError
 from merit.core.types import Floats, Ints
-from merit.data.corpus import UNKNOWN, VERTICALS
+from merit.data.corpus import VERTICALS, vertical_names
 from merit.labels.space import LabelSpace
 from merit.retrieval.exact import Doubles
 
 
 def vertical_shares(corpus: Artifact, labels: LabelSpace) -> tuple[Floats, list[str]]:
     """(labels, verticals): P(vertical | label) from training events alone; and the names of the verticals."""
-    names = labels.table["vertical"].fill_null(UNKNOWN).unique().sort().to_list()
-    table = pl.read_parquet(corpus.file(VERTICALS)).filter(pl.col("vertical").is_in(names))
+    names, table = vertical_names(corpus, labels), pl.read_parquet(corpus.file(VERTICALS))
     verticals = table["vertical"].replace_strict(names, range(len(names)), return_dtype=pl.Int64).to_numpy()
     events = table["label"].to_numpy().astype(np.int64), verticals, table["count"].to_numpy()
     return given_label(*events, (len(labels), len(names))).astype(np.float32), names

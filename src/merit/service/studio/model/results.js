@@ -6,7 +6,7 @@ import { count } from "/words.js";
 import { choice, figure, select } from "/parts.js";
 
 const DRAWN = 5; // methods in one chart: as many as there are colours
-const MATCHES = { exact: "Exact match", "0.7": "Close in meaning" };
+const MATCHES = { exact: "Exact match", soft: "Close in meaning" };
 const PARTS = { all: "All interests", novel: "New to the user" };
 const BUDGETS = [5, 10, 20];
 const OVERALL = "all"; // the mean over verticals
@@ -28,7 +28,7 @@ export async function results(root, params, app) {
   const interests = el("section", { class: "card" });
   const users = el("section", { class: "card" });
   fill(root, interests, users);
-  const state = { match: params.match === "0.7" ? "0.7" : "exact", part: params.part === "novel" ? "novel" : "all", vertical: params.vertical };
+  const state = { match: params.match === "soft" ? "soft" : "exact", part: params.part === "novel" ? "novel" : "all", vertical: params.vertical };
   const keep = (change, again) => {
     Object.assign(state, change);
     app.note({ id: "results", ...state });
@@ -44,8 +44,10 @@ export async function results(root, params, app) {
 
 function interestsForUser(root, figures, { match, part }, choose) {
   const rows = figures.filter((row) => row.vertical === "" && row.rule === "one_to_one" && row.average === "pooled");
+  const soft = rows.find((row) => row.metric === "recall" && row.budget !== null && row.match !== "exact")?.match;
+  const wanted = match === "soft" ? soft : match;
   const at = (metric, budget, of = part) =>
-    rows.filter((row) => row.metric === metric && row.budget === budget && row.part === of && (row.match === match || !row.match));
+    rows.filter((row) => row.metric === metric && row.budget === budget && row.part === of && (row.match === wanted || !row.match));
   const recalls = BUDGETS.map((budget) => at("recall", budget));
   const points = recalls.flat().filter((row) => row.value !== null);
   const methods = ranked(points);
