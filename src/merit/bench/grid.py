@@ -160,6 +160,7 @@ def write_results(
             labels=truth.labels,
             ranking_reference=_against(ranked, config),
             seeds=_by_method(cells.values(), lambda cell: cell.manifest.seed),
+            reads={cell.manifest.config["method"]: list(cell.manifest.config["reads"]) for cell in cells.values()},
             steps=_by_method(cells.values(), lambda cell: cell.manifest.summary.get("steps")),
             figures=results_file.figure_rows(figures.filter(pl.col("average") == "pooled").filter(_kept())),
             costs=costs(cells.values(), len(truth)),
