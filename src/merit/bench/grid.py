@@ -19,6 +19,7 @@ from merit.bench.cells import HITS, RELIABILITY, make_cell, read_hits
 from merit.bench.chain import Chain, PreparedDataset
 from merit.bench.config import MERIT, BenchConfig, cells
 from merit.bench.results import BINS, LEAD, BenchResults, Cost
+from merit.bench.withheld import withhold
 from merit.core import artifacts, console, doctor, provenance
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen, digest
@@ -69,8 +70,10 @@ def _dataset(
     config: BenchConfig, name: str, only: Sequence[str], failures: dict[str, str], done: Callable[[str], None]
 ) -> BenchResults:
     made = run(config.run_config(name), until="corpus")
-    text = config.datasets[name].text
-    data = PreparedDataset(made["corpus"], made["labels"], config.backbone, text, config.seconds)
+    corpus, labels, given = made["corpus"], made["labels"], config.datasets[name]
+    if given.withheld:
+        corpus = withhold(corpus, labels, config.out / name / "corpus-withheld", given.withheld, config.seed)
+    data = PreparedDataset(corpus, labels, config.backbone, given.text, config.seconds)
     made_cells: dict[str, Artifact] = {}
     chains: dict[int, Chain] = {}
     for cell in cells(config, name, only):
