@@ -1,6 +1,6 @@
 """Phrases of titles as tags: a data set with many more labels, made of one that has titles.
 
-    python -m benchmarks.phrases --data FOLDER --out FOLDER [--least 5] [--most 0.2] [--alone]
+    python -m benchmarks.phrases --data FOLDER --out FOLDER [--least 4] [--most 0.2] [--alone]
 
 FOLDER holds interactions.parquet and items.parquet. A phrase is one to three words that follow each other in titles: in
 `--least` of them or more, and in no more than the share `--most`. The tags that items have stay, unless `--alone`. The
@@ -27,7 +27,7 @@ LINKS |= {*("pack", "oz", "ounce", "fl", "ml", "inch", "inche")}
 """A phrase does not begin or end with one of these: it is a piece of another, or a size."""
 
 
-def phrases(titles: pl.Series, least: int = 5, most: float = 0.2, longest: int = LONGEST) -> pl.Series:
+def phrases(titles: pl.Series, least: int = 4, most: float = 0.2, longest: int = LONGEST) -> pl.Series:
     """The phrases of every title, in alphabetical order: those in at least so many titles, and at most this share."""
     words = words_of(titles)
     shifted = [pl.col("word").shift(-step).over("row") for step in range(longest)]
@@ -73,7 +73,7 @@ def written(data: Path, out: Path, least: int, most: float, alone: bool) -> dict
 def main() -> None:
     parser = harness.parser(__doc__)
     parser.add_argument("--out", type=Path, default=Path("data/amazon_beauty_phrases"))
-    parser.add_argument("--least", type=int, default=5, help="titles that have the phrase")
+    parser.add_argument("--least", type=int, default=4, help="titles that have the phrase")
     parser.add_argument("--most", type=float, default=0.2, help="share of titles that have it")
     parser.add_argument("--alone", action="store_true", help="in place of the tags that items have")
     arguments = parser.parse_args()
