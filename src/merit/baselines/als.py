@@ -6,6 +6,7 @@ words are further columns, which are never recommended.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -33,28 +34,23 @@ class AlsConfig(Frozen):
 
 
 # How much an event that did not happen counts decides, and differs by data set: households buy half of all labels.
-CANDIDATES = tuple(
-    AlsConfig(alpha=alpha, regularization=by, words=words)
-    for words in (0.0, 0.1)
-    for alpha in (1.0, 10.0)
-    for by in (100.0, 10.0, 0.05)
-)
+CANDIDATES = tuple(AlsConfig(alpha=alpha, regularization=by) for alpha in (1.0, 10.0) for by in (100.0, 10.0, 0.05))
+WORDS = 0.1  # is tried with the best of them
 
 
 def als(world: World, seed: int, candidates: tuple[AlsConfig, ...] = CANDIDATES) -> Answer:
     """The candidate with the best recall on validation users, of those that were fitted in time."""
-    budget = TimeBudget(world.seconds)
-    first, chosen, best, config = len(world.validation), np.zeros((0, 0), np.float32), -1.0, candidates[0]
-    for candidate in candidates:
-        if candidate.words and not world.title_words:
-            continue
-        scores = _scores(world, candidate, seed)
-        recall = recall_of_scores(scores[:first], world)
-        if recall > best:
-            best, chosen, config = recall, scores, candidate
-        if budget.spent() >= 1:
-            break
-    best, trend = best_trend(chosen[:first], world)
+    budget, first = TimeBudget(world.seconds), len(world.validation)
+
+    def fitted(config: AlsConfig) -> tuple[float, AlsConfig, Floats]:
+        scores = _scores(world, config, seed)
+        return recall_of_scores(scores[:first], world), config, scores
+
+    best = max(budget.while_left(map(fitted, candidates)), key=itemgetter(0))
+    if world.title_words and budget.spent() < 1:
+        best = max(best, fitted(best[1].model_copy(update={"words": WORDS})), key=itemgetter(0))
+    _, config, scores = best
+    recall, trend = best_trend(scores[:first], world)
     columns = len(world.labels) + (world.title_words if config.words else 0)
     summary = {
         "parameters": float(config.factors * (len(world.purchases) + columns)),
@@ -64,9 +60,9 @@ def als(world: World, seed: int, candidates: tuple[AlsConfig, ...] = CANDIDATES)
         "regularization": config.regularization,
         "words": config.words,
         "trend": trend,
-        "validation_recall": best,
+        "validation_recall": recall,
     }
-    return answer_of(trending(chosen[first:], world.test, trend), world, summary)
+    return answer_of(trending(scores[first:], world.test, trend), world, summary)
 
 
 def _scores(world: World, config: AlsConfig, seed: int) -> Floats:

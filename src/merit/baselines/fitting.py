@@ -7,9 +7,10 @@ end at the end of their schedule. (`merit.generator.training` counts steps inste
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import count
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from merit.objective.descent import DescentConfig, backward, descend
 CHOICE_BUDGET = 10  # labels: the middle one of the equal budgets
 TREND_WEIGHTS = (0.0, 0.25, 0.5, 1.0)
 
+T = TypeVar("T")
 BatchLoss = Callable[[Ints, int], Tensor]  # rows of training examples, epoch → loss
 
 
@@ -56,6 +58,13 @@ class TimeBudget:
     def spent(self) -> float:
         """The spent part of the budget; 1 or more when it is time to stop."""
         return self.used() / max(self.seconds, 1e-9)
+
+    def while_left(self, tries: Iterable[T]) -> Iterator[T]:
+        """The tries that are begun before the time is over, and the first in any case."""
+        for attempt in tries:
+            yield attempt
+            if self.spent() >= 1:
+                return
 
     def with_prediction(self, summary: dict[str, float]) -> dict[str, float]:
         """The summary with `predict_seconds`: all that was used since `train_seconds`."""

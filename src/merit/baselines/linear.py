@@ -121,12 +121,10 @@ def _chosen(problem: _Problem, world: World, config: LinearConfig, budget: TimeB
     """Validation recall, strength, pull, and then the weight of trends. The strongest come first: they are safe when
     time runs out."""
     users, best, chosen = readings(world, world.validation), (-1.0, 0.0, 0.0), np.zeros((0, 0), np.float32)
-    for strength in sorted(config.strengths, reverse=True):
+    for strength in budget.while_left(sorted(config.strengths, reverse=True)):
         for pull, scores in zip(config.pulls, problem.scores(strength, users, config.pulls), strict=True):
             tried = (recall_of_scores(scores, world, BUDGETS), strength, pull)
             if tried > best:
                 best, chosen = tried, scores
-        if budget.spent() >= 1:
-            break
     recall, trend = best_trend(chosen, world, BUDGETS)
     return recall, *best[1:], trend
