@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from merit.baselines import als as als_module
 from merit.baselines import fitting
-from merit.baselines.methods import METHODS, method
+from merit.baselines.methods import METHODS, OFFERED, READS, method
 from merit.baselines.world import Answer, World
 from merit.core.ragged import Ragged, head
+from merit.core.types import Floats
 from merit.evaluation.predictions import BUDGET, recall
 from tests.baselines.small import ticking
 
@@ -20,7 +22,7 @@ NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for
 
 def answered(name: str, world: World, monkeypatch: pytest.MonkeyPatch) -> Answer:
     monkeypatch.setattr(fitting, "clock", ticking())
-    return method(name)(world, 7)
+    return method(name)(world.offered(READS[name]), 7)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -65,6 +67,30 @@ def same(one: Answer, other: Answer, n_labels: int) -> None:
         assert np.array_equal(one.free.values, other.free.values)
     if one.scores is not None and other.scores is not None:
         assert np.array_equal(one.scores(np.arange(n_labels)), other.scores(np.arange(n_labels)))
+
+
+def test_every_method_says_what_it_reads() -> None:
+    assert list(READS) == list(METHODS)
+
+
+@pytest.mark.parametrize("name", sorted(QUICK))
+def test_the_table_names_all_that_is_read(name: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a method does not name changes nothing, and without what it names it answers otherwise."""
+    fits: list[int] = []
+    monkeypatch.setattr(fitting, "TREND_WEIGHTS", (1.0,))
+    monkeypatch.setattr(als_module, "recall_of_scores", lambda *_: fits.append(1) or len(fits))  # the last fit wins
+
+    def scores(reads: tuple[str, ...]) -> Floats:
+        fits.clear()
+        monkeypatch.setattr(fitting, "clock", ticking())
+        given = method(name)(world.offered(reads), 7).scores
+        assert given is not None
+        return given(np.arange(len(world.labels)))
+
+    usual = scores(READS[name])
+    assert np.array_equal(usual, scores((*READS[name], *OFFERED)))
+    for read in set(OFFERED) & set(READS[name]):
+        assert not np.array_equal(usual, scores(tuple(set(READS[name]) - {read}))), read
 
 
 def test_the_world_does_not_know_what_test_users_bought(world_and_gold: Small) -> None:

@@ -12,7 +12,7 @@ import torch
 from merit.baselines.generative import corpus_of, label_corpus, untrained
 from merit.baselines.groov import GroovConfig, _Reader, _spellings, _written, beam_sums
 from merit.baselines.ocd import OcdConfig, batch_of, sampled
-from merit.baselines.sasrec import Sasrec, SasrecConfig, _states, targets
+from merit.baselines.sasrec import Sasrec, SasrecConfig, _loss, _Sequences, next_events
 from merit.baselines.world import World
 from merit.baselines.xlgen import _Guide, _likely, _means, frequent_first, label_clusters
 from merit.core.ragged import Ragged
@@ -129,19 +129,60 @@ def test_labels_of_the_same_users_share_a_cluster(world: World) -> None:
 
 # --- SASRec ----------------------------------------------------------------------------------------------------------
 
-BAGS = Ragged.of([[0, 1], [2], [], [3]])
+BAGS, WORDS = Ragged.of([[0, 1], [2], [], [3]]), Ragged.of([[4], [0, 1], [2], []])
 
 
-def test_the_next_event_is_right_and_at_the_end_the_gold() -> None:
-    where, right, weights = targets(Ragged.of([[0, 2, 1, 3], [1]]), Ragged.of([[5], [4, 6]]), BAGS)
-    assert where.tolist() == [1, 2, 3, 4]  # the event without labels is no target; two rows of four positions
-    assert rows(right) == [[2], [3], [5], [4, 6]]
-    assert weights.tolist() == pytest.approx([0.25, 0.25, 0.5, 0.5])
+def test_the_next_event_is_right() -> None:
+    where, right, weights = next_events(Ragged.of([[0, 2, 1, 3], [1]]), BAGS)
+    assert where.tolist() == [
+        1,
+        2,
+    ]  # the event without labels is no target; the second row has nothing behind its first
+    assert rows(right) == [[2], [3]]
+    assert weights.tolist() == pytest.approx([0.25, 0.25])
 
 
 def test_what_comes_later_changes_nothing_before() -> None:
-    model = Sasrec(7, SasrecConfig(width=8, events=5)).eval()
+    model = Sasrec(7, 5, SasrecConfig(width=8, events=5)).eval()
     with torch.inference_mode():
-        one, other = (_states(model, Ragged.of([items]), BAGS) for items in ([0, 1, 3], [0, 1, 0]))
+        one, other = (model(Ragged.of([items]), BAGS, WORDS) for items in ([0, 1, 3], [0, 1, 0]))
     assert torch.allclose(one[:, :2], other[:, :2], atol=1e-6)
     assert not torch.allclose(one[:, 2], other[:, 2], atol=1e-3)
+
+
+@pytest.mark.parametrize("offered", [True, False])
+def test_the_loss_is_that_of_one_example_after_the_other(world: World, offered: bool) -> None:
+    """Title words enter with the labels of an event, and recent popularity is added to the last logits."""
+    seen = world if offered else world.offered(())
+    labels, words, size = world.text.shop.item_labels, seen.item_words, len(world.labels)
+    model = Sasrec(size, seen.title_words, SasrecConfig(width=8, events=6)).eval()
+    torch.nn.init.constant_(model.trend, 0.7)
+    chosen = np.arange(len(seen.purchases) - 5, len(seen.purchases))
+    part, gold = _Sequences.of(seen.purchases, 6).gather(chosen), seen.purchases.gold.gather(chosen)
+    losses = []
+    for row in range(len(chosen)):
+        items = part.items[row].tolist()
+        states = model(Ragged.of([items]), labels, words)[0]
+        following = []
+        for at, after in enumerate(items[1:]):
+            if len(labels[after]):
+                right = (states[at] @ model.labels.weight.T).log_softmax(0)[labels[after].tolist()]
+                following.append(-right.mean())
+        last = states[-1] @ model.labels.weight.T
+        if part.trends is not None:
+            last = last + 0.7 * torch.from_numpy(part.trends.table[part.trends.weeks[row]].astype(np.float32))
+        losses.append(-last.log_softmax(0)[gold[row].tolist()].mean())
+        losses[-1] += sum(following) / max(1, len(following))
+    slow = torch.stack(losses).mean().item()
+    assert _loss(model, part, gold, labels, words).item() == pytest.approx(slow, abs=1e-4)
+
+
+def test_an_event_is_the_mean_of_its_labels_and_that_of_its_title_words() -> None:
+    model = Sasrec(4, 5, SasrecConfig(width=8, events=5)).eval()
+    model.blocks = torch.nn.Identity()  # type: ignore[assignment]
+    model.blocks.forward = lambda hidden, **_: hidden  # type: ignore[method-assign, misc]
+    with torch.inference_mode():
+        hidden = model(Ragged.of([[0, 1, 2]]), BAGS, WORDS)[0] - model.place[:3]
+        for at, (labels, words) in enumerate([([0, 1], [4]), ([2], [0, 1]), ([], [2])]):
+            mean = model.words.weight[words].mean(0) + (model.labels.weight[labels].mean(0) if labels else 0)
+            assert torch.allclose(hidden[at], mean * 8**0.5, atol=1e-5)

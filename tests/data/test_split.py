@@ -48,6 +48,23 @@ def test_no_users_is_fine() -> None:
     assert len(assign_users(ids(0).cast(pl.String), SplitConfig(), 7, 1)) == 0
 
 
+def test_a_small_shop_keeps_its_test_users() -> None:
+    whole, small, smaller = (assign_users(ids(2_000), SplitConfig(users=users), 7, 3) for users in (None, 200, 50))
+    test = whole.filter(split="test")["user_id"]
+    assert small.filter(split="test")["user_id"].equals(test)
+    assert len(small) == len(test) + 200 and len(smaller) == len(test) + 50
+    assert set(smaller["user_id"]) < set(small["user_id"]) < set(whole["user_id"])
+    assert abs((small["split"] == "validation").sum() / 200 - 1 / 8) < 0.08
+    assert (
+        small.join(whole, on="user_id", suffix="_whole")
+        .select(pl.col("split") == pl.col("split_whole"))
+        .to_series()
+        .all()
+    )
+    for (_,), members in small.partition_by("shard", as_dict=True).items():
+        assert members["user"].to_list() == list(range(len(members)))
+
+
 def test_someone_must_be_left_to_train_on() -> None:
     with pytest.raises(ValidationError, match="no users to train on"):
         SplitConfig(validation=0.5, test=0.5)

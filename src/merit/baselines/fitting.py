@@ -7,16 +7,17 @@ end at the end of their schedule. (`merit.generator.training` counts steps inste
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import count
+from typing import TypeVar
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from merit.baselines.world import World
+from merit.baselines.world import World, WorldExamples
 from merit.core.ragged import head
 from merit.core.seeds import torch_stream
 from merit.core.types import Floats, Ints
@@ -26,7 +27,9 @@ from merit.generator.kv_cache import evaluating
 from merit.objective.descent import DescentConfig, backward, descend
 
 CHOICE_BUDGET = 10  # labels: the middle one of the equal budgets
+TREND_WEIGHTS = (0.0, 0.25, 0.5, 1.0)
 
+T = TypeVar("T")
 BatchLoss = Callable[[Ints, int], Tensor]  # rows of training examples, epoch → loss
 
 
@@ -55,6 +58,13 @@ class TimeBudget:
     def spent(self) -> float:
         """The spent part of the budget; 1 or more when it is time to stop."""
         return self.used() / max(self.seconds, 1e-9)
+
+    def while_left(self, tries: Iterable[T]) -> Iterator[T]:
+        """The tries that are begun before the time is over, and the first in any case."""
+        for attempt in tries:
+            yield attempt
+            if self.spent() >= 1:
+                return
 
     def with_prediction(self, summary: dict[str, float]) -> dict[str, float]:
         """The summary with `predict_seconds`: all that was used since `train_seconds`."""
@@ -130,6 +140,23 @@ def recall_of_scores(scores: Floats, world: World, budgets: tuple[int, ...] = (C
     lists = top(scores, world.live, max(budgets))
     gold = world.validation.gold.gather(np.arange(len(scores)))
     return float(np.mean([recall(head(lists, budget), gold) for budget in budgets]))
+
+
+def trending(scores: Floats, examples: WorldExamples, weight: float) -> Floats:
+    """The scores of all labels, times how much more popular each was of late than usual, to the power of the weight."""
+    if not weight or examples.trends is None:
+        return scores
+    trends = examples.trends.gather(np.arange(len(scores))).of(np.arange(scores.shape[1]))
+    raised: Floats = scores * np.exp(weight * trends)
+    return raised
+
+
+def best_trend(scores: Floats, world: World, budgets: tuple[int, ...] = (CHOICE_BUDGET,)) -> tuple[float, float]:
+    """The highest recall of `trending` scores of the first validation users, and its weight."""
+    weights = TREND_WEIGHTS[: None if world.validation.trends else 1]
+    recalls = [recall_of_scores(trending(scores, world.validation, weight), world, budgets) for weight in weights]
+    best = int(np.argmax(recalls))
+    return recalls[best], weights[best]
 
 
 def _copy(model: nn.Module) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Extreme classification on a CPU: TF-IDF of the history's words → labels, by a probabilistic label tree.
+"""Extreme classification on a CPU: TF-IDF of the history's labels and words → labels, by a probabilistic label tree.
 
 The tree (labels split by balanced k-means, a linear classifier at every node) is that of PECOS' XR-Linear. `napkinXC`
 grows it here, because PECOS wants numpy 1. Its scores are probabilities, so users can be ranked by them too.
@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import Field
 from scipy.sparse import csr_matrix, hstack, identity
 
-from merit.baselines.fitting import TimeBudget, recall_of_scores
+from merit.baselines.fitting import TimeBudget, best_trend, recall_of_scores, trending
 from merit.baselines.world import Answer, World, answer_of
 from merit.core.config import Frozen
 from merit.core.errors import MissingDependency
@@ -60,6 +60,8 @@ class _Tree:
     seconds: float
     recall: float
     """On validation users."""
+    validation: Floats
+    """The probabilities of these."""
 
 
 def label_tree(world: World, seed: int, config: LabelTreeConfig | None = None) -> Answer:
@@ -68,22 +70,25 @@ def label_tree(world: World, seed: int, config: LabelTreeConfig | None = None) -
     budget = TimeBudget(world.seconds)
     with TemporaryDirectory() as folder:  # the library keeps its models in files
         grow, test = _grower(world, Path(folder), config, seed, budget)
-        trees = [grow(min(config.tried, len(world.train)), config.costs[0])]
-        size = max(trees[0].size, affordable(len(world.train), trees[0], budget, config))
+        examples = len(world.purchases)
+        trees = [grow(min(config.tried, examples), config.costs[0])]
+        size = max(trees[0].size, affordable(examples, trees[0], budget, config))
         for cost in config.costs[size == trees[0].size :]:  # the first may have all examples already
-            if affordable(len(world.train), trees[-1], budget, config) < size:
+            if affordable(examples, trees[-1], budget, config) < size:
                 break
             trees.append(grow(size, cost))
         best = max(trees, key=lambda tree: tree.recall)
+        recall, trend = best_trend(best.validation, world)
         summary = {
             "parameters": sum(file.stat().st_size for file in best.folder.rglob("*weights*")) / BYTES,
             "train_seconds": budget.used(),
             "cost": best.cost,
             "examples": float(best.size),
-            "validation_recall": best.recall,
+            "trend": trend,
+            "validation_recall": recall,
         }
         scores = _probabilities(best.model, best.labels, test, len(world.labels))
-    return answer_of(scores, world, budget.with_prediction(summary))
+    return answer_of(trending(scores, world.test, trend), world, budget.with_prediction(summary))
 
 
 def affordable(examples: int, tree: _Tree, budget: TimeBudget, config: LabelTreeConfig) -> int:
@@ -97,16 +102,16 @@ def _grower(
 ) -> tuple[Callable[[int, float], _Tree], Any]:
     """A function that grows a tree from so many examples at some cost; and the test users' features."""
     train, validation, test = _tfidf(world, config)
-    gold = _ordered(indicators(world.train.gold, len(world.labels)))
-    order = stream(seed, "label-tree").permutation(len(world.train))
+    gold = _ordered(indicators(world.purchases.gold, len(world.labels)))
+    order = stream(seed, "label-tree").permutation(len(world.purchases))
 
     def grow(size: int, cost: float) -> _Tree:
         start, place = budget.used(), folder / f"{size}-{cost:g}"
         model, rows = _model(str(place), cost, config, seed), np.sort(order[:size])
         labels = np.unique(gold[rows].indices)
         model.fit(train[rows], _ordered(gold[rows][:, labels]))
-        recall = recall_of_scores(_probabilities(model, labels, validation, len(world.labels)), world)
-        return _Tree(model, labels, place, cost, size, budget.used() - start, recall)
+        scores = _probabilities(model, labels, validation, len(world.labels))
+        return _Tree(model, labels, place, cost, size, budget.used() - start, recall_of_scores(scores, world), scores)
 
     return grow, test
 
@@ -114,17 +119,18 @@ def _grower(
 def _tfidf(world: World, config: LabelTreeConfig) -> list[Any]:
     """Of train, validation and test users: (examples, words and labels).
 
-    A history has the words of its labels, and each label as a word. Labels are split into words once; the words of a
-    history are then a product of matrices, not a long text.
+    A history has the words of its labels, each label as a word, and the words of its titles, apart from the first ones.
+    Labels are split into words once; the words of a history are then a product of matrices, not a long text.
     """
     from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
     label_words = CountVectorizer(max_features=config.max_words, dtype=np.float32).fit_transform(world.labels.texts)
     words = hstack([label_words, identity(len(world.labels))])
-    parts = [
-        matrix(part.history, part.counts, len(world.labels)) @ words
-        for part in (world.train, world.validation, world.test)
-    ]
+    parts = []
+    for part in (world.purchases, world.validation, world.test):
+        parts.append(matrix(part.history, part.counts, len(world.labels)) @ words)
+        if part.words:
+            parts[-1] = hstack([parts[-1], matrix(part.words.words, part.words.times, world.title_words)])
     transformer = TfidfTransformer(sublinear_tf=True).fit(parts[0])
     return [_ordered(transformer.transform(part)) for part in parts]
 

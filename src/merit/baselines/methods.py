@@ -1,10 +1,10 @@
-"""Every method by its name in tables. A method is a function from a world and a seed to an answer."""
+"""Every method by its name in tables, and what it reads. A method is a function from a world and seed to an answer."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
-from merit.baselines.world import Method
+from merit.baselines.world import RECENT, REVERSED, TITLE_WORDS, Method
 
 METHODS = {
     "trivial": "merit.baselines.frequency:trivial",
@@ -26,6 +26,29 @@ METHODS = {
     "OCD": "merit.baselines.ocd:ocd",
 }
 """Name → `module:function`. Listing the methods imports none of them."""
+
+COUNTS, SEQUENCE, PROMPT, TEXTS = "label counts", "sequence of items", "prompt", "label texts"
+OFFERED = (TITLE_WORDS, RECENT, REVERSED)
+READS: dict[str, tuple[str, ...]] = {
+    "trivial": ("purchase counts", "popularity"),
+    "popularity": ("popularity",),
+    "history frequency": (COUNTS, "popularity"),
+    "linear": (COUNTS, *OFFERED),
+    "ALS": (COUNTS, *OFFERED),
+    "boosted trees": (COUNTS, "purchase counts"),
+    "label tree": (COUNTS, TEXTS, *OFFERED),
+    "SASRec": (SEQUENCE, *OFFERED),
+    "DEXML-DS": (PROMPT, TEXTS),
+    "DEXML-STk": (PROMPT, TEXTS),
+    "GROOV": (PROMPT,),
+    "GROOV, open vocabulary": (PROMPT,),
+    "XLGen-MCG": (PROMPT, COUNTS, "popularity"),
+    "XLGen-BCL": (PROMPT, COUNTS, "popularity"),
+    "PatchRec": (SEQUENCE, "item titles"),
+    "PatchRec, sessions": (SEQUENCE, "item titles"),
+    "OCD": (PROMPT,),
+}
+"""Name → what it reads of a user. What is in OFFERED and not named here is taken out of the method's world."""
 
 
 def method(name: str) -> Method:

@@ -20,7 +20,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from merit.baselines.fitting import TimeBudget
-from merit.baselines.methods import METHODS, method
+from merit.baselines.methods import METHODS, READS, method
 from merit.bench.chain import Chain, PreparedDataset, peak_gib
 from merit.bench.config import MERIT, BenchCell, slug
 from merit.core import artifacts, console, timings
@@ -51,6 +51,8 @@ class BaselineCellConfig(Frozen):
     """Everything that determines the predictions of a method of merit.baselines.methods."""
 
     method: str
+    reads: tuple[str, ...] = ()
+    """What the method is given of a user."""
     seconds: float
     """For training, on this machine."""
     backbone: BackboneConfig = BackboneConfig()
@@ -61,6 +63,7 @@ class GeneratorCellConfig(Frozen):
     """A generator of our own: the rest is determined by the artifacts it reads."""
 
     method: str
+    reads: tuple[str, ...] = ("prompt",)
     budget: int = BUDGET
 
 
@@ -92,11 +95,13 @@ def make_cell(chain: Chain, cell: BenchCell) -> Artifact:
     config: Frozen
     write: Callable[[Draft], Costs]
     if cell.method == MERIT or cell.method in chain.config.variants:
-        merit = MeritCellConfig(method=cell.method, budget=budget, length=chain.config.length)
+        reads = ("prompt", *READS["linear"]) if chain.config.propensity.model.factors else ("prompt",)
+        merit = MeritCellConfig(method=cell.method, reads=reads, budget=budget, length=chain.config.length)
         parents = {"propensity": chain.propensity(), "states": chain.states(), "generator": chain.corrected()}
         config, write = merit, lambda draft: write_merit(chain, draft, merit, **parents)
     elif cell.method in METHODS:
-        baseline = BaselineCellConfig(method=cell.method, seconds=data.seconds, backbone=data.backbone, text=data.text)
+        reads, settings = READS.get(cell.method, ()), {"seconds": data.seconds, "text": data.text}
+        baseline = BaselineCellConfig(method=cell.method, reads=reads, backbone=data.backbone, **settings)
         config, write = baseline, lambda draft: write_baseline(chain, draft, baseline)
     else:
         ours, generator = GeneratorCellConfig(method=cell.method, budget=budget), chain.generator(cell.method)
@@ -115,7 +120,7 @@ def make_cell(chain: Chain, cell: BenchCell) -> Artifact:
 
 def write_baseline(chain: Chain, draft: Draft, config: BaselineCellConfig) -> Costs:
     """Train a method for the time it has and write its lists for the test users."""
-    world = chain.dataset.world
+    world = chain.dataset.world.offered(config.reads)
     timings.reset_peak()
     with console.spinner(f"{config.method}: training for at most {config.seconds:g} s"):
         answer = method(config.method)(world, chain.seed)

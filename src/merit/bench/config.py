@@ -38,6 +38,8 @@ class Dataset(Frozen):
     source: sources.Source
     prepare: PrepareConfig = PrepareConfig()
     text: TextConfig = TextConfig()
+    withheld: float = Field(0.0, ge=0, lt=1)
+    """This share of the labels is in no training target, and test targets are of these alone."""
 
 
 class MethodGroup(Frozen):
@@ -70,6 +72,8 @@ class BenchConfig(Frozen):
     results: Path = Path("results")
     """NAME.json for every data set: small, for version control."""
     cache: Path = Path(".cache/merit")
+    data: Path = Path()
+    """The folder from which paths of tables count."""
     datasets: dict[str, Dataset] = Field(min_length=1)
     groups: tuple[MethodGroup, ...] = Field(min_length=1)
     variants: dict[str, tuple[str, ...]] = {}
@@ -144,11 +148,15 @@ class BenchConfig(Frozen):
     def run_config(self, dataset: str) -> RunConfig:
         """Examples, labels and corpus of a data set, as `merit run` makes them."""
         given = self.datasets[dataset]
+        source = given.source
+        if isinstance(source, sources.TablesSource):
+            places = {name: self.data / getattr(source, name) for name in ("interactions", "items")}
+            source = source.model_copy(update=places)
         return RunConfig(
             seed=self.seed,
             out=self.out / dataset,
             cache=self.cache,
-            source=given.source,
+            source=source,
             prepare=given.prepare,
             labels=self.labels,
             backbone=self.backbone,

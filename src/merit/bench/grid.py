@@ -19,6 +19,7 @@ from merit.bench.cells import HITS, RELIABILITY, make_cell, read_hits
 from merit.bench.chain import Chain, PreparedDataset
 from merit.bench.config import MERIT, BenchConfig, cells
 from merit.bench.results import BINS, LEAD, BenchResults, Cost
+from merit.bench.withheld import withhold
 from merit.core import artifacts, console, doctor, provenance
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen, digest
@@ -69,8 +70,10 @@ def _dataset(
     config: BenchConfig, name: str, only: Sequence[str], failures: dict[str, str], done: Callable[[str], None]
 ) -> BenchResults:
     made = run(config.run_config(name), until="corpus")
-    text = config.datasets[name].text
-    data = PreparedDataset(made["corpus"], made["labels"], config.backbone, text, config.seconds)
+    corpus, labels, given = made["corpus"], made["labels"], config.datasets[name]
+    if given.withheld:
+        corpus = withhold(corpus, labels, config.out / name / "corpus-withheld", given.withheld, config.seed)
+    data = PreparedDataset(corpus, labels, config.backbone, given.text, config.seconds)
     made_cells: dict[str, Artifact] = {}
     chains: dict[int, Chain] = {}
     for cell in cells(config, name, only):
@@ -160,6 +163,7 @@ def write_results(
             labels=truth.labels,
             ranking_reference=_against(ranked, config),
             seeds=_by_method(cells.values(), lambda cell: cell.manifest.seed),
+            reads={cell.manifest.config["method"]: list(cell.manifest.config["reads"]) for cell in cells.values()},
             steps=_by_method(cells.values(), lambda cell: cell.manifest.summary.get("steps")),
             figures=results_file.figure_rows(figures.filter(pl.col("average") == "pooled").filter(_kept())),
             costs=costs(cells.values(), len(truth)),

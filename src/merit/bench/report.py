@@ -45,6 +45,7 @@ EXPLAINED = {
     "variants": "MERIT with one thing changed: states of how many labels make a user (k_g, otherwise 5), and whose "
     "states they are. Dual encoders stand beside it, as in the paper's own sweep.",
     "cost": "What a method takes to train and to ask.",
+    "reads": "What a method is given of a user, for training and for its lists; the rest is taken out of its world.",
 }
 SHOWN = MetricKey("recall", "exact", 10)
 OVERVIEW = "Recall of the first 10 labels, exact match, with 95 % intervals over users"

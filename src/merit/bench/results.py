@@ -80,6 +80,8 @@ class BenchResults(Frozen):
     """What leads of the exposure-bias meter are counted for."""
     seeds: dict[str, list[int]]
     """By cell's method."""
+    reads: dict[str, list[str]] = {}
+    """What each method is given of a user; not noted in older results."""
     steps: dict[str, list[int]]
     """Of generators, by seed."""
     missing: dict[str, str]

@@ -150,6 +150,7 @@ TABLES = {
     "hits": "Users for an interest",
     "variants": "Variants of MERIT",
     "cost": "Cost",
+    "reads": "What each method reads",
 }
 """Their titles by name, in the order of the page."""
 NEEDED: dict[str, Sequence[str]] = {"objectives": OBJECTIVES, "variants": VARIED}
@@ -167,6 +168,12 @@ def parts(name: str, results: BenchResults) -> list[Part]:
     """A table of the benchmark on one data set. Parts that nobody has figures for are left out."""
     if name == "cost":
         return [_costs(results)]
+    if name == "reads":
+        read = pl.DataFrame(
+            [(method, ", ".join(names)) for method, names in results.reads.items()], ["method", "reads"], orient="row"
+        )
+        note = f"{results.dataset}. Budget: {results.seconds:g} s of training for every network."
+        return [Part(TABLES[name], note, read)] if results.reads else []
     made = [_part(sheet, results) for sheet in _sheets(results)[table_named(name)]]
     if name == "variants":
         made.append(_won(results))

@@ -19,6 +19,9 @@ class SplitConfig(Frozen):
     validation: float = Field(0.1, ge=0, lt=1)
     test: float = Field(0.2, ge=0, lt=1)
     """Larger than usual: intervals over test users are the product here, and public shops are small."""
+    users: int | None = Field(None, ge=2, exclude_if=lambda users: users is None)
+    """So many users for training and validation, by their hash; of the others only those of the test stay. It is what a
+    small shop would get, measured on as many users as ever."""
 
     @model_validator(mode="after")
     def _leaves_training_users(self) -> SplitConfig:
@@ -32,6 +35,9 @@ def assign_users(user_ids: pl.Series, config: SplitConfig, seed: int, shards: in
     hashes = stable_hash(user_ids.to_list(), USER_SALT)
     place = unit_interval(derive(hashes, seed, "split"))
     split = np.where(place < config.test, 2, np.where(place < config.test + config.validation, 1, 0))
+    kept, lots = split == 2, derive(hashes, seed, "learners")
+    learners = np.flatnonzero(~kept)
+    kept[learners[np.argsort(lots[learners])[: config.users]]] = True
     return (
         pl.DataFrame(
             {
@@ -41,6 +47,7 @@ def assign_users(user_ids: pl.Series, config: SplitConfig, seed: int, shards: in
                 "shard": (derive(hashes, 0, "shard") % np.uint64(shards)).astype(np.uint16),
             }
         )
+        .filter(kept)
         .sort("shard", "user_id")
         .with_columns(user=pl.int_range(pl.len(), dtype=pl.UInt32).over("shard"))
     )

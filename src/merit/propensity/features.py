@@ -168,8 +168,12 @@ def read_purchases(corpus: Artifact) -> tuple[Ragged, UserFeatures]:
 
 def features_of(corpus: Artifact, table: pl.DataFrame, states: States) -> UserFeatures:
     """Of the users in these rows of the corpus, with the columns HISTORY."""
+    history, counts = (column_lists(table[name]) for name in ("history", "counts"))
+    return UserFeatures(states, history, counts.values, *read_words_and_trends(corpus, table))
+
+
+def read_words_and_trends(corpus: Artifact, table: pl.DataFrame) -> tuple[WordCounts, Trends]:
+    """Of the users in these rows of the corpus: the words of titles in their histories, and the trends before."""
+    words, counts = (column_lists(table[name]) for name in ("words", "word_counts"))
     trends = np.load(corpus.file(TRENDS), mmap_mode="r", allow_pickle=False)
-    lists = {name: column_lists(table[name]) for name in ("history", "counts", "words", "word_counts")}
-    words = WordCounts(lists["words"], lists["word_counts"].values)
-    weeks = Trends(table["week"].to_numpy().astype(np.int64), trends)
-    return UserFeatures(states, lists["history"], lists["counts"].values, words, weeks)
+    return WordCounts(words, counts.values), Trends(table["week"].to_numpy().astype(np.int64), trends)
