@@ -6,6 +6,7 @@ mistakes, a generator that learnt to recover from them, its mistakes and states,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -79,8 +80,16 @@ def stages_of(config: RunConfig) -> dict[str, Stage]:
         return STAGES
     first = ("stage-1", "mined-1", "predictions-1")
     one = Stage("generator", CORPUS | {"factors": "factors"}, train_items, lambda run: run.items)
-    results = replace(STAGES["results"], parents=SECOND | CORPUS)
-    return {name: stage for name, stage in STAGES.items() if name not in first} | {"stage-2": one, "results": results}
+    others = {
+        "stage-2": one,
+        "propensity": _reading("propensity", {"generator": "stage-2"} | STAGES["propensity"].parents),
+        "results": _reading("results", SECOND | CORPUS),
+    }
+    return {name: others.get(name, stage) for name, stage in STAGES.items() if name not in first}
+
+
+def _reading(name: str, parents: Mapping[str, str]) -> Stage:
+    return replace(STAGES[name], parents=parents)
 
 
 def run(config: RunConfig, until: str | None = None) -> dict[str, Artifact]:

@@ -46,6 +46,9 @@ class Propensity(FactorModel):
         self.scale = nn.LayerNorm(state_width)
         self.enter = nn.Linear(state_width, config.width)
         self.enter_history = nn.Linear(vector_width + factors, config.width)
+        self.of_state = nn.Linear(state_width, config.factors)  # what a generator that starts from the factors corrects
+        for weight in self.of_state.parameters():
+            nn.init.zeros_(weight)
         self.place = nn.Parameter(0.02 * torch.randn(1 + config.labels, config.width))
         layer = nn.TransformerEncoderLayer(
             config.width, config.heads, 4 * config.width, config.dropout, "gelu", batch_first=True, norm_first=True
@@ -69,7 +72,8 @@ class Propensity(FactorModel):
         missing = torch.arange(entered.shape[1], device=states.device) > counts[:, None]
         read = self.encoder(entered, src_key_padding_mask=missing)
         kept = (~missing).to(read.dtype)[..., None]
-        return torch.cat([(read * kept).sum(1) / kept.sum(1), self.user_factors(factors)], dim=1)
+        corrected = self.user_factors(factors) + self.of_state(states[:, 0]) * (counts > 0)[:, None]
+        return torch.cat([(read * kept).sum(1) / kept.sum(1), corrected], dim=1)
 
     def user_projections(self, vectors: Tensor) -> Tensor:
         """(B, hidden + R)"""

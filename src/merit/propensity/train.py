@@ -30,6 +30,7 @@ from merit.core.types import Floats, Ints
 from merit.data.corpus import WORDS
 from merit.evaluation import calibration
 from merit.evaluation.calibration import Bins
+from merit.generator.items.model import ItemGenerator, load_items
 from merit.generator.mining import read_mined
 from merit.labels import space
 from merit.labels.build import load_vectors
@@ -103,8 +104,12 @@ def train_propensity(
     out: Path,
     config: PropensityRun,
     seed: int,
+    generator: Artifact | None = None,
 ) -> Artifact:
-    """The trained model: fitted on train users, calibrated on validation users, checked on test users."""
+    """The trained model: fitted on train users, calibrated on validation users, checked on test users.
+
+    A `generator` that reads items corrects the factors of users by its states.
+    """
     label_space, vectors = space.load(labels.path), load_vectors(labels)
     users, features = read_features(corpus, states, "train")
     live, width = label_space.live_mask(), features.states.values.shape[2]
@@ -113,6 +118,9 @@ def train_propensity(
     model = make_model(config.model, width, vectors.shape[1], live, seed, len(words))
     model.load_state_dict(load_file(factors.file(MODEL)), strict=False)
     parents = {"corpus": corpus, "factors": factors, "states": states, "mined": mined, "labels": labels}
+    if generator:
+        parents["generator"] = generator
+        _correct(model, load_items(generator, corpus, labels))
     with artifacts.writing(out, "propensity", config=config, seed=seed, parents=parents) as draft:
         losses = fit(model, features.first(config.model.labels), sampler, vectors, config.fit, seed)
         scorer = _scorer(model, config, vectors, live, None)
@@ -131,6 +139,13 @@ def train_propensity(
             "state_width": width,
         } | {name: mined.manifest.summary[name] for name in ("mined", "later_bought_share")}
     return artifacts.load(out, "propensity")
+
+
+@torch.no_grad()
+def _correct(model: Propensity, generator: ItemGenerator) -> None:
+    weight, bias = generator.correction()
+    model.of_state.weight.copy_(weight)
+    model.of_state.bias.copy_(bias)
 
 
 def load_scorer(propensity: Artifact, labels: Artifact) -> TrainedScorer:

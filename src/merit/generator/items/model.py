@@ -208,6 +208,20 @@ class ItemGenerator:
 
         return chances
 
+    @torch.no_grad()
+    def correction(self) -> tuple[Tensor, Tensor]:
+        """W (R, width) and b (R,): factors s → W s + b that the first state adds to those of a user.
+
+        With p_u + W s + b in place of p_u, the factor model ranks labels as the generator does at its first position:
+        both sides of α · score + (W's + b') · q' are divided by α, and q' is q without popularity, scaled.
+        """
+        scale = _scale(_without_popularity(self.prior.models[0], self.prior.vectors)) / self.network.trust.clamp(
+            min=0.1
+        )
+        kept = torch.ones(len(self.network.correct.bias))
+        kept[-1:] = 0
+        return self.network.correct.weight * (scale * kept)[:, None], self.network.correct.bias * scale * kept
+
     def _first_states(self, inputs: ItemHistories) -> Tensor:
         cache, mask = self.network.read(inputs.positions(), self.catalogue)
         return self.network.write(torch.full((len(inputs), 1), -1), cache, mask)[0]
@@ -238,10 +252,22 @@ class ItemGenerator:
 
 @torch.no_grad()
 def label_factors(model: FactorModel, vectors: Floats) -> Tensor:
-    """(C, R): the factors of all labels, of a tenth of the length that random ones would have at full width."""
-    factors = model.full_label_factors(model.labels(torch.from_numpy(vectors), torch.arange(len(vectors))))
-    scaled: Tensor = factors * (0.1 * factors.shape[1] ** 0.5 / factors.norm(dim=1).mean().clamp(min=1e-6))
-    return scaled
+    """(C, R): the factors of all labels, without popularity, which may change and is left to the factor model.
+
+    They are scaled to a tenth of the length that random ones would have at full width.
+    """
+    factors = _without_popularity(model, vectors)
+    return factors * _scale(factors)
+
+
+def _without_popularity(model: FactorModel, vectors: Floats) -> Tensor:
+    factors = model.full_label_factors(model.labels(torch.from_numpy(vectors), torch.arange(len(vectors)))).clone()
+    factors[:, -1:] = 0
+    return factors
+
+
+def _scale(factors: Tensor) -> Tensor:
+    return 0.1 * factors.shape[1] ** 0.5 / factors.norm(dim=1).mean().clamp(min=1e-6)
 
 
 def load_items(
