@@ -40,8 +40,9 @@ def main() -> Path:
     run(settings)
     asked = request.read(None, ["size.by=percentile", "size.percent=50"], ["trail running shoes"])
     model = merit.load(settings.out)
-    told = build.preview(model, asked).figures
-    print(f"{told.members} of {told.eligible} users, {told.forecast.conversions:.0f} conversions expected")  # type: ignore[union-attr]
+    figures = build.preview(model, asked)
+    assert figures.forecast
+    print(f"{figures.members} of {figures.eligible} users, {figures.forecast.conversions:.0f} conversions expected")
     made = build.build(model, asked, Path("runs/own-audience"))
     sent = export.export(made, model, "csv", Path("runs/own-send"))
     file = sent.file("audience.csv")

@@ -174,16 +174,17 @@ def stopping(once: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def test_audiences_that_are_stopped_are_made_by_the_same_command_again(
+def test_lists_that_are_stopped_are_made_by_the_same_command_again(
     place: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = sorted(place.rglob("*"))
+    before, lists = sorted(place.rglob("*")), ("model", "all-interests", "run", *OUT)
     monkeypatch.setattr(Model, "for_users", stopping(Model.for_users))
-    code, out, err = command(*audiences("-n", "2"))
+    code, out, err = command(*lists)
     assert (code, out) == (130, "") and "Stopped. Nothing is half-written" in err
     assert not (place / "out.parquet").exists()
-    assert command(*audiences("-n", "2"))[0] == 0
-    assert sorted(place.rglob("*")) == sorted([*before, place / "out.parquet"])
+    assert command(*lists)[0] == 0
+    trail = [place / "run" / name for name in (audit.FILE, audit.HEAD)]
+    assert sorted(place.rglob("*")) == sorted([*before, place / "out.parquet", *trail])
 
 
 def test_an_erasure_that_is_stopped_goes_on(

@@ -441,7 +441,9 @@ def test_all_stages_read_patches(settings_: RunConfig) -> None:
         state = known.states.values[row, 0].astype(np.float32)
         assert np.allclose(state, twin.state(prompts[row].tolist()), atol=5e-3)  # kept in half precision
     plain = write_prompts(found.items, trained_.shop, how.text)
-    again = trained_.prompts(found.items)  # as histories that were not in the corpus are written
+    again = trained_.inputs_of(
+        found.items, Ragged(found.items.offsets, found.days), known
+    )  # as histories that were not in the corpus are written
     assert isinstance(again, Patched) and np.array_equal(again.values, prompts.values)
     narrow = how.text.model_copy(update={"patching": PatchingConfig(window=1)})
     one = write_inputs(found.items, trained_.shop, narrow)

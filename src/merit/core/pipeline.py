@@ -82,7 +82,7 @@ def stages_of(config: RunConfig) -> dict[str, Stage]:
     one = Stage("generator", CORPUS | {"factors": "factors"}, train_items, lambda run: run.items)
     others = {
         "stage-2": one,
-        "propensity": _reading("propensity", {"generator": "stage-2"} | STAGES["propensity"].parents),
+        "propensity": _reading("propensity", {"generator": "stage-2", **STAGES["propensity"].parents}),
         "results": _reading("results", SECOND | CORPUS),
     }
     return {name: others.get(name, stage) for name, stage in STAGES.items() if name not in first}

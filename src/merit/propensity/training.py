@@ -56,8 +56,7 @@ def fit(
 def _groups(model: Propensity, config: PropensityFitConfig) -> list[dict[str, Any]]:
     """All weights but those of the factor model and its correction, which stay as they were trained on all labels."""
     few = [model.repeat, model.repeat_bias]
-    fixed = {*WEIGHTS, "of_state.weight", "of_state.bias"}
-    rest = [value for name, value in model.named_parameters() if name not in fixed]
+    rest = [value for name, value in model.named_parameters() if name.split(".")[0] not in {*WEIGHTS, "of_state"}]
     return [
         {"params": rest, "lr": config.learning_rate, "weight_decay": config.weight_decay},
         {"params": few, "lr": FASTER * config.learning_rate, "weight_decay": 0.0},

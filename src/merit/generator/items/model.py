@@ -267,7 +267,8 @@ def _without_popularity(model: FactorModel, vectors: Floats) -> Tensor:
 
 
 def _scale(factors: Tensor) -> Tensor:
-    return 0.1 * factors.shape[1] ** 0.5 / factors.norm(dim=1).mean().clamp(min=1e-6)
+    scale: Tensor = 0.1 * factors.shape[1] ** 0.5 / factors.norm(dim=1).mean().clamp(min=1e-6)
+    return scale
 
 
 def load_items(
