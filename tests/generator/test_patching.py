@@ -441,9 +441,8 @@ def test_all_stages_read_patches(settings_: RunConfig) -> None:
         state = known.states.values[row, 0].astype(np.float32)
         assert np.allclose(state, twin.state(prompts[row].tolist()), atol=5e-3)  # kept in half precision
     plain = write_prompts(found.items, trained_.shop, how.text)
-    again = trained_.inputs_of(
-        found.items, Ragged(found.items.offsets, found.days), known
-    )  # as histories that were not in the corpus are written
+    days = Ragged(found.items.offsets, found.days)
+    again = trained_.inputs_of(found.items, days, known)  # as histories that were not in the corpus are written
     assert isinstance(again, Patched) and np.array_equal(again.values, prompts.values)
     narrow = how.text.model_copy(update={"patching": PatchingConfig(window=1)})
     one = write_inputs(found.items, trained_.shop, narrow)
@@ -452,8 +451,8 @@ def test_all_stages_read_patches(settings_: RunConfig) -> None:
     assert write_inputs(found.items, trained_.shop, off).values.tobytes() == plain.values.tobytes()
     assert len(table) == len(found)
     asked = merit.load(settings_.out)
-    items = np.array(asked.users["items"][0].to_list(), dtype=np.int32)
-    whole = leave_one_out(asked.artifact, made["labels"], items, -1)[0][0]  # evidence reads patches, too
+    items, days = (np.array(asked.users[name][0].to_list(), dtype=np.int32) for name in ("items", "days"))
+    whole = leave_one_out(asked.artifact, made["labels"], items, days, -1)[0][0]  # evidence reads patches, too
     assert np.allclose(whole, asked._scorer.users.vectors.take(np.array([0]))[0], atol=1e-3)
 
 
