@@ -2,11 +2,11 @@
 
 Reading `STAGES` from top to bottom is reading the paper: examples, labels, a generator trained by teacher forcing, its
 mistakes, a generator that learnt to recover from them, its mistakes and states, a propensity model over those, results.
+A generator that reads items, the default, needs fewer (`stages_of`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -61,7 +61,7 @@ STAGES: dict[str, Stage] = {
     "predictions-1": Stage("predictions", STAGE_1, decode_stage(predict), lambda run: run.predict, DECODING),
     "predictions-2": Stage("predictions", STAGE_2, decode_stage(predict), lambda run: run.predict, DECODING),
     "mined-2": Stage("mined", STAGE_2, decode_stage(mine), lambda run: run.mined, DECODING),
-    "states": Stage("states", STAGE_2, decode_stage(write_states), lambda run: run.states, DECODING),
+    "states": Stage("states", STAGE_2, decode_stage(write_states), lambda run: run.kept_states, DECODING),
     "propensity": Stage(
         "propensity",
         CORPUS | {"factors": "factors", "states": "states", "mined": "mined-2"},
@@ -75,21 +75,19 @@ STAGES: dict[str, Stage] = {
 
 
 def stages_of(config: RunConfig) -> dict[str, Stage]:
-    """The stages of this run: a generator that reads items is trained once, on the factor model."""
+    """The stages of this run. A generator that reads items is trained once, on the factor model; mistakes are mined
+    where a scorer of states learns from them."""
     if config.reads == "text":
         return STAGES
-    first = ("stage-1", "mined-1", "predictions-1")
-    one = Stage("generator", CORPUS | {"factors": "factors"}, train_items, lambda run: run.items)
+    first, propensity = ("stage-1", "mined-1", "predictions-1"), STAGES["propensity"]
+    left_out = first if config.propensity.model.states else (*first, "mined-2")
+    read = {role: parent for role, parent in propensity.parents.items() if parent not in left_out}
     others = {
-        "stage-2": one,
-        "propensity": _reading("propensity", {"generator": "stage-2", **STAGES["propensity"].parents}),
-        "results": _reading("results", SECOND | CORPUS),
+        "stage-2": Stage("generator", CORPUS | {"factors": "factors"}, train_items, lambda run: run.items),
+        "propensity": replace(propensity, parents=read),
+        "results": replace(STAGES["results"], parents=SECOND | CORPUS),
     }
-    return {name: others.get(name, stage) for name, stage in STAGES.items() if name not in first}
-
-
-def _reading(name: str, parents: Mapping[str, str]) -> Stage:
-    return replace(STAGES[name], parents=parents)
+    return {name: others.get(name, stage) for name, stage in STAGES.items() if name not in left_out}
 
 
 def run(config: RunConfig, until: str | None = None) -> dict[str, Artifact]:

@@ -47,6 +47,12 @@ class Ragged:
         values, sizes = self.take(rows)
         return Ragged(offsets_of(sizes), values)
 
+    def beside(self, values: NDArray[Any], rows: NDArray[np.integer]) -> NDArray[Any]:
+        """Of an array that stands beside all values, what stands beside those of these rows."""
+        places, _ = ranges(self.offsets[rows], self.offsets[np.asarray(rows) + 1])
+        chosen: NDArray[Any] = values[places]
+        return chosen
+
     def backwards(self) -> Ragged:
         """Every row from its last value to its first."""
         ends = self.offsets[:-1] + self.offsets[1:] - 1
@@ -152,6 +158,6 @@ def indicators(lists: Ragged, width: int) -> Any:
     return matrix(lists, np.ones(len(lists.values)), width)
 
 
-def list_column(values: NDArray[np.uint32], sizes: Ints) -> pl.Series:
+def list_column(values: NDArray[Any], sizes: Ints) -> pl.Series:
     """A polars column of lists from flat values, without a Python object per row."""
     return pl.Series(pl.from_arrow(pa.LargeListArray.from_arrays(offsets_of(sizes), values)))

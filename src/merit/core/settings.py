@@ -50,6 +50,16 @@ class SecondStage(ObjectiveConfig):
         return given
 
 
+def scorer_of_states(given: Any) -> Any:
+    """Settings of a run in which a scorer of states is on by default only where the generator reads text."""
+    if not isinstance(given, dict) or given.get("reads", "items") == "text":
+        return given
+    propensity = given.get("propensity", {})
+    if not isinstance(propensity, dict) or not isinstance(model := propensity.get("model", {}), dict):
+        return given
+    return given | {"propensity": propensity | {"model": {"states": False} | model}}
+
+
 class RunConfig(Frozen):
     """One file for the whole run. Every stage has its section."""
 
@@ -72,9 +82,9 @@ class RunConfig(Frozen):
     corpus: CorpusConfig = CorpusConfig()
     label_vectors: bool = False
     """Whether tokens that are whole labels start from their label vectors."""
-    reads: Literal["text", "items"] = "text"
-    """What the generator reads of a history: text, with a language model (`backbone`, `stage_1`, `stage_2`); or its
-    items, a position each, with a small network that starts from the factor model (`items`)."""
+    reads: Literal["items", "text"] = "items"
+    """What the generator reads of a history: its items, a position each, with a small network that starts from the
+    factor model (`items`); or text, with a language model (`backbone`, `stage_1`, `stage_2`), as in the paper."""
     items: ItemsConfig = ItemsConfig()
     stage_1: FirstStage = FirstStage()
     mining: MiningConfig = MiningConfig()
@@ -87,6 +97,11 @@ class RunConfig(Frozen):
     model: ModelConfig = ModelConfig()
     plan: PlanConfig = PlanConfig()
     """What `merit plan` may assume. No artifact depends on it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _scorer(cls, given: Any) -> Any:
+        return scorer_of_states(given)
 
     @property
     def examples(self) -> PrepareRun:
@@ -104,6 +119,11 @@ class RunConfig(Frozen):
     def mined(self) -> MiningConfig:
         """The settings of mining: by default as many examples as stage 2 reads."""
         return self.mining.of(self.stage_2.reads)
+
+    @property
+    def kept_states(self) -> StatesConfig:
+        """The settings of the states: none are kept where no model reads them."""
+        return self.states if self.propensity.model.states else self.states.model_copy(update={"labels": 0})
 
     @property
     def factors(self) -> FactorsRun:

@@ -5,6 +5,7 @@ example: user_id, when, week, gold, the items bought, later purchases, labels of
 titles, items and days between them and the purchase, and the prompt in tokens. purchases.parquet has such rows without
 prompts and with the nearest items only, for the factor model. tokens.safetensors and tokenizer.json: labels and items
 in tokens. words.json: the title words. trends.npy: the popularity of labels by week.
+item_weeks.parquet: events of training users by week and item.
 label_verticals.parquet: training events by label and vertical. label_counts.parquet: events and users of each label.
 items.parquet: a copy of that of the examples.
 """
@@ -39,7 +40,7 @@ from merit.data.split import SPLITS
 from merit.data.texts import EncodedShop, TextConfig, write_patched, write_prompts
 from merit.data.title_words import TitleWords, vocabulary
 from merit.data.tokenizer import Vocabulary
-from merit.data.trends import trends_of, week_of
+from merit.data.trends import ItemTrends, trends_of, week_of
 from merit.labels import space
 from merit.labels.space import LabelSpace
 
@@ -47,6 +48,7 @@ NOW = "now"
 PURCHASES = "purchases"
 WORDS = "words.json"
 TRENDS = "trends.npy"
+ITEM_WEEKS = "item_weeks.parquet"
 VERTICALS = "label_verticals.parquet"
 LABEL_COUNTS = "label_counts.parquet"
 UNKNOWN = "unknown"  # vertical
@@ -100,6 +102,7 @@ def build_corpus(examples: Artifact, labels: Artifact, out: Path, config: Corpus
         builder = _Builder(examples, shop, title_words, config, seed, len(label_space))
         draft.summary |= builder.write(draft.path)
         _write_trends(builder.weekly, builder.carried, draft.path / TRENDS)
+        _weekly_table(builder.weekly).write_parquet(draft.path / ITEM_WEEKS)
         pl.DataFrame(builder.label_counts.T, schema=["events", "users"]).write_parquet(draft.path / LABEL_COUNTS)
         texts.save(shop, draft.path)
         (draft.path / WORDS).write_text(json.dumps(title_words.vocabulary, ensure_ascii=False), encoding="utf-8")
@@ -216,6 +219,16 @@ def item_verticals(corpus: Artifact) -> pl.Series:
     return pl.read_parquet(corpus.file("items.parquet"), columns=["vertical"])["vertical"].fill_null(UNKNOWN)
 
 
+def item_trends(corpus: Artifact) -> ItemTrends:
+    """The trends of all items, by week."""
+    table = pl.read_parquet(corpus.file(ITEM_WEEKS))
+    weeks = len(np.load(corpus.file(TRENDS), mmap_mode="r", allow_pickle=False)) - 1
+    items = pl.scan_parquet(corpus.file("items.parquet")).select(pl.len()).collect().item()
+    weekly = np.zeros((weeks, items))
+    weekly[table["week"].to_numpy(), table["item"].to_numpy()] = table["count"].to_numpy()
+    return ItemTrends.of(weekly)
+
+
 def read_examples(corpus: Artifact, split: Split | str) -> LabelledExamples:
     """The examples of a split."""
     table = read_table(corpus, split, "user_id", "when", *LISTS, "counts", "purchases", "days")
@@ -260,6 +273,13 @@ def _vertical_counts(verticals: pl.Series, sold: Ints, item_labels: Ragged) -> p
     owner = owners(item_labels)
     events = {"label": item_labels.values, "vertical": verticals.fill_null(UNKNOWN).gather(owner), "count": sold[owner]}
     return pl.DataFrame(events).group_by("label", "vertical").agg(pl.col("count").sum()).sort("label", "vertical")
+
+
+def _weekly_table(weekly: Any) -> pl.DataFrame:
+    """week, item and count, from (weeks, items), sparse."""
+    entries = weekly.tocoo()
+    columns = {"week": entries.row, "item": entries.col, "count": entries.data}
+    return pl.DataFrame({name: values.astype(np.uint32) for name, values in columns.items()}).sort("week", "item")
 
 
 def _write_trends(weekly: Any, carried: Any, file: Path) -> None:

@@ -26,7 +26,7 @@ class WordCounts:
 
     def gather(self, rows: Ints) -> WordCounts:
         """These users, in this order."""
-        return WordCounts(self.words.gather(rows), Ragged(self.words.offsets, self.times).take(rows)[0])
+        return WordCounts(self.words.gather(rows), self.words.beside(self.times, rows))
 
 
 @dataclass(frozen=True)

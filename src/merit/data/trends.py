@@ -16,6 +16,7 @@ from merit.core.types import Floats, Ints
 WEEK = 7 * 86_400_000  # milliseconds
 BACK = 8  # weeks of a trend
 SURE = 10.0  # events that both counts of a trend start at
+WINDOWS = (2, 8, 26)  # weeks in which events of an item are counted
 Counts = NDArray[np.float64]
 
 
@@ -41,6 +42,25 @@ class Trends:
         return np.where(there, trends, 0).astype(np.float32)
 
 
+@dataclass(frozen=True)
+class ItemTrends:
+    """How often training users had each item in the weeks before: the logarithm of one more, by window."""
+
+    table: NDArray[np.float16]  # (weeks, items, windows)
+
+    @staticmethod
+    def of(weekly: Counts) -> ItemTrends:
+        """From events (weeks, items): a row for every week, and for the one that begins after them."""
+        return ItemTrends(np.stack([np.log1p(_recent(weekly, weeks)).astype(np.float16) for weeks in WINDOWS], -1))
+
+    def at(self, weeks: Ints, items: Ints) -> tuple[Floats, Ints]:
+        """(different weeks, items, windows), and the place of each row's week; weeks beyond the last are the last."""
+        distinct, place = np.unique(np.minimum(weeks, len(self.table) - 1), return_inverse=True)
+        whole = self.table[distinct]
+        chosen = whole if len(items) == self.table.shape[1] else whole[:, items]
+        return chosen.astype(np.float32), place
+
+
 def week_of(times: Ints, first: int) -> Ints:
     """Weeks since `first`, the time of the first event."""
     return np.maximum(0, (times - first) // WEEK)
@@ -57,8 +77,8 @@ def trends_of(weekly: Counts, total: Counts) -> NDArray[np.float16]:
     return trends
 
 
-def _recent(weekly: Counts) -> Counts:
-    """(weeks + 1, …): events of the BACK weeks before each."""
+def _recent(weekly: Counts, weeks: int = BACK) -> Counts:
+    """(weeks + 1, …): events of so many weeks before each."""
     before = np.concatenate([np.zeros((1, weekly.shape[1])), np.cumsum(weekly, axis=0)])
-    recent: Counts = before - before[np.maximum(0, np.arange(len(before)) - BACK)]
+    recent: Counts = before - before[np.maximum(0, np.arange(len(before)) - weeks)]
     return recent

@@ -104,6 +104,9 @@ class TrainedGenerator(Protocol):
     def states(self, inputs: Any, labels: int, /) -> tuple[Floats, NDArray[np.int32]]:
         """(users, labels, width): states that choose the first labels; how many there are."""
 
+    def likely(self, inputs: Any, most: int, /) -> tuple[Ragged, Floats]:
+        """By user: likely labels, and the logarithm of how likely each is, over what is left out."""
+
 
 @dataclass(frozen=True)
 class Generator:
@@ -172,6 +175,10 @@ class Generator:
         config = DecodeConfig(max_labels=labels, fixed_budget=True)
         decoded = self._decoded(prompts, config, seed=0, states=labels)
         return decoded.states[:, 0], decoded.counts[:, 0]
+
+    def likely(self, prompts: Ragged, most: int) -> tuple[Ragged, Floats]:
+        """None: a language model knows how likely a first token is, and not a label."""
+        return Ragged.empty(len(prompts)), np.zeros(0, np.float32)
 
     def _continued(self, prompts: Ragged, written: Ragged) -> Ragged:
         """Prompts with these labels behind them, as the generator itself would have written them."""

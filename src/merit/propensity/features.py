@@ -45,14 +45,35 @@ class States:
 
 
 @dataclass(frozen=True)
+class LikelyLabels:
+    """By user: labels that the generator finds likely, and the logarithm of how likely over what it leaves out."""
+
+    labels: Ragged
+    values: Floats  # beside labels.values
+
+    def gather(self, rows: Ints) -> LikelyLabels:
+        """These users, in this order."""
+        return LikelyLabels(self.labels.gather(rows), self.labels.beside(self.values, rows))
+
+    def grid(self, labels: Ints, n_labels: int) -> Floats:
+        """(users, labels): the values of these labels, zero where one is not likely."""
+        column_of = np.full(n_labels, -1)
+        column_of[labels] = np.arange(len(labels))
+        scores, column = np.zeros((len(self.labels), len(labels)), np.float32), column_of[self.labels.values]
+        scores[owners(self.labels)[column >= 0], column[column >= 0]] = self.values[column >= 0]
+        return scores
+
+
+@dataclass(frozen=True)
 class UserFeatures:
-    """Users: their states, how often each label is in their history, the words of its titles, and trends."""
+    """Users: their states, how often each label is in their history, the words of its titles, trends, likely labels."""
 
     states: States
     history: Ragged
     times: NDArray[np.int32]  # beside history.values
     words: WordCounts | None = None
     trends: Trends | None = None
+    likely: LikelyLabels | None = None
 
     def __len__(self) -> int:
         return len(self.states)
@@ -73,6 +94,7 @@ class UserFeatures:
             self._times(rows),
             self.words and self.words.gather(rows),
             self.trends and self.trends.gather(rows),
+            self.likely and self.likely.gather(rows),
         )
 
     def history_counts(self, rows: Ints, labels: Ints, n_labels: int) -> tuple[Floats, Floats]:
@@ -96,7 +118,7 @@ class UserFeatures:
         return shares
 
     def _times(self, rows: Ints) -> NDArray[np.int32]:
-        return Ragged(self.history.offsets, self.times).take(rows)[0]
+        return self.history.beside(self.times, rows)
 
 
 def unit_weights(values: Floats, owner: Ints) -> Floats:
@@ -166,10 +188,12 @@ def read_purchases(corpus: Artifact) -> tuple[Ragged, UserFeatures]:
     return column_lists(table["gold"]), features_of(corpus, table, no_states(len(table)))
 
 
-def features_of(corpus: Artifact, table: pl.DataFrame, states: States) -> UserFeatures:
+def features_of(
+    corpus: Artifact, table: pl.DataFrame, states: States, likely: LikelyLabels | None = None
+) -> UserFeatures:
     """Of the users in these rows of the corpus, with the columns HISTORY."""
     history, counts = (column_lists(table[name]) for name in ("history", "counts"))
-    return UserFeatures(states, history, counts.values, *read_words_and_trends(corpus, table))
+    return UserFeatures(states, history, counts.values, *read_words_and_trends(corpus, table), likely)
 
 
 def read_words_and_trends(corpus: Artifact, table: pl.DataFrame) -> tuple[WordCounts, Trends]:

@@ -1,9 +1,12 @@
 """The score of a user for a label, in log-odds before calibration: the one place where the formula is written.
 
-    score(u, c) = w3 · relu(W2 · relu(a_u + b_c) + d2) + d3      states model: an MLP over the sum of two projections
-                + p_u · q_c                                      factor model: a dot product
+    score(u, c) = p_u · q_c                                      factor model: a dot product
                 + repeat(u, c)                                   c is in the history of u
                 + trend_weight · trend(c)                        c is more popular than it used to be
+                + likely_weight · likely(u, c)                   the generator finds c likely as the first label
+                + w3 · relu(W2 · relu(a_u + b_c) + d2) + d3      states model: an MLP over the sum of two projections
+
+Any part may be missing: by default there is no states model where the generator reads items.
 
 The projection of a user is a_u, then p_u; that of a label b_c, then q_c: H + R numbers, computed once for each. A pair
 then costs the layers above the first and R products. The functions take torch tensors, so that training has gradients,

@@ -1,9 +1,9 @@
-"""The propensity model: the factor model, and above it a transformer over states and history with an MLP.
+"""The propensity model: the factor model, and above it, if wanted, the paper's scorer of the generator's states.
 
-The generator's states are one token each; the history, a mean of its label vectors by how often they occur, is one
-more. The first layer of the MLP over user and label is split, W [u; e] = W_u u + W_e e: each projection is computed
-once per user and once per label. The MLP does not read the last factor of a label, so that popularity may change
-without it. `score` has the whole formula.
+The paper's scorer is a transformer over states with an MLP. The generator's states are one token each; the history, a
+mean of its label vectors by how often they occur, may be one more. The first layer of the MLP over user and label is
+split, W [u; e] = W_u u + W_e e: each projection is computed once per user and once per label. The MLP does not read the
+last factor of a label, so that popularity may change without it. `score` has the whole formula.
 """
 
 from __future__ import annotations
@@ -20,6 +20,13 @@ from merit.propensity.score import pair_score
 class PropensityConfig(Frozen):
     """Sizes that are chosen. Those that come with the data are given to `Propensity` beside them."""
 
+    states: bool = True
+    """Whether there is a scorer of states. `merit run` has none where the generator reads items: what such a generator
+    knows comes by its likely labels, and states beside them change no list (docs/decisions/0018-items.md)."""
+    history: bool = True
+    """Whether the history is one more token of that scorer; not in the paper."""
+    likely: bool = True
+    """Whether likely labels of the generator add to the score."""
     labels: int = Field(5, ge=1)
     """k_g: states of so many generated labels make the user (the paper: 5)."""
     width: int = Field(128, ge=8)
@@ -42,13 +49,14 @@ class Propensity(FactorModel):
     ) -> None:
         """`trained`: by label of the space, whether training sees it. `words`: the number of title words."""
         super().__init__(config.factors, vector_width, trained, words)
+        self.reads_states, self.reads_history = config.states, config.history
+        self.likely_weight = nn.Parameter(torch.zeros(()))
+        if not config.states:
+            return
         factors = max(0, config.factors - 1)
         self.scale = nn.LayerNorm(state_width)
         self.enter = nn.Linear(state_width, config.width)
         self.enter_history = nn.Linear(vector_width + factors, config.width)
-        self.of_state = nn.Linear(state_width, config.factors)  # what a generator that starts from the factors corrects
-        for weight in self.of_state.parameters():
-            nn.init.zeros_(weight)
         self.place = nn.Parameter(0.02 * torch.randn(1 + config.labels, config.width))
         layer = nn.TransformerEncoderLayer(
             config.width, config.heads, 4 * config.width, config.dropout, "gelu", batch_first=True, norm_first=True
@@ -67,21 +75,29 @@ class Propensity(FactorModel):
         From states (B, k, state width), how many of them are there (B,), the mean label vector of each history
         (B, text + R), and the sum of its history and word factors (B, R - 1).
         """
-        history = self.enter_history(self._without_popularity(histories))[:, None]
-        entered = torch.cat([history, self.enter(self.scale(states))], dim=1) + self.place
-        missing = torch.arange(entered.shape[1], device=states.device) > counts[:, None]
+        if not self.reads_states:
+            return self.user_factors(factors)
+        entered, first = self.enter(self.scale(states)) + self.place[1:], 0
+        if self.reads_history:
+            history = self.enter_history(self._without_popularity(histories)) + self.place[0]
+            entered, first = torch.cat([history[:, None], entered], dim=1), 1
+        missing = torch.arange(entered.shape[1], device=states.device) >= counts[:, None] + first
         read = self.encoder(entered, src_key_padding_mask=missing)
         kept = (~missing).to(read.dtype)[..., None]
-        corrected = self.user_factors(factors) + self.of_state(states[:, 0]) * (counts > 0)[:, None]
-        return torch.cat([(read * kept).sum(1) / kept.sum(1), corrected], dim=1)
+        return torch.cat([(read * kept).sum(1) / kept.sum(1).clamp(min=1), self.user_factors(factors)], dim=1)
 
     def user_projections(self, vectors: Tensor) -> Tensor:
         """(B, hidden + R)"""
+        if not self.reads_states:
+            return vectors
         return torch.cat([self.of_user(vectors), vectors[:, vectors.shape[1] - self.factors :]], dim=1)
 
     def label_projections(self, vectors: Tensor) -> Tensor:
         """(C, hidden + R)"""
-        return torch.cat([self.of_label(self._without_popularity(vectors)), self.full_label_factors(vectors)], dim=1)
+        factors = self.full_label_factors(vectors)
+        if not self.reads_states:
+            return factors
+        return torch.cat([self.of_label(self._without_popularity(vectors)), factors], dim=1)
 
     def score(
         self, users: Tensor, labels: Tensor, times: Tensor, shares: Tensor, repeats: Tensor, trends: Tensor | None
@@ -92,6 +108,8 @@ class Propensity(FactorModel):
 
     def pair_score(self, users: Tensor, labels: Tensor) -> Tensor:
         """What states and factors give, from projections that are broadcast."""
+        if not self.reads_states:
+            return self.bias.sum() + (users * labels).sum(-1)
         width = self.of_user.out_features
         return self.bias.sum() + pair_score(users, labels, width, self.second, lambda x: self.last(x)[..., 0])
 

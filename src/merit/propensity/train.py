@@ -1,8 +1,8 @@
-"""propensity: states and mined labels → a calibrated model of who wants what.
+"""propensity: the factor model and what the generator knows of users → a calibrated model of who wants what.
 
 The artifact: model.safetensors, calibration.json, and reliability.parquet: predicted probabilities of test users and
-the shares that came true, by probability and vertical. The model is fitted on train users, the curve on validation
-users; the table is of test users.
+the shares that came true, by probability and vertical. The model is fitted on train users, the curve and the weight of
+likely labels on validation users; the table is of test users.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -25,17 +26,17 @@ from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, DataError
 from merit.core.ragged import column_lists, indicators
-from merit.core.seeds import torch_stream
+from merit.core.seeds import stream, torch_stream
 from merit.core.types import Floats, Ints
 from merit.data.corpus import WORDS
 from merit.evaluation import calibration
 from merit.evaluation.calibration import Bins
-from merit.generator.items.model import ItemGenerator, load_items
 from merit.generator.mining import read_mined
 from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.propensity.calibration import CalibrationCurve, ScoreTally, calibrate
 from merit.propensity.features import UserFeatures
+from merit.propensity.likely import Pairs, fit_weight
 from merit.propensity.linear import MODEL, FactorsConfig
 from merit.propensity.negatives import NegativeSampler, NegativesConfig, make_sampler
 from merit.propensity.states import read_features
@@ -69,11 +70,14 @@ class TrainedScorer:
     repeats: torch.Tensor  # (C,)
     live: NDArray[np.bool_]
     calibration: CalibrationCurve | None
+    likely: int = 0
+    """Likely labels of the generator that are read, at most."""
 
     def vectors(self, features: UserFeatures) -> torch.Tensor:
         """(B, width + R): the vectors of users."""
         with torch.inference_mode():
-            return user_vectors(self.model, features.first(self.labels), self.texts)
+            states = features.first(self.labels) if self.model.reads_states else features
+            return user_vectors(self.model, states, self.texts)
 
     def users(self, features: UserFeatures) -> torch.Tensor:
         """(B, hidden + R): the projections of users, which are computed once to be scored for any labels."""
@@ -90,42 +94,46 @@ class TrainedScorer:
             times, shares = map(torch.from_numpy, features.history_counts(rows, pairs, len(self.live)))
             trends = torch.from_numpy(features.trends.gather(rows).of(labels)) if features.trends else None
             users_, labels_ = users[rows][:, None], self.projections[labels]
-            blocks.append(self.model.score(users_, labels_, times, shares, self.repeats[labels], trends))
-        scores: Floats = torch.cat(blocks).numpy()
-        return scores
+            scores = self.model.score(users_, labels_, times, shares, self.repeats[labels], trends)
+            if features.likely:
+                likely = features.likely.gather(rows).grid(labels, len(self.live))
+                scores = scores + self.model.likely_weight * torch.from_numpy(likely)
+            blocks.append(scores)
+        grid: Floats = torch.cat(blocks).numpy()
+        return grid
 
 
 def train_propensity(
     corpus: Artifact,
     factors: Artifact,
     states: Artifact,
-    mined: Artifact,
     labels: Artifact,
     out: Path,
     config: PropensityRun,
     seed: int,
-    generator: Artifact | None = None,
+    mined: Artifact | None = None,
 ) -> Artifact:
-    """The trained model: fitted on train users, calibrated on validation users, checked on test users.
+    """The trained model: calibrated on validation users, checked on test users.
 
-    A `generator` that reads items corrects the factors of users by its states.
+    A scorer of states is fitted on train users, with `mined` labels among the negatives.
     """
     label_space, vectors = space.load(labels.path), load_vectors(labels)
-    users, features = read_features(corpus, states, "train")
-    live, width = label_space.live_mask(), features.states.values.shape[2]
-    sampler = _sampler(users, mined, live, config)
+    live, width = label_space.live_mask(), int(states.manifest.summary["width"])
     words = json.loads(corpus.file(WORDS).read_text(encoding="utf-8"))
     model = make_model(config.model, width, vectors.shape[1], live, seed, len(words))
-    model.load_state_dict(load_file(factors.file(MODEL)), strict=False)
-    parents = {"corpus": corpus, "factors": factors, "states": states, "mined": mined, "labels": labels}
-    if generator:
-        parents["generator"] = generator
-        _correct(model, load_items(generator, corpus, labels))
+    if config.model.factors:
+        model.load_state_dict(load_file(factors.file(MODEL)), strict=False)
+    parents = {"corpus": corpus, "factors": factors, "states": states, "labels": labels}
+    parents |= {"mined": mined} if mined else {}
     with artifacts.writing(out, "propensity", config=config, seed=seed, parents=parents) as draft:
-        losses = fit(model, features.first(config.model.labels), sampler, vectors, config.fit, seed)
-        scorer = _scorer(model, config, vectors, live, None)
+        if config.model.states:
+            draft.summary |= _fit_states(model, corpus, states, mined, vectors, live, config, seed)
+        scorer = _scorer(model.eval(), config, vectors, live, None)
+        if config.model.likely:
+            blocks = _grids(scorer, corpus, states, "validation", config.calibration_pairs)
+            model.likely_weight.data.fill_(fit_weight([Pairs(*block) for block in blocks]))
         verticals = label_space.table["vertical"].fill_null("unknown")
-        curve, reliability = _calibrated(scorer, corpus, states, verticals, config.calibration_pairs)
+        curve, reliability, shares = _calibrated(scorer, corpus, states, verticals, config.calibration_pairs)
         save_file(model.state_dict(), draft.path / "model.safetensors")
         shutil.copyfile(corpus.file(WORDS), draft.path / WORDS)
         (draft.path / "calibration.json").write_text(json.dumps(asdict(curve)), encoding="utf-8")
@@ -133,19 +141,34 @@ def train_propensity(
         overall = calibration.summary(reliability)
         draft.summary |= {
             "parameters": sum(value.numel() for value in model.parameters()),
-            "losses": [round(loss, 4) for loss in losses],
             "ece": overall.ece,
             "brier": overall.brier,
             "state_width": width,
-        } | {name: mined.manifest.summary[name] for name in ("mined", "later_bought_share")}
+            "likely": states.manifest.config["likely"],
+            "likely_weight": round(float(model.likely_weight.detach()), 4),
+            "likely_share": shares,
+        }
     return artifacts.load(out, "propensity")
 
 
-@torch.no_grad()
-def _correct(model: Propensity, generator: ItemGenerator) -> None:
-    weight, bias = generator.correction()
-    model.of_state.weight.copy_(weight)
-    model.of_state.bias.copy_(bias)
+def _fit_states(
+    model: Propensity,
+    corpus: Artifact,
+    states: Artifact,
+    mined: Artifact | None,
+    vectors: Floats,
+    live: NDArray[np.bool_],
+    config: PropensityRun,
+    seed: int,
+) -> dict[str, Any]:
+    """Fit the scorer of states in place; its figures."""
+    if not mined:
+        raise DataError("A scorer of states needs mined labels. Without one, set propensity.model.states to false.")
+    users, features = read_features(corpus, states, "train")
+    sampler = _sampler(users, mined, live, config)
+    losses = fit(model, features.first(config.model.labels), sampler, vectors, config.fit, seed)
+    summary = {name: mined.manifest.summary[name] for name in ("mined", "later_bought_share")}
+    return {"losses": [round(loss, 4) for loss in losses]} | summary
 
 
 def load_scorer(propensity: Artifact, labels: Artifact) -> TrainedScorer:
@@ -165,7 +188,8 @@ def load_scorer(propensity: Artifact, labels: Artifact) -> TrainedScorer:
     except RuntimeError as error:
         raise DamagedArtifact(f"{propensity.path} does not hold its model: {str(error).splitlines()[0]}") from None
     curve = CalibrationCurve(**json.loads(propensity.file("calibration.json").read_text(encoding="utf-8")))
-    return _scorer(model.eval(), config, vectors, label_space.live_mask(), curve)
+    scorer = _scorer(model.eval(), config, vectors, label_space.live_mask(), curve)
+    return replace(scorer, likely=propensity.manifest.summary["likely"])
 
 
 def make_model(
@@ -194,27 +218,39 @@ def _sampler(users: pl.DataFrame, mined: Artifact, live: NDArray[np.bool_], conf
 
 def _grids(
     scorer: TrainedScorer, corpus: Artifact, states: Artifact, split: str, pairs: int
-) -> Iterator[tuple[Floats, NDArray[np.bool_]]]:
-    """Scores and truth of all live labels for users of a split, block by block, up to so many pairs."""
+) -> Iterator[tuple[Floats, Floats, NDArray[np.bool_]]]:
+    """Of all live labels and users of a split, up to so many pairs: scores, what is likely, and what came true."""
     users, features = read_features(corpus, states, split)
     live, gold = np.flatnonzero(scorer.live), column_lists(users["gold"])
+    most = max(1, pairs // len(live))
+    if most < len(users):  # a sample, so that no part of the table is preferred
+        drawn = np.sort(stream(0, "calibration", split).permutation(len(users))[:most])
+        features, gold = features.gather(drawn), gold.gather(drawn)
     block = max(1, GRID // len(live))
-    starts = range(0, min(len(users), max(1, pairs // len(live))), block)
+    starts = range(0, len(features), block)
     for at in console.track(starts, f"scoring {split} users", total=len(starts)):
         part = features.part(at, at + block)
         truth = indicators(gold.gather(np.arange(at, at + len(part))), len(scorer.live))
-        yield scorer.grid(scorer.users(part), part, live), truth[:, live].toarray() > 0
+        assert part.likely
+        likely = part.likely.grid(live, len(scorer.live))
+        yield scorer.grid(scorer.users(part), part, live), likely, truth[:, live].toarray() > 0
 
 
 def _calibrated(
     scorer: TrainedScorer, corpus: Artifact, states: Artifact, verticals: pl.Series, pairs: int
-) -> tuple[CalibrationCurve, pl.DataFrame]:
-    """The curve of validation users, and its check: predicted and observed shares of test users by vertical."""
+) -> tuple[CalibrationCurve, pl.DataFrame, float]:
+    """The curve of validation users; its check, by vertical, on test users; the share of likely labels in the score.
+
+    The share is that of the variance of scores within a test user.
+    """
     tally, names = ScoreTally(), verticals.unique().sort()
-    for scores, truth in _grids(scorer, corpus, states, "validation", pairs):
+    for scores, _, truth in _grids(scorer, corpus, states, "validation", pairs):
         tally.add(scores.ravel(), truth.ravel())
     curve, bins = calibrate(tally), Bins.empty(len(names))
     of_label = names.search_sorted(verticals).to_numpy()[np.flatnonzero(scorer.live)]
-    for scores, truth in _grids(scorer, corpus, states, "test", pairs):
+    weight, within, whole = float(scorer.model.likely_weight.detach()), 0.0, 0.0
+    for scores, likely, truth in _grids(scorer, corpus, states, "test", pairs):
         bins.add(curve.probability(scores), truth, np.broadcast_to(of_label, scores.shape))
-    return curve, bins.table(names.to_list())
+        within += float((weight * likely).var(axis=1).sum())
+        whole += float(scores.var(axis=1).sum())
+    return curve, bins.table(names.to_list()), round(within / max(whole, 1e-9), 4)

@@ -54,9 +54,9 @@ def fit(
 
 
 def _groups(model: Propensity, config: PropensityFitConfig) -> list[dict[str, Any]]:
-    """All weights but those of the factor model and its correction, which stay as they were trained on all labels."""
+    """All weights but those of the factor model, which stay as they were trained on all labels."""
     few = [model.repeat, model.repeat_bias]
-    rest = [value for name, value in model.named_parameters() if name.split(".")[0] not in {*WEIGHTS, "of_state"}]
+    rest = [value for name, value in model.named_parameters() if name not in {*WEIGHTS, "likely_weight"}]
     return [
         {"params": rest, "lr": config.learning_rate, "weight_decay": config.weight_decay},
         {"params": few, "lr": FASTER * config.learning_rate, "weight_decay": 0.0},
@@ -99,8 +99,11 @@ def batch_loss(
 
 def user_vectors(model: Propensity, users: UserFeatures, vectors: Floats) -> Tensor:
     """(B, width + R). `vectors` are the text vectors of all labels; only those in these histories are read."""
+    factors = summed_factors(model, users)
+    if not model.reads_states:
+        return model.user_factors(factors)
     labels, place = np.unique(users.history.values.astype(np.int64), return_inverse=True)
     table = model.labels(torch.from_numpy(vectors[labels]), torch.from_numpy(labels))
     histories = bag_sums(place, users.history.offsets, table, users.history_shares())
     states, counts = torch.from_numpy(users.states.values.astype(np.float32)), torch.tensor(users.states.counts)
-    return model.users(states, counts, histories, summed_factors(model, users))
+    return model.users(states, counts, histories, factors)

@@ -23,6 +23,7 @@ from merit import __version__
 from merit.core import artifacts, console
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
+from merit.core.ragged import list_column
 from merit.core.types import Floats
 from merit.data.corpus import NOW
 from merit.evaluation import calibration, tables
@@ -73,7 +74,13 @@ def write_model(
         for name, artifact in (("labels", labels), ("propensity", propensity), ("generator", generator)):
             shutil.copytree(artifact.path, draft.path / name)
         shutil.copyfile(corpus.file("items.parquet"), draft.path / "items.parquet")
-        users.select("user_id", "history", "counts", "items", "days").write_parquet(draft.path / "users.parquet")
+        assert features.likely
+        likely, weight = features.likely.labels, float(scorer.model.likely_weight.detach())
+        added = list_column(weight * features.likely.values, likely.lengths())
+        table = users.select("user_id", "history", "counts", "items", "days").with_columns(
+            likely=list_column(likely.values.astype(np.uint32), likely.lengths()), likely_scores=added
+        )
+        table.write_parquet(draft.path / "users.parquet")
         repeat = {"repeat": scorer.model.repeat.detach().numpy(), "repeat_labels": scorer.repeats.numpy()}
         (draft.path / "mlp.safetensors").write_bytes(save(weights.arrays() | repeat))
         shares, names = vertical_shares(corpus, label_space)
@@ -96,19 +103,31 @@ def write_model(
 
 
 def weights_of(model: Propensity) -> ScorerWeights:
-    """The layers and factors of a trained model as plain arrays."""
-    same, unread = torch.eye(model.factors), torch.zeros(model.of_label.out_features, min(1, model.factors))
-    values = {
-        "W_u": model.of_user.weight,
-        "W_e": torch.cat([model.of_label.weight, unread], dim=1),
-        "d1": model.of_user.bias,
-        "W2": model.second.weight,
-        "d2": model.second.bias,
-        "w3": model.last.weight[0],
-        "d3": model.last.bias + model.bias.sum(),
-        "P_u": torch.cat([torch.zeros(model.factors, model.of_user.in_features - model.factors), same], dim=1),
-        "P_e": torch.cat([model.of_text, same], dim=1),
-    }
+    """The layers and factors of a trained model as plain arrays; without a scorer of states its layers are empty."""
+    same, width = torch.eye(model.factors), model.of_text.shape[1]
+    values = {"P_e": torch.cat([model.of_text, same], dim=1)}
+    if model.reads_states:
+        unread = torch.zeros(model.of_label.out_features, min(1, model.factors))
+        values |= {
+            "W_u": model.of_user.weight,
+            "W_e": torch.cat([model.of_label.weight, unread], dim=1),
+            "d1": model.of_user.bias,
+            "W2": model.second.weight,
+            "d2": model.second.bias,
+            "w3": model.last.weight[0],
+            "d3": model.last.bias + model.bias.sum(),
+            "P_u": torch.cat([torch.zeros(model.factors, model.of_user.in_features - model.factors), same], dim=1),
+        }
+    else:
+        none = torch.zeros(0)
+        values |= {
+            "W_u": torch.zeros(0, model.factors),
+            "W_e": torch.zeros(0, width + model.factors),
+            "W2": torch.zeros(0, 0),
+            **dict.fromkeys(("d1", "d2", "w3"), none),
+            "d3": model.bias.sum(),
+            "P_u": same,
+        }
     return ScorerWeights.of({name: value.detach().numpy() for name, value in values.items()})
 
 

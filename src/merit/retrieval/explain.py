@@ -21,7 +21,7 @@ from merit.data.corpus import WORDS
 from merit.data.title_words import TitleWords
 from merit.generator.model import load_over_items
 from merit.labels.mentions import Mentioned
-from merit.propensity.features import States, UserFeatures, no_states
+from merit.propensity.features import LikelyLabels, States, UserFeatures, no_states
 from merit.propensity.train import load_scorer
 
 MOST = 200  # distinct items, the newest ones: older ones hardly ever reach the prompt
@@ -34,6 +34,7 @@ class Variants(NamedTuple):
     items: Ints
     times: NDArray[np.float64]  # (1 + items,): how often the label is in it; or, where it is named, by how much
     totals: NDArray[np.float64]  # (1 + items,): labels, repeats counted
+    likely: NDArray[np.float64]  # (1 + items,): what the generator adds to the score of the label
 
 
 def leave_one_out(
@@ -69,11 +70,18 @@ def leave_one_out(
         weights[named.items] = named.weights
         label_times = [float(weights[variant].sum()) for variant in histories]
     features = UserFeatures(no_states(len(histories)), history, times, words.in_histories(item_lists))
-    values, label_counts = generator.states(generator.inputs_of(item_lists, day_lists, features), scorer.labels)
-    features = replace(features, states=States(values.astype(np.float16), label_counts))
+    inputs = generator.inputs_of(item_lists, day_lists, features)
+    if scorer.model.reads_states:
+        values, label_counts = generator.states(inputs, scorer.labels)
+        features = replace(features, states=States(values.astype(np.float16), label_counts))
+    likely = np.zeros(len(histories))
+    if label >= 0:
+        found = LikelyLabels(*generator.likely(inputs, scorer.likely))
+        likely = scorer.model.likely_weight.item() * found.grid(np.array([label]), len(scorer.live))[:, 0].astype(float)
     return Variants(
         scorer.vectors(features).numpy(),
         distinct,
         np.array(label_times),
         np.array([counts.sum() for _, counts in counted], dtype=np.float64),
+        likely,
     )

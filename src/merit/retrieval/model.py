@@ -38,7 +38,7 @@ from merit.propensity.calibration import CalibrationCurve
 from merit.retrieval import diversity, repeats, store, topk, verticals
 from merit.retrieval.exact import Doubles, ScorerWeights, map_threads, spans
 from merit.retrieval.query import Interest, QueryResolver
-from merit.retrieval.repeats import Additions, Repeats, RepeatScorer
+from merit.retrieval.repeats import Added, Additions, Repeats, RepeatScorer
 from merit.retrieval.scorer import Mask, Scorer
 from merit.retrieval.topk import Ranked, RankedLists
 from merit.retrieval.users import StoredUsers, VisibleUsers, texts_of
@@ -101,7 +101,10 @@ class Model:
         if named := self._queries.named_later:  # labels newer than the model count by the products that name them
             counts = unseen_labels.count_mentions(users.items, named, len(self._queries.catalogue.labels))
             again = again.also(counts.users, counts.labels + self._queries.trained, counts.times)
-        self._ranking = RepeatScorer(self._scorer, again)
+        likely = self._users.likely
+        self._ranking = RepeatScorer(
+            self._scorer, Additions(again, likely.labels, likely.values.astype(np.float64), len(self.labels))
+        )
 
     def for_users(self, users: pl.DataFrame) -> Model:
         """The same model of some of its users, rows of `stored_users`; it takes memory for these only."""
@@ -232,7 +235,7 @@ class Model:
         """
         topk.require_count(n, "users")
         rows = np.sort(self._rows(users))
-        additions = self._ranking.repeats.by_label(labels, rows)
+        additions = self._ranking.additions.by_label(labels, rows)
         return self._ranking.audiences(self.label_vectors(labels), additions, n, rows)
 
     def probabilities(self, rows: Ints, scores: Doubles) -> pl.DataFrame:
@@ -313,13 +316,13 @@ class Model:
         from merit.retrieval import explain  # loads torch
 
         row, query = int(self._rows([user])[0]), self.interest(interest)
-        items, exact, again = self._users.items[row], self._scorer.exact, self._ranking.repeats
-        vectors, distinct, times, totals = explain.leave_one_out(
+        items, exact, again = self._users.items[row], self._scorer.exact, self._ranking.additions.repeats
+        vectors, distinct, times, totals, likely = explain.leave_one_out(
             self.artifact, self._labels, items, self._users.days[row], query.label, query.named
         )
         of_label = again.of_label[query.label] if query.label >= 0 else 0.0
         scores = exact.scores(exact.users.of(vectors), exact.labels.of(query.vector[None])[0])
-        scores = scores + again.added(times, np.maximum(totals, 1), of_label)
+        scores = scores + again.added(times, np.maximum(totals, 1), of_label) + likely
         names = pl.read_parquet(self.artifact.file("items.parquet"), columns=["item_id", "title"])[distinct]
         table = names.with_columns(
             times=np.array([int((items == item).sum()) for item in distinct.tolist()]),
@@ -340,11 +343,11 @@ class Model:
         """(n, text + R): the vectors of these labels."""
         return self._scorer.labels.vectors.take(numbers)
 
-    def _additions(self, query: Interest) -> Additions:
-        """The users with the label, or with products that name it, in the history, and what that adds to scores."""
-        again = self._ranking.repeats
+    def _additions(self, query: Interest) -> Added:
+        """The users with the label, or with products that name it, in the history or likely next; what that adds."""
         if query.label >= 0:
-            return again.users_with(query.label)
+            return self._ranking.additions.users_with(query.label)
+        again = self._ranking.additions.repeats
         assert query.named is not None
         counts = unseen_labels.count_mentions(self._users.items, [query.named], len(self._queries.catalogue.labels))
         return counts.users, again.added(counts.times, again.totals[counts.users], 0.0)

@@ -16,6 +16,7 @@ from merit.core.errors import DataError
 from merit.core.ids import IdIndex
 from merit.core.ragged import Ragged, column_lists
 from merit.core.types import Ints
+from merit.propensity.features import LikelyLabels
 
 ENOUGH = 20  # users with a label in the history, below which its index is chance
 
@@ -34,7 +35,7 @@ class StoredUsers:
     """The users of a model as a table, with an index of ids and histories as arrays."""
 
     table: pl.DataFrame
-    """user_id, history, counts, items, days: a row for each user."""
+    """user_id, history, counts, items, days, likely, likely_scores: a row for each user."""
     index: IdIndex
     history: Ragged
     """By user: the labels of the history."""
@@ -51,6 +52,12 @@ class StoredUsers:
 
     def __len__(self) -> int:
         return len(self.table)
+
+    @cached_property
+    def likely(self) -> LikelyLabels:
+        """By user: labels that the generator finds likely, and what that adds to their scores."""
+        values = self.table["likely_scores"].explode(empty_as_null=False).to_numpy()
+        return LikelyLabels(column_lists(self.table["likely"]), values.astype(np.float32))
 
     @cached_property
     def items(self) -> Ragged:

@@ -48,6 +48,12 @@ class ItemHistories:
         """These rows, in this order."""
         return ItemHistories(self.items.gather(rows), self.days.gather(rows), self.features.gather(rows))
 
+    @property
+    def weeks(self) -> Ints:
+        """(rows,): the week of each; beyond all where the features tell of none, so that the last one counts."""
+        trends = self.features.trends
+        return trends.weeks if trends else np.full(len(self), np.iinfo(np.int64).max)
+
     def positions(self) -> Positions:
         """All rows as tensors."""
         items = torch.from_numpy(self.items.backwards().padded())

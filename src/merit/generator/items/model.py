@@ -1,7 +1,8 @@
 """A trained item generator: its artifact, and its lists and states for users.
 
-The artifact: network.safetensors, factors.safetensors (the factor model it starts from), words.json, and curve.json:
-the calibrated probability of a label by what the network gave it when it was written. It tells where a list ends.
+The artifact: network.safetensors, factors.safetensors (the factor model it starts from), words.json, trends.npy (of
+items in the last week), and curve.json: the calibrated probability of a label by what the network gave it when it was
+written. It tells where a list ends.
 """
 
 from __future__ import annotations
@@ -20,14 +21,22 @@ from torch import Tensor
 
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged, offsets_of, owners
+from merit.core.ragged import Ragged, offsets_of, select
 from merit.core.seeds import Hashes, derive, mix, unit_interval
 from merit.core.types import Floats, Ints
-from merit.data.corpus import WORDS
+from merit.data.corpus import WORDS, item_trends
 from merit.data.title_words import TitleWords
+from merit.data.trends import ItemTrends
 from merit.generator.decoding import DecodeConfig
 from merit.generator.items.histories import ItemHistories
-from merit.generator.items.network import ItemContents, ItemNetwork, NetworkConfig
+from merit.generator.items.network import (
+    Cache,
+    Candidates,
+    ItemContents,
+    ItemNetwork,
+    NetworkConfig,
+    label_chances,
+)
 from merit.generator.items.training import FactorPrior, ItemTrainConfig
 from merit.labels import space
 from merit.labels.build import load_vectors
@@ -38,7 +47,9 @@ from merit.propensity.features import UserFeatures
 from merit.propensity.lengths import best_lengths
 
 NETWORK, FACTORS, CURVE = "network.safetensors", "factors.safetensors", "curve.json"
-GRID = 1 << 23  # scores of users and labels that are computed at a time
+ITEM_TRENDS = "trends.npy"
+GRID = 1 << 23  # scores of users and labels, or users and items, that are computed at a time
+LIKELY = 3e-3  # of a first label: below it the generator has nothing to add to a score
 
 
 class ItemsConfig(Frozen):
@@ -145,6 +156,20 @@ class ItemGenerator:
         return values, np.full(len(inputs), min(labels, len(self.live)), np.int32)
 
     @torch.inference_mode()
+    def likely(self, inputs: ItemHistories, most: int) -> tuple[Ragged, Floats]:
+        """By user: the labels that the next item most likely carries, and the logarithm of how likely over LIKELY."""
+        labels, values, sizes = [], [], []
+        for rows in self.blocks(len(inputs), 1):
+            items, _ = self._first_items(inputs.gather(rows))
+            chances, columns = label_chances(items, self._candidates)[:, 0].topk(min(most, len(self.live)))
+            kept = chances > LIKELY
+            labels.append(self.live[columns[kept].numpy()])
+            values.append((chances[kept] / LIKELY).log().numpy())
+            sizes.append(kept.sum(1).numpy())
+        lists = Ragged(offsets_of(np.concatenate(sizes)), np.concatenate(labels).astype(np.int32))
+        return lists, np.concatenate(values)
+
+    @torch.inference_mode()
     def lists(
         self,
         inputs: ItemHistories,
@@ -154,11 +179,11 @@ class ItemGenerator:
         written: Ragged | None = None,
     ) -> ItemLists:
         """So many labels of each user: always the best next one, or one drawn by `noise` (users, samples, labels)."""
-        network, samples = self.network, 1 if noise is None else noise.shape[1]
-        cache, mask = network.read(inputs.positions(), self.catalogue)
+        network, samples, among = self.network, 1 if noise is None else noise.shape[1], self._candidates
+        cache, mask, offsets = self._read(inputs)
         prior = self.prior.of(inputs, np.arange(len(inputs)), self.live).repeat_interleave(samples, 0)
         cache = [(key.repeat_interleave(samples, 0), value.repeat_interleave(samples, 0)) for key, value in cache]
-        mask, factors = mask.repeat_interleave(samples, 0), self._factors()
+        mask, offsets = mask.repeat_interleave(samples, 0), offsets.repeat_interleave(samples, 0)
         said = torch.zeros(prior.shape, dtype=torch.bool)
         token, rows = torch.full((len(prior), 1), -1), torch.arange(len(prior))
         steps = min(most, prior.shape[1] - (int(written.lengths().max(initial=0)) if written else 0))
@@ -169,7 +194,8 @@ class ItemGenerator:
         chosen, chances, kept = [], [], []
         for step in range(steps):
             states, cache = network.write(token, cache, mask)
-            logits = network.logits(states, prior, factors)[:, 0].masked_fill(said, -torch.inf)
+            by_items = label_chances(network.item_logits(states, self._vectors, offsets), among)
+            logits = network.logits(by_items, prior)[:, 0].masked_fill(said, -torch.inf)
             if noise is None:
                 column = logits.argmax(1)
             else:
@@ -188,43 +214,64 @@ class ItemGenerator:
     def likelihood(self, inputs: ItemHistories) -> Callable[[Ints], Floats]:
         """A function that gives the probability of labels (ascending) as the first one of each user, zero if blocked.
 
-        (users, labels): what is kept is a state and a norm of each user, whatever the number of labels.
+        (users, labels): what is kept is a state and two norms of each user, whatever the number of labels.
         """
-        blocks = [inputs.gather(rows) for rows in self.blocks(len(inputs), 1)]
-        states = torch.cat([self._first_states(block) for block in blocks])
-        factors, users = self._all_factors, np.arange(len(inputs))
+        parts = [inputs.gather(rows) for rows in self.blocks(len(inputs), 1)]
+        norms = torch.cat([self._first_norms(part) for part in parts])
 
         @torch.inference_mode()
-        def logits(labels: Ints) -> Tensor:
-            prior = self.prior.of(inputs, users, labels)
-            return self.network.logits(states, prior, factors[torch.from_numpy(labels)])[:, 0]
-
-        parts = np.array_split(self.live, -(-len(self.live) * len(inputs) // GRID))
-        norm = torch.stack([logits(part).logsumexp(1) for part in parts]).logsumexp(0)
-
         def chances(labels: Ints) -> Floats:
-            grid: Floats = (logits(labels) - norm[:, None]).exp().numpy() * np.isin(labels, self.live)
+            live = np.flatnonzero(np.isin(labels, self.live))
+            grid = np.zeros((len(inputs), len(labels)), np.float32)
+            among, start = self._among(labels[live]), 0
+            for part in parts:
+                rows = slice(start, start + len(part))
+                grid[rows, live] = (self._first_logits(part, among) - norms[rows, None]).exp().numpy()
+                start = rows.stop
             return grid
 
         return chances
 
-    @torch.no_grad()
-    def correction(self) -> tuple[Tensor, Tensor]:
-        """W (R, width) and b (R,): factors s → W s + b that the first state adds to those of a user.
+    def _first_norms(self, inputs: ItemHistories) -> Tensor:
+        """(users,): the logarithm of the sum over all live labels."""
+        return self._first_logits(inputs, self._candidates).logsumexp(1)
 
-        With p_u + W s + b in place of p_u, the factor model ranks labels as the generator does at its first position:
-        both sides of α · score + (W's + b') · q' are divided by α, and q' is q without popularity, scaled.
-        """
-        scale = _scale(_without_popularity(self.prior.models[0], self.prior.vectors)) / self.network.trust.clamp(
-            min=0.1
-        )
-        kept = torch.ones(len(self.network.correct.bias))
-        kept[-1:] = 0
-        return self.network.correct.weight * (scale * kept)[:, None], self.network.correct.bias * scale * kept
+    def _first_logits(self, inputs: ItemHistories, among: Candidates) -> Tensor:
+        """(users, labels): of the first position. All items are in the norm, whatever labels are asked for."""
+        items, norm = self._first_items(inputs)
+        chances = (items[:, 0, among.items] - norm).exp()
+        by_items = (among.carried @ chances.T).T
+        prior = self.prior.of(inputs, np.arange(len(inputs)), among.labels)
+        return self.network.logits(by_items[:, None], prior)[:, 0]
 
-    def _first_states(self, inputs: ItemHistories) -> Tensor:
-        cache, mask = self.network.read(inputs.positions(), self.catalogue)
-        return self.network.write(torch.full((len(inputs), 1), -1), cache, mask)[0]
+    def _first_items(self, inputs: ItemHistories) -> tuple[Tensor, Tensor]:
+        """(users, 1, items): the logits of items at the first position; (users, 1): their norm."""
+        cache, mask, offsets = self._read(inputs)
+        states, _ = self.network.write(torch.full((len(inputs), 1), -1), cache, mask)
+        items = self.network.item_logits(states, self._vectors, offsets)
+        return items, items.logsumexp(-1)
+
+    def _read(self, inputs: ItemHistories) -> tuple[Cache, Tensor, Tensor]:
+        """Keys and values, their mask, and (users, items) what repeats and trends add."""
+        positions = inputs.positions()
+        offsets = self.network.offsets(positions, inputs.weeks, self.catalogue, self._candidates.items)
+        return *self.network.read(positions, self.catalogue), offsets
+
+    def _among(self, labels: Ints) -> Candidates:
+        """These labels, and the items that carry any of them."""
+        carries = self.catalogue.carries(labels)
+        items = np.flatnonzero(np.diff(carries.indptr))
+        ones = [np.ones(len(rows), np.float32) for rows in (items, labels)]
+        return Candidates.of(carries[items], items, ones[0], labels, ones[1])
+
+    @cached_property
+    def _candidates(self) -> Candidates:
+        return Candidates.all(self.catalogue.carries(self.live), self.live)
+
+    @cached_property
+    def _vectors(self) -> tuple[Tensor, Tensor]:
+        with torch.inference_mode():
+            return self.network.vectors(self.catalogue, self._candidates.items)
 
     def _first(self, inputs: ItemHistories, most: int) -> Ragged:
         """The most likely first labels of each user."""
@@ -237,38 +284,10 @@ class ItemGenerator:
         chances = self.curve.probability(log_odds(log_probs))
         return best_lengths(chances, np.full(len(chances), self.expected))
 
-    @cached_property
-    def _all_factors(self) -> Tensor:
-        return label_factors(self.prior.models[0], self.prior.vectors)
-
-    def _factors(self) -> Tensor:
-        return self._all_factors[torch.from_numpy(self.live)]
-
     def blocks(self, users: int, samples: int) -> Iterator[Ints]:
         """Rows that are decoded at a time."""
-        size = max(1, min(256, GRID // (samples * len(self.live))))
+        size = max(1, min(256, GRID // (samples * max(len(self.live), len(self.item_labels)))))
         return (np.arange(at, min(at + size, users)) for at in range(0, users, size))
-
-
-@torch.no_grad()
-def label_factors(model: FactorModel, vectors: Floats) -> Tensor:
-    """(C, R): the factors of all labels, without popularity, which may change and is left to the factor model.
-
-    They are scaled to a tenth of the length that random ones would have at full width.
-    """
-    factors = _without_popularity(model, vectors)
-    return factors * _scale(factors)
-
-
-def _without_popularity(model: FactorModel, vectors: Floats) -> Tensor:
-    factors = model.full_label_factors(model.labels(torch.from_numpy(vectors), torch.arange(len(vectors)))).clone()
-    factors[:, -1:] = 0
-    return factors
-
-
-def _scale(factors: Tensor) -> Tensor:
-    scale: Tensor = 0.1 * factors.shape[1] ** 0.5 / factors.norm(dim=1).mean().clamp(min=1e-6)
-    return scale
 
 
 def load_items(
@@ -281,26 +300,29 @@ def load_items(
     model = FactorModel(size, width, factors["trained"], len(factors["word_factors"]))
     model.load_state_dict(factors)
     weights = load_file(generator.file(NETWORK))
-    network = ItemNetwork(config.network, len(weights["label"]), len(weights["word"]), size)
+    network = ItemNetwork(config.network, len(weights["label"]), len(weights["word"]), len(weights["item"]))
     network.load_state_dict(weights)
     prior = FactorPrior([model.eval()], load_vectors(labels))
     curve = json.loads(generator.file(CURVE).read_text(encoding="utf-8"))
     expected = float(curve.pop("expected"))
     if items is None:
         assert corpus is not None
-        items = pl.read_parquet(corpus.file("items.parquet"))
+        items, trends = pl.read_parquet(corpus.file("items.parquet")), item_trends(corpus)
+    else:
+        trends = ItemTrends(np.load(generator.file(ITEM_TRENDS), allow_pickle=False))
     words = json.loads(generator.file(WORDS).read_text(encoding="utf-8"))
-    catalogue = catalogue_of(items, label_space, words, len(weights["label"]))
+    catalogue = catalogue_of(items, label_space, words, trends, len(weights["label"]))
     live = np.flatnonzero(label_space.live_mask())
     return ItemGenerator(network.eval(), catalogue, prior, live, config, corpus, CalibrationCurve(**curve), expected)
 
 
-def catalogue_of(items: pl.DataFrame, label_space: LabelSpace, words: list[str], labels: int) -> ItemContents:
-    """Labels and title words of every item; labels newer than the first so many are left out."""
+def catalogue_of(
+    items: pl.DataFrame, label_space: LabelSpace, words: list[str], trends: ItemTrends, labels: int
+) -> ItemContents:
+    """What a network of so many labels reads of every item; a later version of the space may have more."""
     carried = Ragged(*space.item_labels(label_space, items))
-    kept = carried.values < labels
-    sizes = np.bincount(owners(carried)[kept], minlength=len(carried)).astype(np.int64)
-    return ItemContents(Ragged(offsets_of(sizes), carried.values[kept]), TitleWords.of(words, items["title"]).of_item)
+    known = select(carried, carried.values < labels)
+    return ItemContents(carried, known, TitleWords.of(words, items["title"]).of_item, trends)
 
 
 def log_odds(log_probs: Floats) -> Floats:

@@ -3,28 +3,36 @@
     history    one position an item: the labels and title words of the item, its age, its place; each sees all others
     list       BEGIN, then the labels already written; each sees the history and what stands before it
 
-The state of BEGIN chooses the first label, that of a label the next. A state corrects the factor model:
+The state of BEGIN chooses the first label, that of a label the next. A state tells which item is bought next, and by
+that which labels:
 
-    logit(c) = α · log P(c) + (W state) · q_c
+    P(i) = softmax(W state · v_i + b_i + repeats(i) + trends(i))         over all items
+    P(c) = Σ P(i) over the items i that carry label c
+    logit(c) = α · prior(c) + γ · log P(c)
 
-where P(c) is the probability that the factor model gives to label c, and q_c are the factors of c. So every label has
-an output, new ones too, and nothing of it grows with the number of labels but one vector for each that is read.
+where prior(c) are the log-odds that the factor model gives to label c. So every label that an item carries has an
+output, new ones too, and nothing grows with the number of labels but the vectors of those that are read.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import warnings
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import embedding, embedding_bag, scaled_dot_product_attention
 
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged
+from merit.core.ragged import Ragged, indicators
+from merit.core.types import Floats, Ints
+from merit.data.trends import WINDOWS, ItemTrends
 from merit.generator.items.histories import AGES, Positions
 
 Cache = list[tuple[Tensor, Tensor]]  # keys and values (B, heads, length, width of a head) of each layer
+FLOOR = 1e-7  # the probability of a label that no item carries
 
 
 class NetworkConfig(Frozen):
@@ -41,35 +49,73 @@ class NetworkConfig(Frozen):
 
 
 class ItemContents(NamedTuple):
-    """By item: its labels, and the words of its title."""
+    """By item: its labels, those of them that the network knows, the words of its title, and how often it was had."""
 
     labels: Ragged
+    known: Ragged
     words: Ragged
+    trends: ItemTrends
+
+    def carries(self, labels: Ints) -> Any:
+        """(items, labels): which item carries which of these labels, in scipy's CSR."""
+        width = 1 + max(int(labels.max(initial=-1)), int(self.labels.values.max(initial=-1)))
+        return indicators(self.labels, width).tocsr()[:, labels]
+
+
+class Candidates(NamedTuple):
+    """Among what a step chooses: items, and the labels they carry."""
+
+    items: Ints  # ascending
+    item_weights: Tensor  # (I,): the logarithm of how many items each stands for
+    labels: Ints  # ascending
+    label_weights: Tensor  # (C,): the same for labels
+    carried: Tensor  # (C, I), sparse: which items carry a label
+    carriers: Tensor  # its transpose
+
+    @staticmethod
+    def of(carries: Any, items: Ints, item_weights: Floats, labels: Ints, label_weights: Floats) -> Candidates:
+        """`carries` (I, C) in scipy's CSR. What was not drawn, but is right, stands for itself."""
+        item_logs, label_logs = (
+            torch.from_numpy(np.maximum(weights, 1.0)).log() for weights in (item_weights, label_weights)
+        )
+        return Candidates(items, item_logs, labels, label_logs, sparse(carries.T.tocsr()), sparse(carries))
+
+    @staticmethod
+    def all(carries: Any, labels: Ints) -> Candidates:
+        """All items, and these labels."""
+        items = np.arange(carries.shape[0])
+        return Candidates.of(carries, items, np.ones(len(items), np.float32), labels, np.ones(len(labels), np.float32))
 
 
 class ItemNetwork(nn.Module):
     """The network in torch."""
 
-    def __init__(self, config: NetworkConfig, labels: int, words: int, factors: int) -> None:
+    def __init__(self, config: NetworkConfig, labels: int, words: int, items: int) -> None:
         super().__init__()
         width = config.width
         self.label = nn.Parameter(0.05 * torch.randn(labels, width))
         self.word = nn.Parameter(0.02 * torch.randn(words, width))
+        self.item = nn.Parameter(0.02 * torch.randn(items, width))
+        self.item_bias = nn.Parameter(torch.zeros(items))
         self.age = nn.Parameter(0.02 * torch.randn(AGES, width))
         self.place = nn.Parameter(0.02 * torch.randn(config.positions, width))
         self.step = nn.Parameter(0.02 * torch.randn(1 + config.written, width))  # BEGIN and the labels behind it
         self.layers = nn.ModuleList([Layer(width, config.heads, config.dropout) for _ in range(config.layers)])
         self.norm = nn.LayerNorm(width)
-        self.correct = nn.Linear(width, factors)
-        nn.init.normal_(self.correct.weight, std=0.3 * width**-0.5)
-        nn.init.zeros_(self.correct.bias)
+        self.choose = nn.Linear(width, width)
+        self.repeat = nn.Parameter(torch.zeros(2))  # of an item in the history: for being there, for how often
+        self.recent = nn.Parameter(torch.zeros(len(WINDOWS)))  # of how often all users had it lately
         self.trust = nn.Parameter(torch.ones(()))  # α
+        self.share = nn.Parameter(torch.tensor(0.5))  # γ
 
     def read(self, positions: Positions, catalogue: ItemContents) -> tuple[Cache, Tensor]:
         """Keys and values of the histories by layer, and which of them (B, 1, 1, L) may be looked at."""
         distinct, place = torch.unique(positions.items, return_inverse=True)
-        vectors = _means(catalogue.labels, distinct, self.label) + _means(catalogue.words, distinct, self.word)
-        x = embedding(place, vectors) + self.age[positions.ages] + self.place[: place.shape[1]]
+        x = (
+            embedding(place, self._contents(catalogue, distinct))
+            + self.age[positions.ages]
+            + self.place[: place.shape[1]]
+        )
         mask = positions.valid[:, None, None, :]
         cache: Cache = []
         for layer in self.layers:
@@ -95,10 +141,74 @@ class ItemNetwork(nn.Module):
             grown.append(seen)
         return self.norm(x), grown
 
-    def logits(self, states: Tensor, prior: Tensor, factors: Tensor) -> Tensor:
-        """(B, T, C), from states (B, T, width), log-odds of the factor model (B, C), and factors (C, R)."""
-        corrected: Tensor = self.trust * prior[:, None] + self.correct(states) @ factors.T
-        return corrected
+    def vectors(self, catalogue: ItemContents, items: Ints) -> tuple[Tensor, Tensor]:
+        """The vectors (I, width) and biases (I,) by which items are chosen; new ones have those of what they carry."""
+        chosen = torch.from_numpy(items)
+        known = chosen < len(self.item)
+        own, low = torch.where(known, chosen, 0), self.item_bias.min().detach()
+        vectors = self._contents(catalogue, chosen) + self.item[own] * known[:, None]
+        return vectors, torch.where(known, self.item_bias[own], low)
+
+    def offsets(self, positions: Positions, weeks: Ints, catalogue: ItemContents, items: Ints) -> Tensor:
+        """(B, I): what repeats and trends add to the logits of items (ascending)."""
+        times = times_read(positions, items)
+        trends, place = catalogue.trends.at(weeks, items)
+        recent = torch.from_numpy(trends) @ self.recent
+        return self.repeat[0] * (times > 0) + self.repeat[1] * times.log1p() + recent[torch.from_numpy(place)]
+
+    def item_logits(self, states: Tensor, vectors: tuple[Tensor, Tensor], offsets: Tensor) -> Tensor:
+        """(B, T, I), from states (B, T, width), the items' vectors and biases, and offsets (B, I)."""
+        values, biases = vectors
+        logits: Tensor = self.choose(states) @ values.T + (biases + offsets)[:, None]
+        return logits
+
+    def logits(self, chances: Tensor, prior: Tensor) -> Tensor:
+        """(B, T, C), from the probabilities of labels by items (B, T, C), and the factor model's log-odds (B, C)."""
+        mixed: Tensor = self.trust * prior[:, None] + self.share * (chances + FLOOR).log()
+        return mixed
+
+    def _contents(self, catalogue: ItemContents, items: Tensor) -> Tensor:
+        return _means(catalogue.known, items, self.label) + _means(catalogue.words, items, self.word)
+
+
+class _Carried(torch.autograd.Function):
+    """chances (N, I) → (N, C): what the items of each label add up to. Torch has no gradient for a sparse product."""
+
+    @staticmethod
+    def forward(ctx: Any, chances: Tensor, candidates: Candidates) -> Tensor:
+        ctx.carriers = candidates.carriers
+        return (candidates.carried @ chances.T).T
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return (ctx.carriers @ gradients[0].T).T, None
+
+
+def label_chances(item_logits: Tensor, candidates: Candidates) -> Tensor:
+    """(B, T, C): the probability that the next item carries each label, from (B, T, I)."""
+    chances = (item_logits + candidates.item_weights).softmax(-1)
+    carried: Tensor = _Carried.apply(chances.flatten(0, 1), candidates)  # type: ignore[no-untyped-call]
+    return carried.view(*chances.shape[:2], -1)
+
+
+def times_read(positions: Positions, items: Ints) -> Tensor:
+    """(B, I): how often each of the items, ascending, is among the positions."""
+    read = positions.items.numpy()
+    place = np.minimum(np.searchsorted(items, read), len(items) - 1)
+    present = torch.from_numpy((items[place] == read).astype(np.float32))
+    return torch.zeros(len(read), len(items)).scatter_add_(1, torch.from_numpy(place), present)
+
+
+def sparse(matrix: Any) -> Tensor:
+    """A matrix of scipy's in CSR as a tensor."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse")
+        return torch.sparse_csr_tensor(
+            torch.from_numpy(matrix.indptr.astype(np.int64)),
+            torch.from_numpy(matrix.indices.astype(np.int64)),
+            torch.from_numpy(matrix.data.astype(np.float32)),
+            size=matrix.shape,
+        )
 
 
 class Layer(nn.Module):

@@ -19,16 +19,16 @@ from merit.core.artifacts import Artifact
 from merit.core.ragged import column_lists, pair_keys
 from merit.core.seeds import torch_stream
 from merit.core.stage import checkpoints_of
-from merit.data.corpus import WORDS, purchases_table, read_table
+from merit.data.corpus import WORDS, item_trends, purchases_table, read_table
 from merit.generator.items.histories import COLUMNS, ItemHistories
 from merit.generator.items.model import (
     CURVE,
     FACTORS,
+    ITEM_TRENDS,
     NETWORK,
     ItemGenerator,
     ItemsConfig,
     catalogue_of,
-    label_factors,
     log_odds,
 )
 from merit.generator.items.network import ItemNetwork
@@ -48,26 +48,28 @@ def train_items(
         vectors, label_space, model = load_vectors(labels), space.load(labels.path), load_factors(factors)
         words = json.loads(corpus.file(WORDS).read_text(encoding="utf-8"))
         items = pl.read_parquet(corpus.file("items.parquet"))
-        catalogue = catalogue_of(items, label_space, words, len(label_space))
+        catalogue = catalogue_of(items, label_space, words, item_trends(corpus), len(label_space))
         with torch_stream(seed, "items-weights"):
-            network = ItemNetwork(config.network, len(label_space), len(words), model.factors)
+            network = ItemNetwork(config.network, len(label_space), len(words), len(items))
         live = np.flatnonzero(label_space.live_mask())
         folds = FactorsRun.model_validate(factors.manifest.config).folds
         models = [load_factors(factors, fold_file(number)) for number in range(folds)] or [model]
 
         def lesson(split: str, prior: FactorPrior) -> Lesson:
-            rows = read_table(corpus, split, "gold", *(name for name in COLUMNS if name != "gold"))
-            return Lesson(ItemHistories.of(corpus, rows, config.network.positions), column_lists(rows["gold"]), prior)
+            rows = read_table(corpus, split, *COLUMNS, "target_items")
+            gold, bought = (column_lists(rows[name]) for name in ("gold", "target_items"))
+            return Lesson(ItemHistories.of(corpus, rows, config.network.positions), gold, bought, prior)
 
         learnt = lesson(purchases_table(corpus), FactorPrior(models, vectors, folds_of(corpus, max(1, folds), seed)))
         judged = lesson("validation", FactorPrior([model], vectors))
-        training = Training(network, catalogue, label_factors(model, vectors), learnt, live, config.train, seed)
+        training = Training(network, catalogue, learnt, live, config.train, seed)
         figures = fit(training, judged, checkpoints)
         generator = ItemGenerator(network, catalogue, judged.prior, live, config, corpus)
         curve = _calibrated(generator, judged)
         save_file(network.state_dict(), draft.path / NETWORK)
         save_file(model.state_dict(), draft.path / FACTORS)
         shutil.copyfile(corpus.file(WORDS), draft.path / WORDS)
+        np.save(draft.path / ITEM_TRENDS, catalogue.trends.table[-1:])
         expected = float(judged.gold.lengths().mean())
         (draft.path / CURVE).write_text(json.dumps(asdict(curve) | {"expected": expected}), encoding="utf-8")
         draft.summary |= figures | {
@@ -75,6 +77,7 @@ def train_items(
             "parameters": sum(value.numel() for value in network.parameters()),
             "examples": len(learnt),
             "trust": round(float(network.trust.detach()), 3),
+            "share": round(float(network.share.detach()), 3),
         }
     shutil.rmtree(checkpoints, ignore_errors=True)
     return artifacts.load(out, "generator")

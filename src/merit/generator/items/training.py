@@ -1,10 +1,11 @@
 """Training of the item generator on all purchases of training users.
 
-The loss of a position is the cross-entropy of the labels that are right there, each gold label counting once. At first
-positions this is a regression of what is bought on what came before; behind prefixes of the model's own drawing it is
-self-correction: what to write next, whatever already stands there.
+A step learns from first positions, by the cross-entropy of the items bought; a share of steps reads a list before, too,
+and learns from some positions behind it, by the cross-entropy of the labels that are right there, each counting once.
+With prefixes of the model's own drawing this is self-correction: what to write next, whatever already stands there.
 
-On a training purchase the model starts from a factor model that has not seen its user (`linear`, folds).
+On a training purchase the prior is a factor model that has not seen its user (`linear`, folds). Such a model has learnt
+from fewer users than the one that serves, so how much of both is trusted is fitted again on validation users.
 """
 
 from __future__ import annotations
@@ -13,22 +14,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from pydantic import Field
 from torch import Tensor
 
 from merit.core import console
 from merit.core.config import digest
-from merit.core.ragged import Ragged, indicators
+from merit.core.ragged import Ragged, indicators, owners
 from merit.core.seeds import stream, torch_stream
 from merit.core.types import Floats, Ints
 from merit.generator import checkpoint
 from merit.generator.batches import epoch_batches
 from merit.generator.items import prefixes
 from merit.generator.items.histories import ItemHistories
-from merit.generator.items.network import ItemContents, ItemNetwork
+from merit.generator.items.network import Cache, Candidates, ItemContents, ItemNetwork, label_chances
 from merit.generator.items.prefixes import Prefixes
 from merit.objective.descent import DescentConfig, backward, descend
 from merit.propensity.factor_model import FactorModel
@@ -43,17 +46,23 @@ class ItemTrainConfig(DescentConfig):
     prefixes: Prefixes = "own"
     """own: prefixes on policy; mixed: the paper's mixture; gold: teacher forcing."""
     prefix_share: float = Field(0.3, ge=0, le=1)
-    """Of the steps that read prefixes; the others learn the first label alone, which is much faster."""
+    """Of the steps that read prefixes; the others learn the first position alone, which is much faster."""
     wrong: int = Field(8, ge=0)
     """Labels mixed among the gold ones, with prefixes = "mixed"."""
-    epochs: float = Field(3.0, gt=0)
+    epochs: float = Field(2.0, gt=0)
+    min_steps: int = Field(1_500, ge=1)
+    """Where purchases are few, more epochs are trained until there are so many steps."""
     batch_size: int = Field(128, ge=1)
     learning_rate: float = Field(1e-3, gt=0)
     weight_decay: float = Field(0.3, ge=0)
     history_dropout: float = Field(0.3, ge=0, lt=1)
     """This share of the items of a history is not read."""
     labels: int = Field(4_096, ge=1)
-    """A step chooses among so many labels; among all live ones where there are no more."""
+    """A position behind a list chooses among so many labels; among all live ones where there are no more."""
+    items: int = Field(16_384, ge=1)
+    """And any position among so many items."""
+    places: int = Field(4, ge=1)
+    """Of a list that stands before, so many positions are learnt from, drawn anew for every step."""
     checks: int = Field(6, ge=1)
     """Looks at validation users; the weights that predict them best are kept."""
     checkpoint_every: int = Field(200, ge=1)
@@ -86,24 +95,21 @@ class Lesson:
 
     histories: ItemHistories
     gold: Ragged
+    bought: Ragged  # items
     prior: FactorPrior
 
     def __len__(self) -> int:
         return len(self.gold)
 
 
-@dataclass(frozen=True)
-class Outputs:
-    """Labels among which a step chooses."""
+class Read(NamedTuple):
+    """A batch that the network has read, and among what it chooses."""
 
-    labels: Ints  # ascending
-    log_weights: Tensor  # (C,): how many labels each stands for
-    factors: Tensor  # (C, R)
-
-    @staticmethod
-    def of(labels: Ints, weights: Floats, factors: Tensor) -> Outputs:
-        """Drawn labels; gold ones that were not drawn stand for themselves."""
-        return Outputs(labels, torch.from_numpy(np.maximum(weights, 1.0)).log(), factors[torch.from_numpy(labels)])
+    cache: Cache
+    mask: Tensor
+    vectors: tuple[Tensor, Tensor]  # of items
+    offsets: Tensor  # (B, I): repeats and trends of items
+    among: Candidates
 
 
 @dataclass(frozen=True)
@@ -112,53 +118,75 @@ class Training:
 
     network: ItemNetwork
     catalogue: ItemContents
-    factors: Tensor  # (labels, R)
     lesson: Lesson
     live: Ints
     config: ItemTrainConfig
     seed: int
 
-    @cached_property
-    def sampler(self) -> LabelSampler:
-        """Draws the labels of a step."""
-        return LabelSampler.of(self.lesson.gold, self.live, self.config.labels)
-
     @property
     def steps(self) -> int:
         """Of the whole training."""
-        return max(1, round(self.config.epochs * len(self.lesson) / self.config.batch_size))
+        return max(self.config.min_steps, round(self.config.epochs * len(self.lesson) / self.config.batch_size))
 
-    def loss(self, lesson: Lesson, rows: Ints, outputs: Outputs, prefixed: bool) -> Tensor:
-        """The mean over positions and gold labels."""
-        part, labels = lesson.histories.gather(rows), outputs.labels
-        positions = part.positions()
-        if self.network.training and self.config.history_dropout:
-            kept = torch.rand(positions.valid.shape) >= self.config.history_dropout
+    def loss(self, rows: Ints, step: int, prefixed: bool) -> Tensor:
+        """The mean over items bought; of labels behind a list, where it is prefixed, as much again."""
+        histories, among = self.lesson.histories.gather(rows), self.candidates(self.lesson, rows, step)
+        read = self.read(histories, among, self.config.history_dropout)
+        items = self.first(read)
+        loss = item_loss(items[:, 0], self.lesson.bought.gather(rows), among)
+        if not prefixed:
+            return loss
+        prior, gold = self.lesson.prior.of(histories, rows, among.labels), self.gold(self.lesson, rows, among)
+        with torch.no_grad():
+            first = self.network.logits(label_chances(items, among), prior)[:, 0]
+        logits, right = self.behind(read, prior, first, gold, stream(self.seed, "items-places", step))
+        return loss + labels_loss(logits, right, among)
+
+    def read(self, histories: ItemHistories, among: Candidates, dropout: float = 0.0) -> Read:
+        """Some histories, without this share of their items."""
+        positions, network = histories.positions(), self.network
+        offsets = network.offsets(positions, histories.weeks, self.catalogue, among.items)
+        if dropout:
+            kept = torch.rand(positions.valid.shape) >= dropout
             kept[:, 0] = True
             positions = positions._replace(valid=positions.valid & kept)
-        cache, mask = self.network.read(positions, self.catalogue)
-        prior = lesson.prior.of(part, rows, labels)
-        gold = torch.from_numpy(indicators(lesson.gold.gather(rows), int(self.live.max()) + 1)[:, labels].toarray() > 0)
-        begin = torch.full((len(rows), 1), prefixes.NONE)
-        if prefixed:
-            with torch.no_grad():
-                first = self.network.logits(self.network.write(begin, cache, mask)[0], prior, outputs.factors)[:, 0]
-            most = len(self.network.step) - 1
-            columns = prefixes.draw(self.config.prefixes, first, gold, most, self.config.wrong)
-        else:
-            columns = begin[:, :0]
-        read = torch.where(columns >= 0, torch.from_numpy(labels)[columns.clamp(min=0)], prefixes.NONE)
-        states, _ = self.network.write(torch.cat([begin, read], dim=1), cache, mask)
-        logits = self.network.logits(states, prior, outputs.factors)
-        logits = logits.masked_fill(prefixes.said(columns, len(labels)), -1e9)
-        right = prefixes.right(self.config.prefixes, columns, gold) if prefixed else gold[:, None]
-        norm = (logits + outputs.log_weights).logsumexp(-1)  # (B, T)
-        return (norm * right.sum(-1)).sub(logits.masked_fill(~right, 0).sum(-1)).sum() / right.sum().clamp(min=1)
+        vectors = network.vectors(self.catalogue, among.items)
+        return Read(*network.read(positions, self.catalogue), vectors, offsets, among)
 
-    def drawn(self, gold: Ragged, rows: Ints, step: int) -> Outputs:
-        """The labels of a step."""
-        labels, weights = self.sampler.draw(gold.take(rows)[0], stream(self.seed, "items-labels", step))
-        return Outputs.of(labels, weights, self.factors)
+    def first(self, read: Read) -> Tensor:
+        """(B, 1, I): the logits of items at the position before a list."""
+        begin = torch.full((len(read.offsets), 1), prefixes.NONE)
+        states, _ = self.network.write(begin, read.cache, read.mask)
+        return self.network.item_logits(states, read.vectors, read.offsets)
+
+    def behind(self, read: Read, prior: Tensor, first: Tensor, gold: Tensor, rng: Generator) -> tuple[Tensor, Tensor]:
+        """Logits (B, T, C) at some places of a list, behind what stands before, and which labels are right there."""
+        network, config, labels = self.network, self.config, torch.from_numpy(read.among.labels)
+        columns = prefixes.draw(config.prefixes, first, gold, len(network.step) - 1, config.wrong)
+        written = torch.where(columns >= 0, labels[columns.clamp(min=0)], prefixes.NONE)
+        begin = torch.full((len(written), 1), prefixes.NONE)
+        states, _ = network.write(torch.cat([begin, written], dim=1), read.cache, read.mask)
+        places = np.sort(rng.permutation(states.shape[1])[: config.places])
+        items = network.item_logits(states[:, places], read.vectors, read.offsets)
+        logits = network.logits(label_chances(items, read.among), prior)
+        said, right = prefixes.said(columns, len(labels)), prefixes.right(config.prefixes, columns, gold)
+        return logits.masked_fill(said[:, places], -1e9), right[:, places]
+
+    def gold(self, lesson: Lesson, rows: Ints, among: Candidates) -> Tensor:
+        """(B, C): which of the candidates are right."""
+        width = int(self.live.max()) + 1
+        return torch.from_numpy(indicators(lesson.gold.gather(rows), width)[:, among.labels].toarray() > 0)
+
+    def candidates(self, lesson: Lesson, rows: Ints, step: int) -> Candidates:
+        """The items and labels of a step: all, or drawn ones and those that are right."""
+        items, labels = self._samplers
+        if items.draws >= len(items.live) and labels.draws >= len(labels.live):
+            return self._everything
+        drawn, weights = items.draw(lesson.bought.take(rows)[0], stream(self.seed, "items", step))
+        chosen, label_weights = labels.draw(lesson.gold.take(rows)[0], stream(self.seed, "items-labels", step))
+        return Candidates.of(
+            self._carries[drawn][:, np.searchsorted(self.live, chosen)], drawn, weights, chosen, label_weights
+        )
 
     def batches(self) -> Iterator[Ints]:
         """Rows of each step, epoch after epoch; those of a batch are of like length."""
@@ -166,6 +194,36 @@ class Training:
         while True:
             yield from epoch_batches(lengths, self.config.batch_size, epoch, self.seed)
             epoch += 1
+
+    @cached_property
+    def _samplers(self) -> tuple[LabelSampler, LabelSampler]:
+        items, config = np.arange(len(self.catalogue.labels)), self.config
+        return (
+            LabelSampler.of(self.lesson.bought, items, config.items),
+            LabelSampler.of(self.lesson.gold, self.live, config.labels),
+        )
+
+    @cached_property
+    def _everything(self) -> Candidates:
+        return Candidates.all(self._carries, self.live)
+
+    @cached_property
+    def _carries(self) -> Any:
+        return self.catalogue.carries(self.live)
+
+
+def labels_loss(logits: Tensor, right: Tensor, among: Candidates) -> Tensor:
+    """The cross-entropy (B, T, C) of all labels that are right, the mean over them."""
+    norm = (logits + among.label_weights).logsumexp(-1)  # (B, T)
+    summed = (norm * right.sum(-1)).sum() - logits.masked_fill(~right, 0).sum()
+    return summed / right.sum().clamp(min=1)
+
+
+def item_loss(logits: Tensor, bought: Ragged, among: Candidates) -> Tensor:
+    """The cross-entropy (B, I) of the items that are bought, the mean over them."""
+    owner, place = torch.from_numpy(owners(bought)), torch.from_numpy(np.searchsorted(among.items, bought.values))
+    norm = (logits + among.item_weights).logsumexp(1)
+    return (norm[owner] - logits[owner, place]).mean()
 
 
 def fit(training: Training, judged: Lesson, folder: Path) -> dict[str, float]:
@@ -189,12 +247,9 @@ def fit(training: Training, judged: Lesson, folder: Path) -> dict[str, float]:
     def gradients(step: int) -> float:
         rows = next(batches)
         with torch_stream(training.seed, f"items-{step}"):
-            loss = training.loss(
-                training.lesson, rows, training.drawn(training.lesson.gold, rows, step), bool(share[step])
-            )
-        return backward(
-            loss, f"The loss of the generator is not a number at step {step}. Halve items.train.learning_rate."
-        )
+            loss = training.loss(rows, step, bool(share[step]))
+        failure = f"The loss of the generator is not a number at step {step}. Halve items.train.learning_rate."
+        return backward(loss, failure)
 
     def rate(step: int) -> float:
         warm = max(1, round(config.warmup * steps))
@@ -221,21 +276,53 @@ def fit(training: Training, judged: Lesson, folder: Path) -> dict[str, float]:
     if best_step:
         checkpoint.restore(folder / "best.safetensors", network, None)
     network.eval()
+    fit_trust(training, judged)
     return {"steps": steps, "best_step": best_step, "validation_loss": round(best, 4)}
 
 
 @torch.no_grad()
-def judge(training: Training, lesson: Lesson) -> float:
-    """The loss of the first label on examples of validation users."""
-    network, rows = training.network, np.arange(min(len(lesson), CHECKED))
+def judge(training: Training, judged: Lesson) -> float:
+    """The loss of the items that validation users bought."""
+    network, total, items = training.network, 0.0, 0
     network.eval()
-    total = 0.0
-    for part in np.array_split(rows, -(-len(rows) // training.config.batch_size)):
-        outputs = training.drawn(lesson.gold, part, int(part[0]))
-        golds = int(lesson.gold.sizes(part).sum())
-        total += golds * float(training.loss(lesson, part, outputs, prefixed=False))
+    for rows in _parts(training, judged):
+        among, bought = training.candidates(judged, rows, int(rows[0])), judged.bought.gather(rows)
+        logits = training.first(training.read(judged.histories.gather(rows), among))[:, 0]
+        total += len(bought.values) * float(item_loss(logits, bought, among))
+        items += len(bought.values)
     network.train()
-    return total / max(1, int(lesson.gold.sizes(rows).sum()))
+    return total / max(1, items)
+
+
+def fit_trust(training: Training, judged: Lesson) -> None:
+    """Fit α and γ, how much the factor model and the items are trusted, to validation users, in place."""
+    network, parts = training.network, []
+    with torch.no_grad():
+        for rows in _parts(training, judged):
+            histories, among = judged.histories.gather(rows), training.candidates(judged, rows, int(rows[0]))
+            chances = label_chances(training.first(training.read(histories, among)), among)
+            prior, right = judged.prior.of(histories, rows, among.labels), training.gold(judged, rows, among)
+            parts.append((chances, prior, right[:, None], among))
+    optimizer = torch.optim.LBFGS([network.trust, network.share], max_iter=30, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        golds = sum(int(right.sum()) for _, _, right, _ in parts)
+        losses = [
+            labels_loss(network.logits(chances, prior), right, among) * right.sum() / golds
+            for chances, prior, right, among in parts
+        ]
+        loss = torch.stack(losses).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
+
+
+def _parts(training: Training, judged: Lesson) -> list[Ints]:
+    """Validation examples in batches."""
+    rows = np.arange(min(len(judged), CHECKED))
+    return np.array_split(rows, -(-len(rows) // training.config.batch_size))
 
 
 def _groups(network: ItemNetwork, config: ItemTrainConfig) -> list[dict[str, object]]:

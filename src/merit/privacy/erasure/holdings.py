@@ -23,7 +23,7 @@ from merit.core import artifacts
 from merit.core.artifacts import MANIFEST, Artifact
 from merit.core.errors import DataError
 from merit.core.types import Ints, Split
-from merit.data.corpus import LABEL_COUNTS, NOW, PURCHASES, TRENDS, VERTICALS, WORDS
+from merit.data.corpus import ITEM_WEEKS, LABEL_COUNTS, NOW, PURCHASES, TRENDS, VERTICALS, WORDS
 from merit.data.prepare import shard_files
 from merit.data.split import SPLITS
 from merit.data.texts import TOKENIZER, TOKENS
@@ -210,7 +210,10 @@ def _tables(held: Holdings, names: Sequence[str], total: str = "") -> None:
 def _states(held: Holdings) -> None:
     """Arrays with a row for each row of the corpus."""
     for split in (*SPLITS, NOW):
-        names, rows = [f"{split}.npy", f"{split}-counts.npy"], np.empty(0, np.int64)
+        names, rows = [f"{split}.npy", f"{split}-counts.npy", f"likely-{split}.parquet"], np.empty(0, np.int64)
+        names = [name for name in names if name in held.artifact.manifest.files]
+        if not names:
+            continue
         users = held.owners.users(held.artifact, split)
         if users is None:
             held.unlinked = True
@@ -311,7 +314,7 @@ KINDS: dict[str, tuple[Callable[[Holdings], None], tuple[str, ...]]] = {
     "mined": (partial(_ordered, split="train"), ()),
     "corpus": (
         partial(_tables, names=[f"{name}.parquet" for name in (*SPLITS, NOW, PURCHASES)]),
-        ("items.parquet", VERTICALS, LABEL_COUNTS, WORDS, TRENDS, TOKENS, TOKENIZER),
+        ("items.parquet", VERTICALS, LABEL_COUNTS, WORDS, TRENDS, ITEM_WEEKS, TOKENS, TOKENIZER),
     ),
     "states": (_states, ()),
     "predictions": (partial(_ordered, split="test"), ("audiences.parquet", "reliability.parquet")),
