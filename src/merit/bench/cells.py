@@ -27,7 +27,7 @@ from merit.core import artifacts, console, timings
 from merit.core.artifacts import Artifact, Draft
 from merit.core.config import Frozen
 from merit.core.stage import make_unless_current
-from merit.data.corpus import read_inputs
+from merit.data.corpus import read_table
 from merit.data.texts import TextConfig
 from merit.evaluation import predictions, ranking
 from merit.evaluation.classification import MetricKey, Metrics
@@ -36,7 +36,7 @@ from merit.evaluation.ranking import MEAN, SHARES, Scores, hit_key
 from merit.evaluation.uncertainty import Metric
 from merit.generator.backbone import BackboneConfig
 from merit.generator.decoding import DecodeConfig
-from merit.generator.model import load_generator
+from merit.generator.model import columns_of, load_generator, reads_items
 from merit.propensity.lengths import LengthConfig
 from merit.propensity.states import read_features
 from merit.propensity.train import load_scorer
@@ -95,7 +95,8 @@ def make_cell(chain: Chain, cell: BenchCell) -> Artifact:
     config: Frozen
     write: Callable[[Draft], Costs]
     if cell.method == MERIT or cell.method in chain.config.variants:
-        reads = ("prompt", *READS["linear"]) if chain.config.propensity.model.factors else ("prompt",)
+        generator_reads = ("items", "days") if chain.config.reads == "items" else ("prompt",)
+        reads = (*generator_reads, *(READS["linear"] if chain.config.propensity.model.factors else ()))
         merit = MeritCellConfig(method=cell.method, reads=reads, budget=budget, length=chain.config.length)
         parents = {"propensity": chain.propensity(), "states": chain.states(), "generator": chain.corrected()}
         config, write = merit, lambda draft: write_merit(chain, draft, merit, **parents)
@@ -104,7 +105,9 @@ def make_cell(chain: Chain, cell: BenchCell) -> Artifact:
         baseline = BaselineCellConfig(method=cell.method, reads=reads, backbone=data.backbone, **settings)
         config, write = baseline, lambda draft: write_baseline(chain, draft, baseline)
     else:
-        ours, generator = GeneratorCellConfig(method=cell.method, budget=budget), chain.generator(cell.method)
+        generator = chain.generator(cell.method)
+        given = ("items", "days", *READS["linear"]) if reads_items(generator) else ("prompt",)
+        ours = GeneratorCellConfig(method=cell.method, reads=given, budget=budget)
         parents = {"generator": generator, "predictions": chain.predictions(generator)}
         config, write = ours, lambda draft: write_generator(chain, draft, ours, **parents)
     every = parents | data.parents
@@ -157,7 +160,8 @@ def write_merit(
     scorer = load_scorer(propensity, chain.dataset.labels)
     _, features = read_features(chain.dataset.corpus, states, "test")
     with console.spinner(f"ranking {len(features):,} users"):
-        seconds = _decoding_time(chain, generator, DecodeConfig(max_labels=scorer.labels, fixed_budget=True))
+        steps = scorer.labels if scorer.model.reads_states else 1
+        seconds = _decoding_time(chain, generator, DecodeConfig(max_labels=steps, fixed_budget=True))
         clock = TimeBudget(chain.dataset.seconds)
         free, ranked = top_labels(scorer, features, config.budget, config.length)
         seconds += clock.used()
@@ -165,16 +169,18 @@ def write_merit(
         write_hits(draft.path / HITS, score_metrics(chain.dataset, propensity_scores(scorer, features)))
     shutil.copyfile(propensity.file(RELIABILITY), draft.path / RELIABILITY)
     parameters = float(generator.manifest.summary["parameters"] + propensity.manifest.summary["parameters"])
-    built_on = [*chain.before(generator), chain.mined(generator), states, propensity]
+    mined = [chain.mined(generator)] if scorer.model.reads_states else []
+    built_on = [*chain.before(generator), *mined, states, propensity]
     return Costs(chain.spent(*built_on), seconds, parameters, peak_gib(*built_on))
 
 
 def _decoding_time(chain: Chain, generator: Artifact, config: DecodeConfig) -> float:
     """Seconds to decode all test users, without loading."""
     data = chain.dataset
-    trained, prompts = load_generator(generator, data.corpus, data.labels), read_inputs(data.corpus, "test")
+    trained = load_generator(generator, data.corpus, data.labels)
+    inputs = trained.inputs(read_table(data.corpus, "test", *columns_of(generator, data.corpus)))
     clock = TimeBudget(data.seconds)
-    trained.decode(prompts, config, chain.seed)
+    trained.decode(inputs, config, chain.seed)
     return clock.used()
 
 

@@ -1,9 +1,10 @@
-"""Our own chain for one data set and seed: generators, their mistakes, states, propensity. Each is made once.
+"""Our own chain for one data set and seed: each part is made once, when a cell first needs it.
 
-    teacher forcing → mined → self-correction → mined again, states → propensity
+    factor model → generator that reads items → likely labels → propensity
+    teacher forcing → mined → self-correction → mined again, states → propensity          with reads = "text"
 
-A generator trains for as many steps as fit into its time: a short probe, which is an artifact too, tells how long a
-step takes here. Timings beside the artifacts tell what all that a cell builds on has cost.
+A generator of text trains for as many steps as fit into its time: a short probe, which is an artifact too, tells how
+long a step takes here. Timings beside the artifacts tell what all that a cell builds on has cost.
 """
 
 from __future__ import annotations
@@ -32,8 +33,11 @@ from merit.engine.run import INLINE
 from merit.evaluation.evaluate import truth_of_test_users
 from merit.evaluation.predictions import Truth
 from merit.generator.backbone import BackboneConfig
+from merit.generator.items.model import NAMES
+from merit.generator.items.prefixes import Prefixes
+from merit.generator.items.train import train_items
 from merit.generator.mining import MiningConfig, mine
-from merit.generator.model import GeneratorConfig, ObjectiveConfig
+from merit.generator.model import GeneratorConfig, ObjectiveConfig, reads_items
 from merit.generator.predict import predict
 from merit.generator.train import train_generator
 from merit.generator.worker import decode_stage
@@ -41,6 +45,7 @@ from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.propensity.linear import FactorsRun, train_factors
 from merit.propensity.states import write_states
+from merit.propensity.states_model import PropensityConfig
 from merit.propensity.train import train_propensity
 from merit.retrieval.verticals import vertical_shares
 
@@ -98,12 +103,16 @@ class Chain:
         return Chain(self.config.variant(name), self.dataset, self.folder, self.seed, variant=True)
 
     def generator(self, method: str) -> Artifact:
-        """The generator that is a method of the grid, trained for the whole budget."""
+        """The generator that is a method of the grid; one of text is trained for the whole budget."""
+        if kinds := [kind for kind, name in NAMES.items() if name == method]:
+            return self._items(kinds[0])
         train = self.training(method)
         return self._trained(train, self.config.shares.stage_2 if train.resolved().mined else 1.0)
 
     def corrected(self) -> Artifact:
         """MERIT's generator."""
+        if self.config.reads == "items":
+            return self._items(self.config.items.train.prefixes)
         return self._trained(self.config.stage_2, self.config.shares.stage_2)
 
     def mined(self, generator: Artifact) -> Artifact:
@@ -112,6 +121,8 @@ class Chain:
 
     def _mining(self) -> MiningConfig:
         """Of as many examples as self-correction will read: its steps are no faster than those of the first one."""
+        if self.config.reads == "items":
+            return self.config.mining.of(self.config.stage_2.reads)
         shares, first = self.config.shares, self._first().manifest.summary["steps"]
         steps = self.config.steps or math.ceil(first * max(1.0, shares.stage_2 / shares.stage_1))
         return self.config.mining.of(self.config.stage_2.model_copy(update={"steps": steps}).reads)
@@ -123,20 +134,21 @@ class Chain:
     def factors(self) -> Artifact:
         """The factor model."""
         propensity = self.config.propensity
-        settings = FactorsRun(size=propensity.model.factors, fit=propensity.factors)
+        size = propensity.model.factors or PropensityConfig().factors  # what the generator starts from is always there
+        settings = FactorsRun(size=size, fit=propensity.factors, folds=2 if self.config.reads == "items" else 0)
         return self._made("factors", "factors", settings, self.dataset.parents, train_factors)
 
     def states(self) -> Artifact:
-        """The states of all users, from MERIT's generator."""
-        return self._of(self.corrected(), "states", "states", self.config.states, write_states)
+        """The likely labels of all users, from MERIT's generator, and its states where they are read."""
+        kept = {} if self.config.propensity.model.states else {"labels": 0}
+        settings = self.config.states.model_copy(update=kept)
+        return self._of(self.corrected(), "states", "states", settings, write_states)
 
     def propensity(self) -> Artifact:
-        """Trained on those states; its negatives are the mistakes of the same generator."""
-        parents = self.dataset.parents | {
-            "factors": self.factors(),
-            "states": self.states(),
-            "mined": self.mined(self.corrected()),
-        }
+        """MERIT's scorer; one of states has the mistakes of the same generator among its negatives."""
+        parents = self.dataset.parents | {"factors": self.factors(), "states": self.states()}
+        if self.config.propensity.model.states:
+            parents["mined"] = self.mined(self.corrected())
         return self._made("propensity", "propensity", self.config.propensity, parents, train_propensity)
 
     def training(self, method: str) -> ObjectiveConfig:
@@ -158,7 +170,7 @@ class Chain:
             timing = timing_of(artifact)
             if timing and not timing.resumed:
                 total += timing.seconds
-            elif artifact.manifest.kind == "generator":
+            elif artifact.manifest.kind == "generator" and not reads_items(artifact):
                 total += step_seconds(artifact) * int(artifact.manifest.summary["steps"])
             else:
                 return None
@@ -166,10 +178,19 @@ class Chain:
 
     def before(self, generator: Artifact) -> list[Artifact]:
         """A generator and what it was made from, without data and labels."""
+        if reads_items(generator):
+            return [self.factors(), generator]
         if "mined" not in generator.manifest.parents:
             return [generator]
         first = self._first()
         return [first, self.mined(first), generator]
+
+    def _items(self, prefixes: Prefixes) -> Artifact:
+        """The generator that reads items, trained on such prefixes."""
+        train = self.config.items.train.model_copy(update={"prefixes": prefixes})
+        settings = self.config.items.model_copy(update={"train": train})
+        parents = self.dataset.parents | {"factors": self.factors()}
+        return self._made(settings.name, "generator", settings, parents, train_items)
 
     def _first(self) -> Artifact:
         """The generator whose mistakes self-correction learns from."""

@@ -6,20 +6,21 @@ import re
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from merit.baselines.methods import METHODS
 from merit.core.config import Frozen, build
 from merit.core.errors import ConfigError
-from merit.core.settings import FirstStage, RunConfig, SecondStage
+from merit.core.settings import FirstStage, RunConfig, SecondStage, scorer_of_states
 from merit.data import sources
 from merit.data.corpus import CorpusConfig
 from merit.data.prepare import PrepareConfig
 from merit.data.texts import TextConfig
 from merit.evaluation.classification import EvaluationConfig
 from merit.generator.backbone import BackboneConfig
+from merit.generator.items.model import NAMES, ItemsConfig
 from merit.generator.mining import MiningConfig
 from merit.generator.predict import PredictConfig
 from merit.labels.build import LabelsConfig
@@ -46,7 +47,8 @@ class MethodGroup(Frozen):
     """Methods that are run with the same seeds."""
 
     methods: tuple[str, ...] = Field(min_length=1)
-    """Names of baselines.methods; an objective, with its temper as in "self-correction (β = 0)"; MERIT; a variant."""
+    """Names of baselines.methods; a generator that reads items; one that reads text, by its objective, with its temper
+    as in "self-correction (β = 0)"; MERIT; a variant."""
     seeds: tuple[int, ...] = Field((1,), min_length=1)
     datasets: tuple[str, ...] = ()
     """On these data sets only; empty for all."""
@@ -91,8 +93,11 @@ class BenchConfig(Frozen):
     """What differences of Hit@k are counted from, where it is part of the grid."""
     labels: LabelsConfig = LabelsConfig()
     backbone: BackboneConfig = BackboneConfig()
+    reads: Literal["items", "text"] = "items"
+    """What MERIT's generator reads."""
+    items: ItemsConfig = ItemsConfig()
     stage_1: FirstStage = FirstStage()
-    """How generators without mined labels are trained; steps come from the budget."""
+    """How generators of text without mined labels are trained; steps come from the budget."""
     stage_2: SecondStage = SecondStage()
     """How self-correction is trained. Its temper is that of MERIT's generator."""
     mining: MiningConfig = MiningConfig()
@@ -105,11 +110,16 @@ class BenchConfig(Frozen):
     """How long MERIT's lists are where nobody says how many are wanted."""
     evaluation: EvaluationConfig = EvaluationConfig()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _scorer(cls, given: Any) -> Any:
+        return scorer_of_states(given)
+
     @model_validator(mode="after")
     def _known(self) -> Self:
         for name in self.seeds_of():
-            if not (name in METHODS or name == MERIT or name in self.variants or objective_of(name)):
-                known = [MERIT, *self.variants, *OBJECTIVES, *METHODS]
+            if not (name in (*METHODS, MERIT, *self.variants, *NAMES.values()) or objective_of(name)):
+                known = [MERIT, *self.variants, *NAMES.values(), *OBJECTIVES, *METHODS]
                 near = get_close_matches(name, known, n=1)
                 hint = f"did you mean '{near[0]}'?" if near else f"known: {'; '.join(known)}"
                 raise ValueError(f"there is no method '{name}'; {hint}; with a temper: {tempered('…', 0.5)}")
@@ -124,6 +134,11 @@ class BenchConfig(Frozen):
             if name not in self.datasets:
                 raise ValueError(f"a group names the data set '{name}'; there are {', '.join(self.datasets)}")
         return self
+
+    @property
+    def generator(self) -> str:
+        """The method that is MERIT's generator alone."""
+        return self.items.name if self.reads == "items" else self.stage_2.name
 
     def seeds_of(self, dataset: str = "") -> dict[str, tuple[int, ...]]:
         """Seeds by method, in the order of the groups; of one data set, or of all."""

@@ -86,7 +86,7 @@ def _dataset(
         reference=config.reference,
         ranking_reference=config.ranking_reference,
         ours=MERIT,
-        generator=config.stage_2.name,
+        generator=config.generator,
         seconds=config.seconds,
         missing={cell: message for cell, message in failures.items() if cell.startswith(f"{name}/")},
         evaluation=config.evaluation,

@@ -37,6 +37,7 @@ from merit.generator.items.network import (
     NetworkConfig,
     label_chances,
 )
+from merit.generator.items.prefixes import Prefixes
 from merit.generator.items.training import FactorPrior, ItemTrainConfig
 from merit.labels import space
 from merit.labels.build import load_vectors
@@ -48,6 +49,11 @@ from merit.propensity.lengths import best_lengths
 
 NETWORK, FACTORS, CURVE = "network.safetensors", "factors.safetensors", "curve.json"
 ITEM_TRENDS = "trends.npy"
+NAMES: dict[Prefixes, str] = {
+    "own": "self-correction on policy",
+    "mixed": "self-correction on the mixture",
+    "gold": "teacher forcing on items",
+}
 GRID = 1 << 23  # scores of users and labels, or users and items, that are computed at a time
 LIKELY = 3e-3  # of a first label: below it the generator has nothing to add to a score
 
@@ -61,9 +67,7 @@ class ItemsConfig(Frozen):
     @property
     def name(self) -> str:
         """What tables call a generator trained like this."""
-        return {"own": "self-correction", "mixed": "self-correction (mixture)", "gold": "teacher-forcing"}[
-            self.train.prefixes
-        ]
+        return NAMES[self.train.prefixes]
 
 
 @dataclass(frozen=True)
