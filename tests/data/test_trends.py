@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from merit.data.trends import BACK, SURE, WEEK, Trends, trends_of, week_of
+from merit.data.trends import BACK, SURE, WEEK, WINDOWS, ItemTrends, Trends, trends_of, week_of
 
 
 @given(arrays(np.float64, (14, 3), elements=st.integers(0, 50)))
@@ -53,3 +53,14 @@ def test_both_ways_of_asking_give_the_same(weeks: list[int], labels: list[int]) 
     wanted = [[float(trends[week, label]) if 0 <= label < 5 else 0.0 for label in labels] for week in weeks]
     assert found.of(asked).tolist() == wanted
     assert found.of(np.broadcast_to(asked, (len(weeks), len(asked)))).tolist() == wanted
+
+
+@given(arrays(np.float64, (9, 4), elements=st.integers(0, 50)), st.lists(st.integers(0, 12), min_size=1, max_size=5))
+def test_trends_of_items_count_the_weeks_before(weekly: np.ndarray, weeks: list[int]) -> None:
+    items = np.array([0, 2, 3])
+    found, place = ItemTrends.of(weekly).at(np.array(weeks), items)
+    for row, week in enumerate(weeks):
+        end = min(week, 9)  # beyond the last week it is the last one
+        for column, item in enumerate(items):
+            wanted = [math.log1p(weekly[max(0, end - window) : end, item].sum()) for window in WINDOWS]
+            assert found[place[row], column].tolist() == pytest.approx(wanted, abs=4e-3)

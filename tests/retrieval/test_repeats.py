@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from merit.core.ragged import Ragged
 from merit.propensity.states_model import Propensity, PropensityConfig
-from merit.retrieval.repeats import Repeats
+from merit.retrieval.repeats import Additions, Repeats
 
 LABELS = 12
 histories = st.lists(st.dictionaries(st.integers(0, LABELS - 1), st.integers(1, 9), max_size=6), min_size=1, max_size=8)
@@ -51,16 +51,45 @@ def test_users_with_a_label_are_found_with_what_it_adds(users: list[dict[int, in
     assert added.tolist() == slow
 
 
-@settings(max_examples=50, deadline=None)
-@given(histories, st.lists(st.booleans(), min_size=8, max_size=8))
-def test_users_among_some_are_those_of_all_that_are_among_them(users: list[dict[int, int]], chosen: list[bool]) -> None:
+def with_likely(users: list[dict[int, int]], likely: list[dict[int, float]]) -> tuple[Additions, np.ndarray]:
+    """Additions, and the same as a grid of users and labels, by a loop."""
     ours, _, _ = made(users)
+    grid = np.zeros((len(users), LABELS))
+    for row, user in enumerate(users):
+        grid[row, list(user)] += ours.of_users(np.array([row]))
+        for label, value in likely[row].items():
+            grid[row, label] += value
+    lists = Ragged.of([list(some) for some in likely[: len(users)]])
+    values = np.array([value for some in likely[: len(users)] for value in some.values()], float)
+    return Additions(ours, lists, values, LABELS), grid
+
+
+likely_labels = st.lists(
+    st.dictionaries(st.integers(0, LABELS - 1), st.floats(0, 9), max_size=4), min_size=8, max_size=8
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(histories, likely_labels, st.lists(st.booleans(), min_size=8, max_size=8))
+def test_repeats_and_likely_labels_add_up(
+    users: list[dict[int, int]], likely: list[dict[int, float]], chosen: list[bool]
+) -> None:
+    ours, grid = with_likely(users, likely)
     rows = np.flatnonzero(chosen[: len(users)])
+    lists, added = ours.of_users(rows)
+    by_user = np.zeros((len(rows), LABELS))
+    by_user[np.repeat(np.arange(len(rows)), lists.lengths()), lists.values] = added
+    np.testing.assert_allclose(by_user, grid[rows], atol=1e-12)
     among = ours.by_label(np.arange(LABELS), rows)
-    for label, told in enumerate(among):
-        who, added = ours.users_with(label)
+    for label, (some, some_added) in enumerate(among):
+        who, values = ours.users_with(label)
+        whole = np.zeros(len(users))
+        whole[who] = values
+        np.testing.assert_allclose(whole, grid[:, label], atol=1e-12)
         own = np.isin(who, rows)
-        assert (told[0].tolist(), told[1].tolist()) == (who[own].tolist(), added[own].tolist())
+        assert some.tolist() == who[own].tolist()
+        np.testing.assert_allclose(some_added, values[own], atol=1e-12)
+        assert set(who.tolist()) == {row for row, user in enumerate(users) if label in user or label in likely[row]}
 
 
 def test_a_label_that_is_not_there_adds_nothing() -> None:

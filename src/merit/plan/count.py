@@ -26,6 +26,7 @@ from merit.data.texts import read_shop
 from merit.data.tokenizer import SPECIALS, Vocabulary
 from merit.generator import backbone, exposure
 from merit.generator.backbone import TINY, BackboneConfig
+from merit.generator.items.network import ItemNetwork
 from merit.generator.mining import MiningConfig
 from merit.generator.model import ObjectiveConfig
 from merit.generator.train import CHECKED_BUDGET, CHECKED_USERS
@@ -34,6 +35,7 @@ from merit.labels.build import PER_CLUSTER, load_vectors, policy_text
 from merit.objective.collate import OBJECTIVES
 from merit.objective.losses import CHUNK_BYTES
 from merit.plan.config import ExpectedSizes, PlanConfig, Precision
+from merit.propensity.factor_model import FactorModel
 from merit.propensity.states_model import Propensity
 
 # Backbones to plan with before their weights are there; all else is transformers' default for the class.
@@ -215,6 +217,34 @@ def scorer_parameters(config: RunConfig, sizes: DataSizes, shape: BackboneShape)
         seen = torch.zeros(sizes.labels, dtype=torch.bool)
         model = Propensity(config.propensity.model, shape.width, sizes.vector_width, seen, sizes.words)
     return sum(value.numel() for value in model.parameters())
+
+
+def item_parameters(config: RunConfig, sizes: DataSizes) -> int:
+    """Of a generator that reads items."""
+    with torch.device("meta"):
+        network = ItemNetwork(config.items.network, sizes.labels, sizes.words, sizes.items)
+    return sum(value.numel() for value in network.parameters())
+
+
+def item_disk(config: RunConfig, sizes: DataSizes, parameters: int) -> dict[str, float]:
+    """Bytes of each artifact of a run whose generator reads items; lists and pages are too small to count."""
+    factors, likely = config.propensity.model.factors, 8 * config.states.likely
+    with torch.device("meta"):
+        model = FactorModel(factors, sizes.vector_width, torch.zeros(sizes.labels, dtype=torch.bool), sizes.words)
+    scorer = 4.0 * sum(value.numel() for value in model.parameters())
+    vectors = (4 * sizes.vector_width + LABEL) * sizes.labels
+    generator = 4.0 * parameters + scorer
+    rows = 8 * factors * sizes.users + 4 * sizes.labels * (sizes.vector_width + 2 * factors) + likely * sizes.users
+    return {
+        "examples": EVENT * sizes.events + ITEM * sizes.items,
+        "labels": vectors + len(policy_text(config.labels).encode()),
+        "corpus": sizes.states * (2 * sizes.prompt + USER) + HISTORY * sizes.events,
+        "factors": (1 + config.factors.folds) * scorer,
+        "stage-2": generator,
+        "states": likely * (sizes.states - sizes.train),
+        "propensity": scorer,
+        "model": generator + vectors + scorer + rows + ITEM * sizes.items + HISTORY * sizes.events,
+    }
 
 
 def stage_tokens(config: RunConfig, sizes: DataSizes) -> dict[str, StageTokens]:

@@ -21,7 +21,7 @@ from merit.core import artifacts, console, timings
 from merit.core.artifacts import Manifest
 from merit.core.config import Frozen
 from merit.core.errors import ConfigError
-from merit.core.pipeline import STAGES
+from merit.core.pipeline import STAGES, stages_of
 from merit.core.settings import RunConfig
 from merit.core.timings import Timing
 from merit.data.tokenizer import SPECIALS
@@ -79,6 +79,8 @@ class Plan(Frozen):
 def plan(config: RunConfig) -> Plan:
     """The plan of a run."""
     sizes = count.data_sizes(config)
+    if config.reads == "items":
+        return _of_items(config, sizes)
     shape = count.shape_of(config.backbone, config.plan, sizes.vocabulary, sizes.clusters)
     written = max(config.predict.budget, config.mining.max_labels) * (sizes.label_tokens + 1)
     longest = max(config.stage_1.max_target, config.stage_2.max_target, round(written))
@@ -101,7 +103,34 @@ def plan(config: RunConfig) -> Plan:
             for stage in untimed:
                 seconds = sum(amount * rate for amount, rate in zip(tokens[stage], rates, strict=True))
                 figures[stage]["seconds"] = (seconds, "measured: probe")
-    rows = tuple(
+    rows = _rows(figures)
+    return Plan(rows=rows, facts=_facts(config, sizes, shape, memory), notes=_notes(config, sizes, rows))
+
+
+def _of_items(config: RunConfig, sizes: DataSizes) -> Plan:
+    """The plan of a run whose generator reads items: it is small, and its time is known after a first run."""
+    parameters = count.item_parameters(config, sizes)
+    counted = "counted" if sizes.exact else "assumed"
+    figures: dict[str, dict[str, tuple[float, str]]] = {stage: {} for stage in stages_of(config)}
+    for stage, size in count.item_disk(config, sizes, parameters).items():
+        figures[stage]["disk"] = (size, "assumed" if stage in ("examples", "corpus") else counted)
+    for stage, (timing, factor) in _earlier(config, sizes, {}).items():
+        figures[stage]["seconds"] = (timing.seconds * factor, "measured: earlier run")
+        figures[stage]["memory"] = (timing.peak, "measured: earlier run")
+    rows = _rows(figures)
+    facts = {
+        "generator": f"reads items: {parameters:,} parameters, most of them of labels, words and items",
+        "on": "this machine",
+        "data": f"{sizes.train:,} training examples of {sizes.users:,} users, {sizes.labels:,} labels; {sizes.origin}",
+    }
+    notes = ["Nothing is taken as made already; label vectors kept from an earlier run cost nothing."]
+    if untimed := [row.stage for row in rows if row.seconds is None]:
+        notes.append(f"The total has no time of {', '.join(untimed)}: only a first run can tell.")
+    return Plan(rows=rows, facts=facts, notes=tuple(notes))
+
+
+def _rows(figures: Mapping[str, Mapping[str, tuple[float, str]]]) -> tuple[PlanRow, ...]:
+    return tuple(
         PlanRow(
             stage=stage,
             basis={name: basis for name, (_, basis) in known.items()},
@@ -109,7 +138,6 @@ def plan(config: RunConfig) -> Plan:
         )
         for stage, known in figures.items()
     )
-    return Plan(rows=rows, facts=_facts(config, sizes, shape, memory), notes=_notes(config, sizes, rows))
 
 
 def recorded(folder: Path) -> Record:
@@ -140,23 +168,26 @@ def _comparable(stage: str, record: Record, config: RunConfig) -> bool:
     """Whether a stage was timed before, with settings that differ in amounts only."""
     if stage not in record or "examples" not in record:
         return False
-    now, then = STAGES[stage].settings(config).model_dump(mode="json"), record[stage][1].config
-    if STAGES[stage].kind == "generator":
+    made = stages_of(config)[stage]
+    now, then = made.settings(config).model_dump(mode="json"), record[stage][1].config
+    if made.kind == "generator" and config.reads == "items":
+        return bool(now == then)
+    if made.kind == "generator":
         shape = ("objective", "batch_size", "max_target")
         both = [[run["backbone"], run["text"], *(run["train"][name] for name in shape)] for run in (now, then)]
         return bool(both[0] == both[1])
     same = stage == "examples" or now | {"examples": 0} == then | {"examples": 0}
-    generator = STAGES[stage].parents.get("generator")
+    generator = made.parents.get("generator")
     return same and (generator is None or _comparable(generator, record, config))
 
 
 def _earlier(config: RunConfig, sizes: DataSizes, tokens: Mapping[str, StageTokens]) -> dict[str, tuple[Timing, float]]:
     """Timings of comparable stages, and the planned work over the timed: tokens of a training, else examples."""
     record, earlier = recorded(config.out), {}
-    for stage in (stage for stage in STAGES if _comparable(stage, record, config)):
+    for stage in (stage for stage in stages_of(config) if _comparable(stage, record, config)):
         timing, manifest = record[stage]
         planned, timed = float(sizes.train), record["examples"][1].summary["train"]
-        if manifest.kind == "generator":
+        if manifest.kind == "generator" and config.reads == "text":
             planned, timed = tokens[stage].trained, manifest.summary["tokens"]
         elif manifest.kind == "mined":
             planned, timed = tokens[stage].read / sizes.prompt, manifest.summary["examples"]

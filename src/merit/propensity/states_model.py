@@ -56,7 +56,8 @@ class Propensity(FactorModel):
         factors = max(0, config.factors - 1)
         self.scale = nn.LayerNorm(state_width)
         self.enter = nn.Linear(state_width, config.width)
-        self.enter_history = nn.Linear(vector_width + factors, config.width)
+        if config.history:
+            self.enter_history = nn.Linear(vector_width + factors, config.width)
         self.place = nn.Parameter(0.02 * torch.randn(1 + config.labels, config.width))
         layer = nn.TransformerEncoderLayer(
             config.width, config.heads, 4 * config.width, config.dropout, "gelu", batch_first=True, norm_first=True
