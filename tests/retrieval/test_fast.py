@@ -33,8 +33,8 @@ def errors(
 @given(
     st.integers(0, 2**32),
     st.sampled_from(sorted(DTYPES)),
-    st.integers(1, 80),
-    st.integers(1, 20),
+    st.integers(0, 80),
+    st.integers(0, 20),
     st.integers(0, 70),
     st.sampled_from([1e-4, 1.0, 100.0]),
     st.sampled_from([0.0, 1.0]),

@@ -42,6 +42,7 @@ worlds = st.builds(
     threads=st.integers(1, 3),
     block=st.integers(1, 50),
     factors=st.sampled_from([0, 1, 4, 21]),
+    layers=st.sampled_from([(16, 6), (0, 0)]),
 )
 shares = st.sampled_from([0.0, 0.2, 0.7, 1.0])
 
@@ -138,15 +139,16 @@ def joined(scorer: Scorer, k: int, live: np.ndarray) -> list[Ranked]:
     return [one for lists in scorer.all_interests(k, live=live, at_once=7) for one in per_user(lists)]
 
 
-@pytest.mark.parametrize("factors", [0, 4, 64])
-def test_the_same_for_any_block_number_of_threads_and_storage(factors: int) -> None:
-    one = world(5, users=700, kind="close", factors=factors)
+@pytest.mark.parametrize(("factors", "layers"), [(0, (16, 6)), (4, (16, 6)), (64, (16, 6)), (64, (0, 0))])
+def test_the_same_for_any_block_number_of_threads_and_storage(factors: int, layers: tuple[int, int]) -> None:
+    one = world(5, users=700, kind="close", factors=factors, layers=layers)
     label = labels_of(one)[0]
     wanted = audience(one, label, 300)
     assert wanted.rows.tolist() == naive_best(naive_scores(one, users_of(one), label[None])[:, 0], 300)
     for form in DTYPES:
         for threads, block in ((1, 1), (2, 64), (3, 97), (2, 10_000)):
-            other = world(5, users=700, kind="close", form=form, threads=threads, block=block, factors=factors)
+            how = {"form": form, "threads": threads, "block": block, "factors": factors, "layers": layers}
+            other = world(5, users=700, kind="close", **how)
             found = audience(other, label, 300)
             assert (found.rows == wanted.rows).all()
             assert (found.scores == wanted.scores).all()

@@ -57,10 +57,11 @@ def world(
     threads: int = 1,
     block: int | None = None,
     factors: int = 4,
+    layers: tuple[int, int] = (16, 6),
 ) -> Scorer:
     """A third of the users and of the labels are copies of others; `form` is how the projections are stored."""
     rng = np.random.default_rng(seed)
-    net = weights(rng, 5, 7, 16, 6, factors, kind)
+    net = weights(rng, 5, 7, *layers, factors, kind)
     exact = Exact.of(net)
     sides = []
     for name, count, layer in (("users", users, exact.users), ("labels", labels, exact.labels)):

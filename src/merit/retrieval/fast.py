@@ -100,7 +100,7 @@ def score_block(
 ) -> None:
     """Write the scores (n,) of one fixed projection and up to a block of rows into `out`."""
     first, second = (array[: len(out)] for array in work)
-    if not len(weights.d1):
+    if not len(weights.d1) + len(weights.d2):  # no layers: a product and nothing else
         np.matmul(side.read(rows, first), fixed.factors, out=out)
         out += fixed.constant
         return
@@ -138,7 +138,7 @@ class Bound:
         W2, d2, w3 = (np.abs(array.astype(np.float64)) for array in (weights.W2, weights.d2, weights.w3))
         return Bound(
             width=len(weights.d1),
-            steep=float(np.linalg.norm(w3) * np.linalg.norm(weights.W2.astype(np.float64), 2)) if w3.size else 0.0,
+            steep=float(np.linalg.norm(w3) * np.linalg.norm(weights.W2.astype(np.float64), 2)) if W2.size else 0.0,
             growth=float(w3 @ np.linalg.norm(W2, axis=1)),
             rest=float(w3 @ d2) + abs(weights.d3),
             layers=_roundings(sum(W2.shape) + 8),
