@@ -196,7 +196,7 @@ def settings(folder: Path, users: int, seed: int) -> RunConfig:
     values = {"seed": seed, "out": str(folder / "run"), "cache": str(folder / "cache")}
     values |= {"source": {"kind": "tables", **tables}, "labels": {"encoder": "hashed"}, "decode_batch": 16}  # type: ignore[dict-item]
     few = {"steps": 3, "evaluate_every": 1000}
-    return config.build(RunConfig, values | {"stage_1": few, "stage_2": few, "engine": {"threads": 1}})
+    return config.build(RunConfig, values | {"reads": "text", "stage_1": few, "stage_2": few, "engine": {"threads": 1}})
 
 
 def audiences(arguments: Namespace, folder: Path) -> Found:

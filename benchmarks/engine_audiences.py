@@ -42,12 +42,11 @@ def trained(folder: Path, seed: int) -> Artifact:
     branded = pl.concat_list("tags", pl.col("title").str.split(",").list.first())
     items.with_columns(tags=branded).write_parquet(folder / "items.parquet")
     tables = {name: str(folder / f"{name}.parquet") for name in ("interactions", "items")}
-    few = {"steps": 3, "evaluate_every": 1000}
     values: dict[str, Any] = {"seed": seed, "out": str(folder / "run"), "cache": str(folder / "cache")}
-    values |= {"source": {"kind": "tables", **tables}, "labels": {"encoder": "hashed"}, "stage_1": few, "stage_2": few}
+    values |= {"source": {"kind": "tables", **tables}, "labels": {"encoder": "hashed"}}
     values |= {
         "predict": {"exposure": False, "union": False, "likelihood": False},
-        "propensity": {"fit": {"epochs": 2}},
+        "items": {"train": {"min_steps": 20, "epochs": 1}},
     }
     return run(config.build(RunConfig, values))["model"]
 

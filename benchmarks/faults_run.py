@@ -46,6 +46,7 @@ HEAVY = ("accelerate", "altair", "torch.utils.tensorboard", "transformers.models
 FRESH = multiprocessing.get_context("forkserver")  # a child of a process that has imported everything and done nothing
 SMALL: dict[str, Any] = {
     "labels": {"encoder": "hashed"},
+    "reads": "text",
     "backbone": {"width": 16, "layers": 1, "heads": 2, "vocabulary": 1400},
     "prepare": {"shards": 2},
     "stage_1": {"steps": 3, "checkpoint_every": 1},

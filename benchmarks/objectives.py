@@ -72,6 +72,7 @@ def settings(data: Path | None, tags: list[str], steps: int, out: Path, override
         "seed": 7,  # of the split: the same users are tested with every seed of the weights
         "out": str(out),
         "source": source,
+        "reads": "text",
         "stage_1": {"steps": steps},
         "stage_2": {"steps": steps},
     }

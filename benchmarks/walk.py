@@ -60,27 +60,24 @@ WALK: dict[str, dict[str, str]] = {
     "factors": {
         "propensity/linear:factors_loss": "the loss of the factor model: label counts, title words, trends",
     },
-    "stage-1": {
-        "objective/targets:target_sequence": "gold labels as target tokens with their valid sets",
-        "objective/losses:linear_set_loss": "the loss that trains the generator",
-    },
-    "mined-1": {
-        "generator/decoding:decode": "labels that the generator writes after the prompt",
-        "generator/mining:keep_mistakes": "those of them that are wrong, which stage 2 learns to recover from",
+    "stage-2": {
+        "generator/items/training:item_loss": "the loss that trains the generator: which item is bought next",
+        "generator/items/training:labels_loss": "and behind a list: which labels are still right",
     },
     "states": {
-        "propensity/states:compute_states": "the generator's states after each user's prompt",
+        "generator/items/model:ItemGenerator.likely": "labels that the generator finds likely next, of each user",
     },
     "propensity": {
-        "propensity/training:batch_loss": "the loss of the states model, with mined mistakes among the negatives",
+        "propensity/likely:fit_weight": "how much a likely label adds to a score",
         "propensity/calibration:calibrate": "the curve from score to probability",
     },
     "model": {
         "retrieval/store:write": "a file of all users' vectors, memory-mapped",
-        "propensity/training:user_vectors": "states and counts of the user as one of them",
+        "propensity/training:user_vectors": "the history of the user as one of them",
     },
     "audience build": {
         "propensity/score:repeat_score": "what earlier purchases of a label add",
+        "retrieval/repeats:both": "and what the generator finds likely",
         "propensity/score:pair_score": "a score for user and label",
         "propensity/calibration:CalibrationCurve.probability": "its probability",
         "campaigns/audiences/eligibility:waterfall": "users who may be contacted",
@@ -93,11 +90,7 @@ WALK: dict[str, dict[str, str]] = {
 }
 SMALL = {
     "labels": {"encoder": "hashed"},
-    "backbone": {"width": 16, "layers": 1, "heads": 2, "vocabulary": 1400},
-    "stage_1": {"steps": 2},
-    "stage_2": {"steps": 2},
-    "states": {"labels": 3},
-    "propensity": {"model": {"labels": 2, "width": 16, "layers": 1, "heads": 2, "hidden": 24, "second": 8}},
+    "items": {"network": {"width": 16, "layers": 1, "heads": 2}, "train": {"min_steps": 10, "epochs": 1}},
     "evaluation": {"resamples": 100},
     "ranking": {"resamples": 100},
 }

@@ -51,6 +51,6 @@ def test_a_small_model_of_the_papers_class_runs_all_stages(tmp_path: Path) -> No
     assert (told["steps"], told["patched_examples"] > 0.5) == (4, True)
     assert told["patched_tokens"] > told["patched_positions"]
     figures = pl.read_parquet(made["results"].file("figures.parquet"))
-    assert {"teacher-forcing", "self-correction (β = 1)", "self-correction (β = 1), propensity"} <= {*figures["method"]}
+    assert {"teacher-forcing", "self-correction (β = 1)", "MERIT"} <= {*figures["method"]}
     model = merit.load(made["model"].path)
     assert len(model.interests(pl.read_parquet(made["model"].file("users.parquet"))["user_id"].to_list()[:1], k=3)) == 3

@@ -416,6 +416,7 @@ def test_without_patches_the_model_reads_ids(monkeypatch: pytest.MonkeyPatch, tm
 def settings_(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
     place = tmp_path_factory.mktemp("patched")
     values = small_run.SMALL | {
+        "reads": "text",
         "source": small_run.shop(place, 160, 3),
         "out": str(place / "run"),
         "cache": str(place / "cache"),

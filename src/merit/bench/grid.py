@@ -39,6 +39,7 @@ MACHINE = ("cores", "memory", "python", "torch", "system")
 RESULTS = "bench-results"
 FILE = "results.json"
 NAMES = ["method", *MetricKey._fields]
+UNION_OF = ", union of "  # samples of a generator: its lists are compared with those of a generator
 EXPOSURE = ("near_correlates", "clusters", "recall_lost")
 Judged = list[tuple[Predictions, Metrics]]
 
@@ -192,12 +193,18 @@ def _measured(cells: Iterable[Artifact], truth: Truth, config: EvaluationConfig)
 
 
 def _compared(lists: Judged, ranked: Judged, users: int, config: ResultsConfig, seed: int) -> pl.DataFrame:
-    """All figures with gains over the references and leads of our method."""
+    """All figures with gains over the references, leads of our method, and of its generator where it is about these."""
     often = config.evaluation.resamples
     meters = [(run, {key: metrics[key] for key in metrics if key.metric in EXPOSURE}) for run, metrics in lists]
     others = [(run, {key: metrics[key] for key in metrics if key.metric not in EXPOSURE}) for run, metrics in lists]
+    unions = [pair for pair in others if UNION_OF in pair[0].method or pair[0].method == config.generator]
+    others = [pair for pair in others if UNION_OF not in pair[0].method]
     figures = [tables.compare(lists, users, seed, config.reference, often)]
-    leads = [_leads(others, users, seed, config.ours, often), _leads(meters, users, seed, config.generator, often)]
+    leads = [
+        _leads(others, users, seed, config.ours, often),
+        _leads(meters, users, seed, config.generator, often),
+        _leads(unions, users, seed, config.generator, often),
+    ]
     if ranked:
         figures.append(tables.compare(ranked, users, seed, _against(ranked, config), often))
         leads.append(_leads(ranked, users, seed, config.ours, often))

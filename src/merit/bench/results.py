@@ -34,11 +34,11 @@ LEAD = pl.Schema({"lead": pl.Float64(), "lead_low": pl.Float64(), "lead_high": p
 COLUMNS = [name for name in tables.SCHEMA if name not in ("command", "commit")] + list(LEAD)
 NUMBERS = [name for name, kind in (tables.SCHEMA | LEAD).items() if kind == pl.Float64()]
 BINS = ("low", "high", "pairs", "promised", "true", "squares")
-OWN = ("MERIT", "self-correction")  # what begins so is ours, and no rival
+OWN = ("MERIT", "states only", "self-correction", "teacher forcing on items")  # what begins so is ours, and no rival
 LONG = ", top "  # lists of a hundred labels, shown but no rival at free length
-CONTROL = "teacher-forcing"
+CONTROL = "teacher forcing on items"
 AGAINST = "of self-correction against teacher forcing"
-UNION = "teacher-forcing, union of 4 samples"
+UNION = "teacher forcing on items, union of 4 samples"
 Verdict = Literal["ahead", "level", "behind"]
 
 

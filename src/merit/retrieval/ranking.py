@@ -37,7 +37,7 @@ from merit.propensity.states import read_features
 from merit.propensity.train import TrainedScorer, load_scorer
 from merit.retrieval.verticals import vertical_shares
 
-NAME = "propensity"
+NAME = "MERIT"
 LIKELIHOOD = "likelihood"
 
 
@@ -69,11 +69,10 @@ def rank(
     trained, method = load_generator(generator, corpus, labels), name_of(generator)
     parents = {"propensity": propensity, "states": states, "generator": generator}
     parents |= {"corpus": corpus, "labels": labels}
-    name = f"{method}, {NAME}"
     methods: dict[str, Scores] = {
         HISTORY_SHARE: history_share_scores(truth),
         f"{method}, {LIKELIHOOD}": _likelihood(trained, corpus, features, label_space),
-        name: propensity_scores(scorer, features),
+        NAME: propensity_scores(scorer, features),
     }
     with artifacts.writing(out, "predictions", config=config, seed=seed, parents=parents) as draft:
         with console.spinner(f"ranking {len(features):,} users for {len(label_space):,} labels"):
@@ -81,10 +80,10 @@ def rank(
             shares, _ = vertical_shares(corpus, label_space)
             metrics = [judge(method, seed, score, truth, shares) for method, score in methods.items()]
             figures = tables.compare(metrics, truth.users, seed, HISTORY_SHARE, config.resamples)
-        predictions.write(draft.path / "predictions-0.parquet", Predictions(name, seed, free, ranked))
+        predictions.write(draft.path / "predictions-0.parquet", Predictions(NAME, seed, free, ranked))
         figures.write_parquet(draft.path / AUDIENCES)
         shutil.copyfile(propensity.file("reliability.parquet"), draft.path / "reliability.parquet")
-        draft.summary |= {"examples": len(ranked), "methods": [name]}
+        draft.summary |= {"examples": len(ranked), "methods": [NAME]}
     return artifacts.load(out, "predictions")
 
 
