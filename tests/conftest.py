@@ -47,6 +47,14 @@ def made(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     return once("run", small_run.make) / "run"
 
 
+@pytest.fixture(scope="session")
+def made_text(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """The same of a run whose generator is a language model."""
+    from tests import small_run
+
+    return once("run-text", small_run.make_text) / "run"
+
+
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """`merit WORDS` in a folder of its own: exit code, and what it said on both channels, on one line each."""

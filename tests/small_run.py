@@ -34,8 +34,16 @@ def shop(place: Path, users: int, seed: int) -> dict[str, str]:
     return {"kind": "tables", **tables}
 
 
-def make(place: Path, users: int = 160) -> Path:
+TEXT: dict[str, Any] = SMALL | {"reads": "text"}
+
+
+def make(place: Path, users: int = 160, values: dict[str, Any] = SMALL) -> Path:
     """All stages on a small shop. The folder of the run."""
-    values = SMALL | {"source": shop(place, users, 3), "out": str(place / "run"), "cache": str(place / "cache")}
-    run(config.build(RunConfig, values))
+    own = {"source": shop(place, users, 3), "out": str(place / "run"), "cache": str(place / "cache")}
+    run(config.build(RunConfig, values | own))
     return place / "run"
+
+
+def make_text(place: Path) -> Path:
+    """The same with a language model that reads text."""
+    return make(place, values=TEXT)

@@ -33,7 +33,7 @@ needs_two = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two pro
 def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     place = tmp_path_factory.mktemp("shop")
     train = {"objective": "teacher-forcing", "steps": STEPS, "batch_size": 8, "evaluate_every": 2}
-    return SMALL | {"source": shop(place, 60, 3), "cache": str(place / "cache"), "stage_1": train}
+    return SMALL | {"reads": "text", "source": shop(place, 60, 3), "cache": str(place / "cache"), "stage_1": train}
 
 
 @pytest.fixture(scope="module")

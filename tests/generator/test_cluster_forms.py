@@ -31,8 +31,8 @@ from tests.plan.settings import settings
 FORMS = ("text", "token")
 
 
-def settings_of(made: Path, folder: Path, form: str) -> RunConfig:
-    return settings(made, f"out={folder / 'run'}", f"text.cluster_form={form}")
+def settings_of(made_text: Path, folder: Path, form: str) -> RunConfig:
+    return settings(made_text, f"out={folder / 'run'}", f"text.cluster_form={form}")
 
 
 @pytest.fixture(scope="module", params=FORMS)
@@ -41,13 +41,13 @@ def form(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def stages(made: Path, once: Callable[[str, Any], Path], form: str) -> dict[str, Artifact]:
+def stages(made_text: Path, once: Callable[[str, Any], Path], form: str) -> dict[str, Artifact]:
     """All stages of the small run in this form; those that do not depend on it are copies."""
 
     def make(folder: Path) -> None:
         for name in ("examples", "labels"):
-            shutil.copytree(made / name, folder / "run" / name)
-        run(settings_of(made, folder, form))
+            shutil.copytree(made_text / name, folder / "run" / name)
+        run(settings_of(made_text, folder, form))
 
     return {folder.name: artifacts.load(folder) for folder in artifact_folders(once(form, make) / "run")}
 
@@ -95,9 +95,9 @@ def test_a_run_gives_a_model_that_can_be_asked(stages: dict[str, Artifact]) -> N
 
 
 def test_a_stopped_training_ends_with_the_same_bytes(
-    made: Path, stages: dict[str, Artifact], form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made_text: Path, stages: dict[str, Artifact], form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, how = checkpoint.save, settings_of(made, tmp_path, form)
+    real, how = checkpoint.save, settings_of(made_text, tmp_path, form)
     config = how.generator(how.stage_1.model_copy(update={"checkpoint_every": 1}))
 
     def dies_after_two(file: Path, *arguments: Any) -> None:
@@ -120,8 +120,8 @@ def decoded(generator: Generator, prompts: Ragged) -> Ragged:
     return generator.decode(prompts, DecodeConfig(max_labels=15, fixed_budget=True), seed=7)
 
 
-def test_a_later_label_space_needs_no_other_model(made: Path, stages: dict[str, Artifact], tmp_path: Path) -> None:
-    labels, cache = stages["labels"], made.parent / "cache"
+def test_a_later_label_space_needs_no_other_model(made_text: Path, stages: dict[str, Artifact], tmp_path: Path) -> None:
+    labels, cache = stages["labels"], made_text.parent / "cache"
     names = pl.read_parquet(labels.file("clusters.parquet"))["name"]
     prompts = read_inputs(stages["corpus"], "test").gather(np.arange(8))
     before = load_generator(stages["stage-2"], stages["corpus"], labels)

@@ -33,6 +33,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
             "interactions": f"{folder}/interactions.parquet",
             "items": f"{folder}/items.parquet",
         },
+        "reads": "text",
         "labels": {"encoder": "hashed"},
         "backbone": {"width": 32, "layers": 1, "vocabulary": 1400},
         "stage_1": {"objective": "teacher-forcing", "steps": 3},

@@ -42,6 +42,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
             "interactions": f"{folder}/interactions.parquet",
             "items": f"{folder}/items.parquet",
         },
+        "reads": "text",
         "labels": {"encoder": "hashed"},
         "backbone": {"name": str(backbone_folder(folder / "backbone")), "lora_rank": 2},
         "text": {"prompt": {"budget": 64}},

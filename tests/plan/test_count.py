@@ -64,13 +64,13 @@ def test_a_pretrained_backbone_counts_as_the_real_one_with_lora_too(tmp_path: Pa
     assert counted.trained == size(backbone.adapt(real, phi, words, seed=0), trained=True)
 
 
-def test_a_propensity_model_counts_as_the_real_one(made: Path) -> None:
-    run = settings(made)
+def test_a_propensity_model_counts_as_the_real_one(made_text: Path) -> None:
+    run = settings(made_text)
     sizes, shape = count.data_sizes(run), shape_of(run.backbone, run.plan)
     mask = torch.zeros(sizes.labels, dtype=torch.bool)
     real = Propensity(run.propensity.model, shape.width, sizes.vector_width, mask, sizes.words)
     assert count.scorer_parameters(run, sizes, shape) == size(real)
-    assert artifacts.load(made / "propensity").manifest.summary["parameters"] == size(real)
+    assert artifacts.load(made_text / "propensity").manifest.summary["parameters"] == size(real)
 
 
 def saved_by_a_real_pass(model: Any, tokens: int) -> int:
@@ -104,33 +104,33 @@ def test_a_backbone_that_is_not_there_needs_sizes_to_plan_with() -> None:
         shape_of(nowhere, PlanConfig(shape="phi-9"))
 
 
-def test_data_that_are_not_prepared_are_counted_in_the_tables(made: Path, tmp_path: Path) -> None:
-    real = artifacts.load(made / "examples", "examples").manifest.summary
-    sizes = count.data_sizes(settings(made, f"out={tmp_path}"))
+def test_data_that_are_not_prepared_are_counted_in_the_tables(made_text: Path, tmp_path: Path) -> None:
+    real = artifacts.load(made_text / "examples", "examples").manifest.summary
+    sizes = count.data_sizes(settings(made_text, f"out={tmp_path}"))
     assert not sizes.exact
     assert (sizes.users, sizes.events, sizes.items) == (real["users"], real["events"], real["items"])
     assert sizes.train == pytest.approx(real["train"], rel=0.5)
-    assert sizes.labels == pytest.approx(artifacts.load(made / "labels").manifest.summary["labels"], rel=0.1)
+    assert sizes.labels == pytest.approx(artifacts.load(made_text / "labels").manifest.summary["labels"], rel=0.1)
 
 
-def test_artifacts_of_other_settings_are_not_counted(made: Path) -> None:
-    assert count.data_sizes(settings(made)).exact
-    assert not count.data_sizes(settings(made, "prepare.per_train_user=1")).exact
+def test_artifacts_of_other_settings_are_not_counted(made_text: Path) -> None:
+    assert count.data_sizes(settings(made_text)).exact
+    assert not count.data_sizes(settings(made_text, "prepare.per_train_user=1")).exact
 
 
-def test_tokens_are_those_that_training_then_reads(made: Path) -> None:
-    run = settings(made)
+def test_tokens_are_those_that_training_then_reads(made_text: Path) -> None:
+    run = settings(made_text)
     tokens = count.stage_tokens(run, count.data_sizes(run))
     for stage in ("stage-1", "stage-2"):
-        real = artifacts.load(made / stage, "generator").manifest.summary["tokens"]
+        real = artifacts.load(made_text / stage, "generator").manifest.summary["tokens"]
         assert tokens[stage].trained == pytest.approx(real, rel=0.2)
 
 
-def test_looks_at_validation_users_and_further_samples_are_counted(made: Path) -> None:
-    sizes = count.data_sizes(settings(made))
+def test_looks_at_validation_users_and_further_samples_are_counted(made_text: Path) -> None:
+    sizes = count.data_sizes(settings(made_text))
 
     def tokens(stage: str, *overrides: str) -> count.StageTokens:
-        return count.stage_tokens(settings(made, *overrides), sizes)[stage]
+        return count.stage_tokens(settings(made_text, *overrides), sizes)[stage]
 
     assert tokens("stage-1", "stage_1.evaluate_every=0")[1:] == (0, 0)
     assert tokens("stage-1", "stage_1.evaluate_every=1").written > 0
@@ -138,22 +138,22 @@ def test_looks_at_validation_users_and_further_samples_are_counted(made: Path) -
     assert (twice.read, twice.written) == (once.read, 2 * once.written)  # samples share one reading of the prompt
 
 
-def test_memory_of_training_is_sixteen_bytes_a_weight_and_the_activations(made: Path) -> None:
-    run = settings(made)
+def test_memory_of_training_is_sixteen_bytes_a_weight_and_the_activations(made_text: Path) -> None:
+    run = settings(made_text)
     sizes, shape = count.data_sizes(run), shape_of(run.backbone, run.plan)
     alone = count.training_memory(run, sizes, shape)
     assert alone["weights"] + alone["gradients"] + alone["moments"] == 16 * shape.parameters
-    eight = settings(made, "devices.processes=8", "devices.sharded=true", "plan.precision=fp16")
+    eight = settings(made_text, "devices.processes=8", "devices.sharded=true", "plan.precision=fp16")
     shared = count.training_memory(eight, sizes, shape)
     assert shared["moments"] == alone["moments"] / 8
     assert shared["weights"] == 4 * shape.parameters / 8 + 2 * shape.parameters / shape.layers
     assert shared["activations"] < alone["activations"]
 
 
-def test_disk_is_what_artifacts_then_take(made: Path) -> None:
-    run = settings(made)
+def test_disk_is_what_artifacts_then_take(made_text: Path) -> None:
+    run = settings(made_text)
     sizes = count.data_sizes(run)
     disk = count.stage_disk(run, sizes, shape_of(run.backbone, run.plan, sizes.vocabulary))
     for stage in ("labels", "stage-1", "stage-2", "propensity", "model"):
-        real = sum(file.bytes for file in artifacts.load(made / stage).manifest.files.values())
+        real = sum(file.bytes for file in artifacts.load(made_text / stage).manifest.files.values())
         assert 1 / 1.5 < disk[stage] / real < 1.5, stage

@@ -28,12 +28,12 @@ BASES = {"counted", "assumed", "measured: earlier run", "measured: probe"}
 
 
 @pytest.fixture(scope="module")
-def probed(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Plan:
+def probed(made_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Plan:
     """The plan of a run whose times were not noted."""
     place = tmp_path_factory.mktemp("untimed")
     for name in STAGES:
-        (place / name).symlink_to(made / name)
-    return planning.plan(settings(made, f"out={place}"))
+        (place / name).symlink_to(made_text / name)
+    return planning.plan(settings(made_text, f"out={place}"))
 
 
 def rows_of(plan: Plan) -> dict[str, PlanRow]:
@@ -57,52 +57,52 @@ def test_a_probe_times_the_stages_with_a_language_model(probed: Plan) -> None:
     assert any("no time of examples, labels" in note for note in probed.notes)
 
 
-def test_an_earlier_run_times_all_stages(made: Path) -> None:
-    rows = rows_of(planning.plan(settings(made)))
-    record = timings.read(made)
+def test_an_earlier_run_times_all_stages(made_text: Path) -> None:
+    rows = rows_of(planning.plan(settings(made_text)))
+    record = timings.read(made_text)
     assert {row.basis["seconds"] for row in rows.values()} == {"measured: earlier run"}
     assert rows["propensity"].seconds == pytest.approx(record["propensity"].seconds)
     assert rows["propensity"].memory == record["propensity"].peak
 
 
-def test_times_of_an_earlier_run_are_scaled_by_the_work(made: Path) -> None:
-    base, longer = (rows_of(planning.plan(settings(made, f"stage_1.steps={steps}"))) for steps in (6, 60))
+def test_times_of_an_earlier_run_are_scaled_by_the_work(made_text: Path) -> None:
+    base, longer = (rows_of(planning.plan(settings(made_text, f"stage_1.steps={steps}"))) for steps in (6, 60))
     assert longer["stage-1"].basis["seconds"] == "measured: earlier run"
     assert longer["stage-1"].seconds == pytest.approx(10 * (base["stage-1"].seconds or 0))
     assert longer["stage-2"].seconds == base["stage-2"].seconds
 
 
-def test_an_earlier_run_of_another_backbone_or_with_other_samples_times_nothing(made: Path) -> None:
-    rows = rows_of(planning.plan(settings(made, "backbone.width=32")))
+def test_an_earlier_run_of_another_backbone_or_with_other_samples_times_nothing(made_text: Path) -> None:
+    rows = rows_of(planning.plan(settings(made_text, "backbone.width=32")))
     assert [rows[stage].basis["seconds"] for stage in GENERATIVE] == ["measured: probe"] * len(GENERATIVE)
-    rows = rows_of(planning.plan(settings(made, "mining.samples=9")))
+    rows = rows_of(planning.plan(settings(made_text, "mining.samples=9")))
     assert rows["mined-1"].basis["seconds"] == "measured: probe"
     assert rows["stage-1"].basis["seconds"] == "measured: earlier run"
 
 
-def test_a_record_of_another_artifact_is_not_used(made: Path, tmp_path: Path) -> None:
-    took = planning.recorded(made)
+def test_a_record_of_another_artifact_is_not_used(made_text: Path, tmp_path: Path) -> None:
+    took = planning.recorded(made_text)
     assert list(took) == list(STAGES)
     for name in took:
-        (tmp_path / name).symlink_to(made / name)
-    shutil.copy(made / timings.FILE, tmp_path)
+        (tmp_path / name).symlink_to(made_text / name)
+    shutil.copy(made_text / timings.FILE, tmp_path)
     added = timings.Timing(stage="states", hash="of an older one", seconds=1, peak=1).model_dump_json()
     with (tmp_path / timings.FILE).open("a") as file:
         file.write(added)
     assert took.keys() - planning.recorded(tmp_path).keys() == {"states"}
 
 
-def test_tables_that_are_only_counted_are_tried_with_random_tokens(made: Path, tmp_path: Path) -> None:
-    plan = planning.plan(settings(made, f"out={tmp_path}"))
+def test_tables_that_are_only_counted_are_tried_with_random_tokens(made_text: Path, tmp_path: Path) -> None:
+    plan = planning.plan(settings(made_text, f"out={tmp_path}"))
     assert all(rows_of(plan)[stage].seconds for stage in GENERATIVE)
     assert any("not prepared" in note for note in plan.notes)
     assert not any(tmp_path.iterdir())
 
 
-def test_a_pretrained_backbone_with_patches_and_lora_is_tried_too(made: Path, tmp_path: Path) -> None:
+def test_a_pretrained_backbone_with_patches_and_lora_is_tried_too(made_text: Path, tmp_path: Path) -> None:
     phi = phi_folder(tmp_path)
     more = [f"backbone.name={phi}", "backbone.lora_rank=2", "text.prompt.budget=64", "text.patching.full_budget=300"]
-    plan = planning.plan(settings(made, *more, "stage_1.max_target=200", "stage_2.max_target=200"))
+    plan = planning.plan(settings(made_text, *more, "stage_1.max_target=200", "stage_2.max_target=200"))
     assert "300 tokens read" in plan.facts["token budgets"]
     assert all(rows_of(plan)[stage].seconds for stage in GENERATIVE)
 
@@ -147,14 +147,16 @@ def test_no_time_is_promised_of_a_device_that_is_not_here() -> None:
         ),
     ],
 )
-def test_what_cannot_work_is_refused(made: Path, overrides: list[str], error: type[MeritError], words: str) -> None:
+def test_what_cannot_work_is_refused(
+    made_text: Path, overrides: list[str], error: type[MeritError], words: str
+) -> None:
     with pytest.raises(error, match=words):
-        planning.plan(settings(made, *overrides))
+        planning.plan(settings(made_text, *overrides))
 
 
-def test_training_refuses_a_history_longer_than_its_backbone_reads(made: Path, tmp_path: Path) -> None:
-    run = settings(made, "text.prompt.budget=2000")
-    shop = (artifacts.load(made / name) for name in ("corpus", "labels"))
+def test_training_refuses_a_history_longer_than_its_backbone_reads(made_text: Path, tmp_path: Path) -> None:
+    run = settings(made_text, "text.prompt.budget=2000")
+    shop = (artifacts.load(made_text / name) for name in ("corpus", "labels"))
     with pytest.raises(ConfigError, match="more than the 1,024 that tiny reads"):
         train_generator(*shop, tmp_path / "long", run.generator(run.stage_1), seed=7)
     assert not any(tmp_path.iterdir())

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from merit.core.ragged import Ragged
-from merit.generator.items.network import Candidates, ItemContents, label_chances, times_read
+from merit.generator.items.network import ItemCandidates, ItemContents, label_chances, times_read
 from tests.generator.items import worlds
 
 
@@ -36,7 +36,7 @@ def test_padding_changes_no_state() -> None:
 @torch.inference_mode()
 def test_a_label_is_as_likely_as_the_items_that_carry_it() -> None:
     catalogue, logits = worlds.contents(), torch.randn(3, 2, worlds.ITEMS)
-    among = Candidates.all(catalogue.carries(worlds.LIVE), worlds.LIVE)
+    among = ItemCandidates.all(catalogue.carries(worlds.LIVE), worlds.LIVE)
     chances, found = logits.softmax(-1), label_chances(logits, among)
     for column, label in enumerate(worlds.LIVE):
         carriers = [item for item in range(worlds.ITEMS) if label in catalogue.labels[item]]
@@ -51,14 +51,14 @@ def test_drawn_items_stand_for_those_that_were_not() -> None:
     sums = []
     for _ in range(4000):
         items = np.sort(rng.choice(worlds.ITEMS, 6, replace=False))
-        among = Candidates.of(carries[items], items, np.full(6, 2.0, np.float32), worlds.LIVE, ones)
+        among = ItemCandidates.of(carries[items], items, np.full(6, 2.0, np.float32), worlds.LIVE, ones)
         sums.append((logits[..., items] + among.item_weights).logsumexp(-1).exp().item())
     assert abs(np.mean(sums) / logits.exp().sum().item() - 1) < 0.02
 
 
 def test_gradients_pass_through_sums_over_items() -> None:
     catalogue, logits = worlds.contents(), torch.randn(2, 1, worlds.ITEMS, requires_grad=True)
-    among, target = Candidates.all(catalogue.carries(worlds.LIVE), worlds.LIVE), torch.rand(2, 1, len(worlds.LIVE))
+    among, target = ItemCandidates.all(catalogue.carries(worlds.LIVE), worlds.LIVE), torch.rand(2, 1, len(worlds.LIVE))
     dense = torch.from_numpy(catalogue.carries(worlds.LIVE).toarray())
     (ours,) = torch.autograd.grad((label_chances(logits, among) * target).sum(), logits)
     (theirs,) = torch.autograd.grad((logits.softmax(-1) @ dense * target).sum(), logits)

@@ -43,7 +43,7 @@ def test_the_mixture_has_all_gold_labels_and_some_wrong_ones() -> None:
 
 def test_teacher_forcing_reads_gold_labels_only_and_the_next_one_is_right() -> None:
     columns = drawn("gold")
-    right = prefixes.right("gold", columns, GOLD)
+    right = prefixes.right("gold", columns, GOLD, range(columns.shape[1] + 1))
     for row, read in enumerate(columns.tolist()):
         labels = [column for column in read if column != NONE]
         assert set(labels) == set(GOLD[row].nonzero().flatten().tolist())
@@ -55,7 +55,9 @@ def test_teacher_forcing_reads_gold_labels_only_and_the_next_one_is_right() -> N
 @pytest.mark.parametrize("kind", ["own", "mixed"])
 def test_right_is_every_gold_label_that_was_not_written(kind: Prefixes) -> None:
     columns = drawn(kind)
-    right, said = prefixes.right(kind, columns, GOLD), prefixes.said(columns, 6)
+    places = range(columns.shape[1] + 1)
+    right, said = prefixes.right(kind, columns, GOLD, places), prefixes.said(columns, 6, places)
+    assert torch.equal(prefixes.right(kind, columns, GOLD, [0, 2]), right[:, [0, 2]])
     for row, read in enumerate(columns.tolist()):
         left = set(GOLD[row].nonzero().flatten().tolist())
         for place, before in enumerate([None, *read]):

@@ -13,7 +13,7 @@ import torch
 from merit.core.ragged import Ragged
 from merit.core.seeds import stream
 from merit.generator.items.histories import ItemHistories
-from merit.generator.items.network import Candidates, ItemNetwork
+from merit.generator.items.network import ItemCandidates, ItemNetwork
 from merit.generator.items.prefixes import Prefixes
 from merit.generator.items.training import ItemTrainConfig, Lesson, Training, fit, item_loss, labels_loss
 from tests.generator.items import worlds
@@ -91,7 +91,7 @@ def test_every_kind_of_prefix_trains(kind: Prefixes, tmp_path: Path) -> None:
 
 def test_losses_are_those_of_a_loop() -> None:
     torch.manual_seed(3)
-    among = Candidates.all(worlds.contents().carries(LIVE), LIVE)
+    among = ItemCandidates.all(worlds.contents().carries(LIVE), LIVE)
     logits, right = torch.randn(3, 2, len(LIVE)), torch.rand(3, 2, len(LIVE)) > 0.6
     wanted = [-logits[row, place].log_softmax(0)[c] for row, place, c in right.nonzero().tolist()]
     torch.testing.assert_close(labels_loss(logits, right, among), torch.stack(wanted).mean())

@@ -31,7 +31,7 @@ from merit.generator.decoding import DecodeConfig
 from merit.generator.items.histories import ItemHistories
 from merit.generator.items.network import (
     Cache,
-    Candidates,
+    ItemCandidates,
     ItemContents,
     ItemNetwork,
     NetworkConfig,
@@ -240,7 +240,7 @@ class ItemGenerator:
         """(users,): the logarithm of the sum over all live labels."""
         return self._first_logits(inputs, self._candidates).logsumexp(1)
 
-    def _first_logits(self, inputs: ItemHistories, among: Candidates) -> Tensor:
+    def _first_logits(self, inputs: ItemHistories, among: ItemCandidates) -> Tensor:
         """(users, labels): of the first position. All items are in the norm, whatever labels are asked for."""
         items, norm = self._first_items(inputs)
         chances = (items[:, 0, among.items] - norm).exp()
@@ -261,16 +261,16 @@ class ItemGenerator:
         offsets = self.network.offsets(positions, inputs.weeks, self.catalogue, self._candidates.items)
         return *self.network.read(positions, self.catalogue), offsets
 
-    def _among(self, labels: Ints) -> Candidates:
+    def _among(self, labels: Ints) -> ItemCandidates:
         """These labels, and the items that carry any of them."""
         carries = self.catalogue.carries(labels)
         items = np.flatnonzero(np.diff(carries.indptr))
         ones = [np.ones(len(rows), np.float32) for rows in (items, labels)]
-        return Candidates.of(carries[items], items, ones[0], labels, ones[1])
+        return ItemCandidates.of(carries[items], items, ones[0], labels, ones[1])
 
     @cached_property
-    def _candidates(self) -> Candidates:
-        return Candidates.all(self.catalogue.carries(self.live), self.live)
+    def _candidates(self) -> ItemCandidates:
+        return ItemCandidates.all(self.catalogue.carries(self.live), self.live)
 
     @cached_property
     def _vectors(self) -> tuple[Tensor, Tensor]:

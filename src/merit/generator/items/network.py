@@ -62,7 +62,7 @@ class ItemContents(NamedTuple):
         return indicators(self.labels, width).tocsr()[:, labels]
 
 
-class Candidates(NamedTuple):
+class ItemCandidates(NamedTuple):
     """Among what a step chooses: items, and the labels they carry."""
 
     items: Ints  # ascending
@@ -73,18 +73,20 @@ class Candidates(NamedTuple):
     carriers: Tensor  # its transpose
 
     @staticmethod
-    def of(carries: Any, items: Ints, item_weights: Floats, labels: Ints, label_weights: Floats) -> Candidates:
+    def of(carries: Any, items: Ints, item_weights: Floats, labels: Ints, label_weights: Floats) -> ItemCandidates:
         """`carries` (I, C) in scipy's CSR. What was not drawn, but is right, stands for itself."""
         item_logs, label_logs = (
             torch.from_numpy(np.maximum(weights, 1.0)).log() for weights in (item_weights, label_weights)
         )
-        return Candidates(items, item_logs, labels, label_logs, sparse(carries.T.tocsr()), sparse(carries))
+        return ItemCandidates(items, item_logs, labels, label_logs, sparse(carries.T.tocsr()), sparse(carries))
 
     @staticmethod
-    def all(carries: Any, labels: Ints) -> Candidates:
+    def all(carries: Any, labels: Ints) -> ItemCandidates:
         """All items, and these labels."""
         items = np.arange(carries.shape[0])
-        return Candidates.of(carries, items, np.ones(len(items), np.float32), labels, np.ones(len(labels), np.float32))
+        return ItemCandidates.of(
+            carries, items, np.ones(len(items), np.float32), labels, np.ones(len(labels), np.float32)
+        )
 
 
 class ItemNetwork(nn.Module):
@@ -175,7 +177,7 @@ class _Carried(torch.autograd.Function):
     """chances (N, I) → (N, C): what the items of each label add up to. Torch has no gradient for a sparse product."""
 
     @staticmethod
-    def forward(ctx: Any, chances: Tensor, candidates: Candidates) -> Tensor:
+    def forward(ctx: Any, chances: Tensor, candidates: ItemCandidates) -> Tensor:
         ctx.carriers = candidates.carriers
         return (candidates.carried @ chances.T).T
 
@@ -184,7 +186,7 @@ class _Carried(torch.autograd.Function):
         return (ctx.carriers @ gradients[0].T).T, None
 
 
-def label_chances(item_logits: Tensor, candidates: Candidates) -> Tensor:
+def label_chances(item_logits: Tensor, candidates: ItemCandidates) -> Tensor:
     """(B, T, C): the probability that the next item carries each label, from (B, T, I)."""
     chances = (item_logits + candidates.item_weights).softmax(-1)
     carried: Tensor = _Carried.apply(chances.flatten(0, 1), candidates)  # type: ignore[no-untyped-call]

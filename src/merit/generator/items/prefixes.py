@@ -10,6 +10,7 @@ At each position all gold labels that do not stand before it are right; with `go
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -37,22 +38,25 @@ def draw(kind: Prefixes, scores: Tensor, gold: Tensor, most: int, wrong: int) ->
     return order.indices.masked_fill(order.values < 0, NONE)
 
 
-def right(kind: Prefixes, prefix: Tensor, gold: Tensor) -> Tensor:
-    """(B, T + 1, C): which labels are right at each position; none behind the end of a list that is not `own`."""
-    before = said(prefix, gold.shape[1])
-    if kind == "gold":
-        following = torch.zeros_like(before)
-        following[:, :-1].scatter_(2, prefix.clamp(min=0)[..., None], (prefix >= 0)[..., None])
-        return following
+def right(kind: Prefixes, prefix: Tensor, gold: Tensor, places: Sequence[int]) -> Tensor:
+    """(B, P, C): which labels are right at these places; none behind the end of a list that is not `own`."""
     ended = torch.cat([torch.zeros_like(prefix[:, :1], dtype=torch.bool), prefix < 0], dim=1)
-    return gold[:, None] & ~before & ~ended[..., None]
+    if kind != "gold":
+        return gold[:, None] & ~said(prefix, gold.shape[1], places) & ~ended[:, places, None]
+    following = torch.zeros(len(gold), len(places), gold.shape[1], dtype=torch.bool, device=gold.device)
+    for place, column in enumerate(places):
+        if column < prefix.shape[1]:
+            following[:, place].scatter_(1, prefix[:, column, None].clamp(min=0), ~ended[:, column + 1, None])
+    return following
 
 
-def said(prefix: Tensor, columns: int) -> Tensor:
-    """(B, T + 1, columns): which labels stand before each position."""
-    before = torch.zeros(*prefix.shape, columns, dtype=torch.int32, device=prefix.device)
-    before.scatter_(2, prefix.clamp(min=0)[..., None], (prefix >= 0)[..., None].int())
-    return torch.nn.functional.pad(before.cumsum(1), (0, 0, 1, 0)) > 0
+def said(prefix: Tensor, columns: int, places: Sequence[int]) -> Tensor:
+    """(B, P, columns): which labels stand before each of these places."""
+    before = torch.zeros(len(prefix), len(places), columns + 1, dtype=torch.bool, device=prefix.device)
+    read = torch.where(prefix >= 0, prefix, columns)  # no label has a column of its own, which is cut off
+    for place, column in enumerate(places):
+        before[:, place].scatter_(1, read[:, :column], True)
+    return before[..., :columns]
 
 
 def _gumbel(scores: Tensor) -> Tensor:

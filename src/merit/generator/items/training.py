@@ -31,7 +31,7 @@ from merit.generator import checkpoint
 from merit.generator.batches import epoch_batches
 from merit.generator.items import prefixes
 from merit.generator.items.histories import ItemHistories
-from merit.generator.items.network import Cache, Candidates, ItemContents, ItemNetwork, label_chances
+from merit.generator.items.network import Cache, ItemCandidates, ItemContents, ItemNetwork, label_chances
 from merit.generator.items.prefixes import Prefixes
 from merit.objective.descent import DescentConfig, backward, descend
 from merit.propensity.factor_model import FactorModel
@@ -45,12 +45,12 @@ class ItemTrainConfig(DescentConfig):
 
     prefixes: Prefixes = "own"
     """own: prefixes on policy; mixed: the paper's mixture; gold: teacher forcing."""
-    prefix_share: float = Field(0.3, ge=0, le=1)
+    prefix_share: float = Field(0.2, ge=0, le=1)
     """Of the steps that read prefixes; the others learn the first position alone, which is much faster."""
     wrong: int = Field(8, ge=0)
     """Labels mixed among the gold ones, with prefixes = "mixed"."""
     epochs: float = Field(2.0, gt=0)
-    min_steps: int = Field(1_500, ge=1)
+    min_steps: int = Field(1_200, ge=1)
     """Where purchases are few, more epochs are trained until there are so many steps."""
     batch_size: int = Field(128, ge=1)
     learning_rate: float = Field(1e-3, gt=0)
@@ -61,7 +61,7 @@ class ItemTrainConfig(DescentConfig):
     """A position behind a list chooses among so many labels; among all live ones where there are no more."""
     items: int = Field(16_384, ge=1)
     """And any position among so many items."""
-    places: int = Field(4, ge=1)
+    places: int = Field(2, ge=1)
     """Of a list that stands before, so many positions are learnt from, drawn anew for every step."""
     checks: int = Field(6, ge=1)
     """Looks at validation users; the weights that predict them best are kept."""
@@ -109,7 +109,7 @@ class Read(NamedTuple):
     mask: Tensor
     vectors: tuple[Tensor, Tensor]  # of items
     offsets: Tensor  # (B, I): repeats and trends of items
-    among: Candidates
+    among: ItemCandidates
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Training:
         logits, right = self.behind(read, prior, first, gold, stream(self.seed, "items-places", step))
         return loss + labels_loss(logits, right, among)
 
-    def read(self, histories: ItemHistories, among: Candidates, dropout: float = 0.0) -> Read:
+    def read(self, histories: ItemHistories, among: ItemCandidates, dropout: float = 0.0) -> Read:
         """Some histories, without this share of their items."""
         positions, network = histories.positions(), self.network
         offsets = network.offsets(positions, histories.weeks, self.catalogue, among.items)
@@ -166,25 +166,25 @@ class Training:
         written = torch.where(columns >= 0, labels[columns.clamp(min=0)], prefixes.NONE)
         begin = torch.full((len(written), 1), prefixes.NONE)
         states, _ = network.write(torch.cat([begin, written], dim=1), read.cache, read.mask)
-        places = np.sort(rng.permutation(states.shape[1])[: config.places])
+        places = np.sort(rng.permutation(states.shape[1])[: config.places]).tolist()
         items = network.item_logits(states[:, places], read.vectors, read.offsets)
         logits = network.logits(label_chances(items, read.among), prior)
-        said, right = prefixes.said(columns, len(labels)), prefixes.right(config.prefixes, columns, gold)
-        return logits.masked_fill(said[:, places], -1e9), right[:, places]
+        said = prefixes.said(columns, len(labels), places)
+        return logits.masked_fill(said, -1e9), prefixes.right(config.prefixes, columns, gold, places)
 
-    def gold(self, lesson: Lesson, rows: Ints, among: Candidates) -> Tensor:
+    def gold(self, lesson: Lesson, rows: Ints, among: ItemCandidates) -> Tensor:
         """(B, C): which of the candidates are right."""
         width = int(self.live.max()) + 1
         return torch.from_numpy(indicators(lesson.gold.gather(rows), width)[:, among.labels].toarray() > 0)
 
-    def candidates(self, lesson: Lesson, rows: Ints, step: int) -> Candidates:
+    def candidates(self, lesson: Lesson, rows: Ints, step: int) -> ItemCandidates:
         """The items and labels of a step: all, or drawn ones and those that are right."""
         items, labels = self._samplers
         if items.draws >= len(items.live) and labels.draws >= len(labels.live):
             return self._everything
         drawn, weights = items.draw(lesson.bought.take(rows)[0], stream(self.seed, "items", step))
         chosen, label_weights = labels.draw(lesson.gold.take(rows)[0], stream(self.seed, "items-labels", step))
-        return Candidates.of(
+        return ItemCandidates.of(
             self._carries[drawn][:, np.searchsorted(self.live, chosen)], drawn, weights, chosen, label_weights
         )
 
@@ -204,22 +204,22 @@ class Training:
         )
 
     @cached_property
-    def _everything(self) -> Candidates:
-        return Candidates.all(self._carries, self.live)
+    def _everything(self) -> ItemCandidates:
+        return ItemCandidates.all(self._carries, self.live)
 
     @cached_property
     def _carries(self) -> Any:
         return self.catalogue.carries(self.live)
 
 
-def labels_loss(logits: Tensor, right: Tensor, among: Candidates) -> Tensor:
+def labels_loss(logits: Tensor, right: Tensor, among: ItemCandidates) -> Tensor:
     """The cross-entropy (B, T, C) of all labels that are right, the mean over them."""
     norm = (logits + among.label_weights).logsumexp(-1)  # (B, T)
     summed = (norm * right.sum(-1)).sum() - logits.masked_fill(~right, 0).sum()
     return summed / right.sum().clamp(min=1)
 
 
-def item_loss(logits: Tensor, bought: Ragged, among: Candidates) -> Tensor:
+def item_loss(logits: Tensor, bought: Ragged, among: ItemCandidates) -> Tensor:
     """The cross-entropy (B, I) of the items that are bought, the mean over them."""
     owner, place = torch.from_numpy(owners(bought)), torch.from_numpy(np.searchsorted(among.items, bought.values))
     norm = (logits + among.item_weights).logsumexp(1)
