@@ -13,10 +13,11 @@ from merit.bench.grid import BenchOutcome, bench
 from merit.core import artifacts
 from tests.bench.small import settings
 
-VARIANTS = ("MERIT, one state", "MERIT on teacher forcing")
+VARIANTS = ("MERIT without the generator", "states only")
+STATES = ["propensity.model.states=true", "propensity.model.likely=false", "propensity.model.factors=0"]
 VARIED = (
-    f"variants.{VARIANTS[0]}=['propensity.model.labels=1']",
-    f"variants.{VARIANTS[1]}=['stage_2.objective=teacher-forcing']",
+    f"variants.{VARIANTS[0]}=['propensity.model.likely=false']",
+    f"variants.{VARIANTS[1]}={[*STATES, 'propensity.model.history=false']}",
 )
 
 
@@ -40,5 +41,6 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Small:
     """What needs no training, and our whole chain, on a planted shop; read it, never write to it."""
     place = tmp_path_factory.mktemp("bench")
     methods = ["trivial", "linear", "teacher-forcing", "self-correction (β = 0)", "MERIT", *VARIANTS]
+    methods += ["self-correction on policy"]
     config = settings(place, [{"methods": methods, "seeds": [1]}], *VARIED)
     return Small(config, bench(config, ["planted"]))

@@ -46,7 +46,8 @@ def test_every_cell_is_made_and_judged(grid: Small) -> None:
     assert any(name.startswith("teacher-forcing, ") for name in recall["method"])  # length-matched
     assert recall.filter(recall["method"] != "MERIT")["lead"].null_count() == 0
     assert {each.method for each in results.costs} == set(results.seeds)
-    assert results.steps == {"teacher-forcing": [3], "self-correction (β = 0)": [3]}
+    steps = {"teacher-forcing": [3], "self-correction (β = 0)": [3]}
+    assert {name: results.steps[name] for name in steps} == steps and results.steps["self-correction on policy"]
     assert {"cores", "memory", "python", "torch"} <= set(results.machine)
 
 
@@ -75,13 +76,14 @@ def test_what_is_finished_is_not_made_again(grid: Small, monkeypatch: pytest.Mon
 
 def test_variants_share_what_is_the_same(grid: Small) -> None:
     own = sorted(path.name.rsplit("-", 1)[0] for path in (grid.folder / "seed-1/variants").iterdir() if path.is_dir())
-    assert own == ["propensity", "propensity", "states"]  # one state: the same states; forced: its own
+    assert own == ["mined-self-correction-on-policy", "propensity", "propensity", "states"]  # states only: its own
     usual = artifacts.load(grid.folder / "seed-1/cell-MERIT")
-    fewer, forced = (artifacts.load(grid.folder / f"seed-1/cell-{slug(name)}") for name in VARIANTS)
-    assert fewer.manifest.parents["states"] == usual.manifest.parents["states"]
-    assert fewer.manifest.parents["propensity"] != usual.manifest.parents["propensity"]
-    first = artifacts.load(grid.folder / "seed-1/teacher-forcing-3")
-    assert forced.manifest.parents["generator"].hash == first.manifest.hash
+    without, states = (artifacts.load(grid.folder / f"seed-1/cell-{slug(name)}") for name in VARIANTS)
+    assert without.manifest.parents["states"] == usual.manifest.parents["states"] != states.manifest.parents["states"]
+    assert without.manifest.parents["propensity"] != usual.manifest.parents["propensity"]
+    assert {cell.manifest.parents["generator"].hash for cell in (usual, without, states)} == {
+        artifacts.load(grid.folder / "seed-1/self-correction-on-policy").manifest.hash
+    }
     (results,) = grid.outcome.results
     promised = sum(pairs for _, _, pairs, *_ in results.reliability)
     assert promised == len(grid.ground().truth) * results.labels  # of MERIT alone
@@ -178,7 +180,7 @@ def test_a_cell_costs_all_that_it_builds_on(grid: Small) -> None:
     costs = {each.method: each for each in grid.outcome.results[0].costs}
     assert costs["teacher-forcing"].train_seconds < costs["self-correction (β = 0)"].train_seconds
     assert costs["MERIT"].train_seconds >= timing["states"].seconds + timing["propensity"].seconds
-    assert costs["MERIT"].parameters > costs["self-correction (β = 0)"].parameters
+    assert costs["MERIT"].parameters > costs["self-correction on policy"].parameters
     assert all(each.predict_seconds > 0 for each in costs.values())
 
 

@@ -8,19 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 from merit import cli
 from merit.core import artifacts, config, timings
 from merit.core.errors import ConfigError, DataError, MeritError, MissingArtifact
-from merit.core.pipeline import STAGES
+from merit.core.pipeline import STAGES, stages_of
 from merit.core.settings import RunConfig
 from merit.generator.train import train_generator
+from merit.plan import count
 from merit.plan import plan as planning
 from merit.plan.config import ExpectedSizes
 from merit.plan.plan import Plan, PlanRow
 from tests.generator.phi import phi_folder
-from tests.plan.settings import PAPER, settings
+from tests.plan.settings import PAPER, of_made, settings
+from tests.small_run import SMALL
 
 EXPECTED = ExpectedSizes(train=100, validation=10, test=20, users=130, events=4000, items=300, labels=200)
 GENERATIVE = ["stage-1", "mined-1", "stage-2", "predictions-1", "predictions-2", "mined-2", "states"]
@@ -108,7 +111,11 @@ def test_a_pretrained_backbone_with_patches_and_lora_is_tried_too(made_text: Pat
 
 
 def test_expected_sizes_need_no_tables(tmp_path: Path) -> None:
-    source = {"source": {"kind": "tables", "interactions": "/nowhere", "items": "/nowhere"}, "out": str(tmp_path)}
+    source = {
+        "source": {"kind": "tables", "interactions": "/nowhere", "items": "/nowhere"},
+        "out": str(tmp_path),
+        "reads": "text",
+    }
     plan = planning.plan(
         config.build(RunConfig, source | {"plan": {"device": "L4", "expected": EXPECTED.model_dump()}})
     )
@@ -162,6 +169,21 @@ def test_training_refuses_a_history_longer_than_its_backbone_reads(made_text: Pa
     assert not any(tmp_path.iterdir())
 
 
+def test_a_run_whose_generator_reads_items_is_counted_and_timed_by_an_earlier_one(made: Path) -> None:
+    run = config.build(RunConfig, SMALL | of_made(made))
+    rows = rows_of(planning.plan(run))
+    network = load_file(made / "stage-2/network.safetensors")
+    assert count.item_parameters(run, count.data_sizes(run)) == sum(value.size for value in network.values())
+    record = timings.read(made)
+    assert list(rows) == list(stages_of(run)) and "mined-2" not in rows
+    assert rows["stage-2"].seconds == pytest.approx(record["stage-2"].seconds)
+    assert rows["stage-2"].disk == pytest.approx(
+        sum(path.stat().st_size for path in (made / "stage-2").iterdir()), rel=0.5
+    )
+    fresh = planning.plan(run.model_copy(update={"out": made / "none"}))
+    assert all(row.seconds is None for row in fresh.rows) and "only a first run can tell" in fresh.notes[-1]
+
+
 def test_times_and_disk_add_up_and_memory_is_the_largest() -> None:
     rows = (PlanRow(stage="a", seconds=10, memory=1e9), PlanRow(stage="b", memory=2e9, disk=7), PlanRow(stage="c"))
     total = Plan(rows=rows, facts={}, notes=()).total
@@ -170,7 +192,7 @@ def test_times_and_disk_add_up_and_memory_is_the_largest() -> None:
 
 def test_the_command_prints_tables_or_json(tmp_path: Path) -> None:
     file = tmp_path / "plan.toml"
-    file.write_text(f'out = "{tmp_path}"\n[source]\nkind = "tables"\ninteractions = "a"\nitems = "b"\n')
+    file.write_text(f'reads = "text"\nout = "{tmp_path}"\n[source]\nkind = "tables"\ninteractions = "a"\nitems = "b"\n')
     sizes = [f"--set=plan.expected.{name}={value}" for name, value in EXPECTED]
     words = ["plan", str(file), "--device", "A100", "--devices", "2", *sizes]
     shown = CliRunner().invoke(cli.app, words)
