@@ -21,8 +21,8 @@ class PropensityConfig(Frozen):
     """Sizes that are chosen. Those that come with the data are given to `Propensity` beside them."""
 
     states: bool = True
-    """Whether there is a scorer of states. `merit run` has none where the generator reads items: what such a generator
-    knows comes by its likely labels, and states beside them change no list (docs/decisions/0018-items.md)."""
+    """Whether there is a scorer of states. By default `merit run` has none where the generator reads items: what such a
+    generator knows comes by its likely labels (docs/decisions/0018-items.md)."""
     history: bool = True
     """Whether the history is one more token of that scorer; not in the paper."""
     likely: bool = True

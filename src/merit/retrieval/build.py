@@ -165,12 +165,25 @@ def _card(propensity: Artifact, corpus: Artifact, labels: Artifact, results: Art
         f"pairs, {overall.ece_likely:.4f} among pairs given 1 % and more; Brier score {overall.brier:.5f}; "
         f"{overall.prevalence:.3%} of pairs came true.",
         _weak_verticals(overall, calibration.by_vertical(bins)),
+        "## What carries the score",
+        _shares(propensity),
         "## Not for",
         "Decisions about single people in credit, housing, employment, health or insurance. Interests blocked by the "
         "policy are neither scored nor named. A phrase far from every label of training is answered with a warning: "
         "take that seriously.",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _shares(propensity: Artifact) -> str:
+    summary, model = propensity.manifest.summary, propensity.manifest.config["model"]
+    if not model["factors"]:
+        return "A scorer of the generator's states, alone."
+    share, states = summary["likely_share"], "; the rest is the factor model and a scorer of states"
+    return (
+        f"Of the variance of scores within a test user, {share:.1%} is what the generator adds by the labels that it "
+        f"finds likely{states if model['states'] else '; the rest is the factor model'}."
+    )
 
 
 def _accuracy(figures: pl.DataFrame) -> str:
