@@ -23,6 +23,8 @@ from tests.conftest import Command
 
 Mangle = Callable[[Path], Any]
 
+TEXT_ONLY = ("stage-1", "mined-1", "predictions-1", "mined-2")
+
 
 def settings(folder: Path, users: int = 120) -> Path:
     """A small planted shop and the configuration that reads it."""
@@ -37,6 +39,13 @@ def settings(folder: Path, users: int = 120) -> Path:
     items = "{folder}/shop/items.parquet"
     [labels]
     encoder = "hashed"
+    [items.network]
+    width = 16
+    layers = 1
+    heads = 2
+    [items.train]
+    epochs = 1
+    min_steps = 12
     [backbone]
     width = 32
     layers = 1
@@ -60,29 +69,39 @@ def test_from_two_tables_to_a_report(tmp_path: Path, command: Command) -> None:
     code, out, _ = command("run", file, "--json")
     assert code == 0
     made = json.loads(out)
-    assert list(made) == list(STAGES)
+    assert list(made) == [name for name in STAGES if name not in TEXT_ONLY]
     assert made["examples"]["summary"]["users"] == 360
-    assert made["stage-2"]["summary"]["steps"] == 12
-    asked = made["mined-1"]["summary"]["examples"]
-    assert made["stage-1"]["summary"]["examples"] > asked == 12 * 64 == made["stage-2"]["summary"]["examples"]
+    assert made["stage-2"]["summary"]["steps"] >= 12
     figures = pl.read_parquet(tmp_path / "run" / "results" / "figures.parquet")
-    said = {"trivial", "popularity", "history frequency", "teacher-forcing", "self-correction (β = 0)"}
+    said = {"trivial", "popularity", "history frequency", "self-correction on policy", "MERIT"}
     assert said <= set(figures["method"])
     for name in ("data-report", "results"):
         page = (tmp_path / "run" / name / "index.html").read_text()
         assert "<table" in page and "<script" not in page and "http://" not in page.replace("http://www.w3.org", "")
 
 
+def test_from_two_tables_to_a_report_by_a_language_model(tmp_path: Path, command: Command) -> None:
+    code, out, _ = command("run", settings(tmp_path), "--json", "--set", "reads=text")
+    assert code == 0
+    made = json.loads(out)
+    assert list(made) == list(STAGES)
+    assert made["stage-2"]["summary"]["steps"] == 12
+    drawn = made["mined-1"]["summary"]["examples"]
+    assert drawn == min(12 * 64, made["stage-1"]["summary"]["examples"]) == made["stage-2"]["summary"]["examples"]
+    figures = pl.read_parquet(tmp_path / "run" / "results" / "figures.parquet")
+    assert {"teacher-forcing", "self-correction (β = 0)", "MERIT"} <= set(figures["method"])
+
+
 def test_a_second_run_keeps_what_is_unchanged(tmp_path: Path, command: Command) -> None:
     file = settings(tmp_path)
     command("run", file)
-    stages = len(STAGES)
+    stages = len(STAGES) - len(TEXT_ONLY)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.is_file()}
     _, _, err = command("run", file)
     assert err.count("unchanged, kept") == stages
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.is_file()}
     _, _, err = command("run", file, "--set", "predict.budget=10")
-    assert err.count("unchanged, kept") == stages - 4  # both predictions, the results, and the model with its card
+    assert err.count("unchanged, kept") == stages - 3  # the predictions, the results, and the model with its card
 
 
 def test_two_runs_make_the_same_bytes(tmp_path: Path, command: Command) -> None:
