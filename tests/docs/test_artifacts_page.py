@@ -48,7 +48,7 @@ def _pattern(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def written(made: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Artifact]:
+def written(made: Path, made_text: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Artifact]:
     """One of each kind, as the commands write them."""
     place = tmp_path_factory.mktemp("artifacts")
     import merit
@@ -57,7 +57,8 @@ def written(made: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Artifa
     asked = request.read(None, ["size.by=count", "size.users=120"], ["gaiters"])
     chosen = build.build(model, asked, place / "audience")
     sent = export.export(chosen, model, "csv", place / "send")
-    return [artifacts.load(each.parent) for each in sorted(made.glob(f"*/{MANIFEST}"))] + [
+    runs = [each.parent for folder in (made, made_text) for each in sorted(folder.glob(f"*/{MANIFEST}"))]
+    return [artifacts.load(each) for each in runs] + [
         chosen,
         sent,
         *_campaign(place),

@@ -176,7 +176,7 @@ def test_a_run_goes_on_as_if_nothing_had_changed(work: Path, made: Path, model: 
         else:
             assert each.manifest == old
     kin = [each.path.name for each in artifacts.family(work / "run/model", verify=False)]
-    assert {"model", "examples", "states", "stage-2", "mined-1"} <= set(kin)
+    assert {"model", "examples", "states", "stage-2", "predictions-2"} <= set(kin)
 
 
 def test_the_certificate_tells_exports_and_models_and_nobody(work: Path, model: Any) -> None:
@@ -192,7 +192,7 @@ def test_the_certificate_tells_exports_and_models_and_nobody(work: Path, model: 
         ("all", "csv", 1),  # which is not there any more
     ]
     fitted = {each.path: (each.fitted, each.calibrated) for each in told.models}
-    assert fitted == dict.fromkeys(["run/factors", "run/model", "run/propensity", "run/stage-1", "run/stage-2"], (1, 0))
+    assert fitted == dict.fromkeys(["run/factors", "run/model", "run/propensity", "run/stage-2"], (1, 0))
     text = made.file("certificate.txt").read_text()
     assert "Exports that held them: 4" in text and "nothing was found" in text
     wanted = search.patterns([treated])
