@@ -11,10 +11,10 @@ import io
 import lzma
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 import polars as pl
 
@@ -22,7 +22,7 @@ from merit.core.errors import DamagedArtifact
 
 HEAD = 8  # bytes that tell a format
 PARQUET, ARROW, ZIP = b"PAR1", b"ARROW1", b"PK\x03\x04"
-PACKED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+PACKED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 CLOSED = {
     b"PARE": "encrypted Parquet",
     b"FEA1": "Feather of version 1",
@@ -60,7 +60,7 @@ def streams(file: Path) -> Iterator[tuple[IO[bytes], str | None]]:
         for start, unpack in PACKED.items():
             if head.startswith(start):
                 with unpack(raw) as packed:
-                    yield _inside(cast(IO[bytes], packed))
+                    yield _inside(packed)
 
 
 def _inside(content: IO[bytes]) -> tuple[IO[bytes], str | None]:

@@ -105,11 +105,11 @@ def search(roots: Iterable[Path], wanted: Patterns, but: Iterable[Path] = (), ho
                 unsearched.append(f"{name} (no file but a device, pipe or socket)")
                 continue
             files, size = files + 1, size + file.stat().st_size
-            for how, distinct in _in_file(file, wanted):
-                if distinct is None:
+            for how, certain in _in_file(file, wanted):
+                if certain is None:
                     unsearched.append(f"{name} ({how})")
                 else:
-                    (held if distinct else alike)[name, how] += 1
+                    (held if certain else alike)[name, how] += 1
     return SearchResult(
         files=files, bytes=size, held=_findings(held), alike=_findings(alike), unsearched=tuple(unsearched)
     )
