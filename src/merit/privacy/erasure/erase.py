@@ -180,9 +180,14 @@ def take_back(folders: Sequence[Path]) -> int:
                 f"The first rows of this erasure are gone, and cannot be brought back. Finish it: `merit erase "
                 f"--folder {home}`."
             )
-        audit.append(home, "erasure taken back", number=journal.number, users=len(journal.users))
         _forget(home, workspace.parents(present))
+        audit.append(home, "erasure taken back", number=journal.number, users=len(journal.users))
     return len(journal.users)
+
+
+def cancel(home: Path, roots: Sequence[Path]) -> None:
+    """Show the users again whom `begin` has hidden just now, while its lock is still held."""
+    _forget(home, workspace.parents(workspace.find(roots)))
 
 
 def _forget(home: Path, parents: Sequence[Path]) -> None:
