@@ -1,8 +1,8 @@
 """The sensitive-interest policy on hundreds of interests: which pass that should not, and which are wrongly blocked.
 
 Every text of policy_probe.toml, and of policy_evasion.toml, is in one of two halves, by a hash of it. The open half may
-be looked at while the policy is changed, and its mistakes are listed; of the held-out half, and of policy_fresh.toml,
-only counts are printed: by category, and of policy_evasion.toml by kind of evasion.
+be looked at while the policy is changed, and its mistakes are listed; of the held-out half, and of policy_fresh.toml
+and policy_later.toml, which were written after a change, only counts are printed: by category or kind of evasion.
 
     python -m benchmarks.policy [--data MY-POLICY.toml]
 """
@@ -22,10 +22,11 @@ from merit.labels import encoders, policy
 from merit.labels.names import normalise
 from merit.labels.policy import Policy
 
-PROBE, AFTERWARDS, EVASION = (Path(__file__).with_name(f"policy_{name}.toml") for name in ("probe", "fresh", "evasion"))
+FILES = (Path(__file__).with_name(f"policy_{name}.toml") for name in ("probe", "fresh", "evasion", "later"))
+PROBE, AFTERWARDS, EVASION, LATER = FILES
 OPEN, HELD_OUT, FRESH = "open", "held out", "fresh"
 EVASIONS = "evasions, "
-PARTS = (OPEN, HELD_OUT, FRESH, EVASIONS + OPEN, EVASIONS + HELD_OUT)
+PARTS = (OPEN, HELD_OUT, FRESH, EVASIONS + OPEN, EVASIONS + HELD_OUT, EVASIONS + FRESH)
 KINDS = ("sensitive", "harmless")
 
 
@@ -48,21 +49,23 @@ def half_of(text: str) -> str:
 
 
 def asked() -> list[tuple[str, str, str, str]]:
-    """Category, or kind of evasion, kind, text, part."""
-    evasions = tomllib.loads(EVASION.read_text(encoding="utf-8"))
-    files = {path: tomllib.loads(path.read_text(encoding="utf-8")) for path in (PROBE, AFTERWARDS)}
-    return [
+    """Category, or kind of evasion; kind; text, the first time it stands in a file; part."""
+    files = {path: tomllib.loads(path.read_text(encoding="utf-8")) for path in (PROBE, AFTERWARDS, EVASION, LATER)}
+    texts = [
         (name, kind, text, half_of(text) if path == PROBE else FRESH)
-        for path, categories in files.items()
-        for name, each in categories.items()
+        for path in (PROBE, AFTERWARDS)
+        for name, each in files[path].items()
         for kind in KINDS
         for text in each[kind]
-    ] + [
-        (name, kind, text, EVASIONS + half_of(text))
-        for kind in KINDS
-        for name, texts in evasions[kind].items()
-        for text in texts
     ]
+    texts += [
+        (name, kind, text, EVASIONS + (half_of(text) if path == EVASION else FRESH))
+        for path in (EVASION, LATER)
+        for kind in KINDS
+        for name, each in files[path][kind].items()
+        for text in each
+    ]
+    return list({normalise(each[2]): each for each in reversed(texts)}.values())[::-1]
 
 
 def written(rules: Policy) -> set[str]:
