@@ -147,7 +147,8 @@ def change_labels(
 
 def load_vectors(labels: Artifact) -> Floats:
     """(n, d) float32, row = label id."""
-    return np.asarray(load_file(labels.file("vectors.safetensors"))["vectors"], np.float32)
+    with artifacts.reading(labels.path):
+        return np.asarray(load_file(labels.file("vectors.safetensors"))["vectors"], np.float32)
 
 
 def labels_inputs(config: LabelsConfig) -> dict[str, Any]:

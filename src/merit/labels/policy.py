@@ -172,4 +172,5 @@ def _nearest(vectors: Floats, anchors: Anchors, margin: float, *, weigh_harmless
         if weigh_harmless:
             sensitive &= near >= harmless.max(1, initial=-1.0)
         for seed, similarity, named in zip(best.tolist(), near.tolist(), sensitive.tolist(), strict=True):
-            yield BlockReason(*anchors.seeds[seed], round(similarity, 4)) if named else None
+            category, phrase = anchors.seeds[seed]
+            yield BlockReason(category, phrase, round(similarity, 4)) if named else None

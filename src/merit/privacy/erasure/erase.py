@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from merit.core import artifacts, console, files, provenance
+from merit.core import artifacts, console, files, provenance, signing
 from merit.core.artifacts import MANIFEST, Artifact, Erased, FileRecord
 from merit.core.config import Frozen
 from merit.core.errors import ConfigError, DamagedArtifact, DataError, MeritError, MissingArtifact, StorageError
@@ -244,6 +244,7 @@ def write_draft(draft: Path, held: Holdings, number: str, home: Path) -> Artifac
     update = {"files": manifest.files | after, "summary": manifest.summary | held.summary, "erased": erased}
     (draft / MANIFEST).write_text(manifest.model_copy(update=update).model_dump_json(indent=2) + "\n", encoding="utf-8")
     artifacts.hash_file(draft / MANIFEST, sync=True)
+    signing.renew(artifact.path, draft)
     changes = tuple(
         FileChange(name=name, rows=rows[name], before=manifest.files[name].sha256, after=after[name].sha256)
         for name in rows
