@@ -162,6 +162,6 @@ def signing_key(file: Annotated[Path, typer.Argument(help="the file to write, ou
 @model_app.command()
 def sign(folder: options.ModelFolder, key: Annotated[Path, typer.Option(help="of `merit model signing-key`")]) -> None:
     """Sign a model as it is now, after every byte was checked. `merit --signing-key FILE` opens no other."""
-    place = artifacts.load(find(folder), "model").path
+    place = artifacts.load(find(folder)).path  # or a later label space
     signing.sign(place, key)
     console.tell(f"{place} is signed.", folder=str(place))

@@ -30,7 +30,9 @@ from merit.core.errors import DamagedArtifact, MissingArtifact, StorageError
 from merit.core.files import storage_errors
 
 # By kind, else 1; raised when a stored name or its meaning changes.
-FORMATS = dict.fromkeys(("data-report", "erasure", "lift", "mined", "model", "pooled-lift"), 2)
+FORMATS = dict.fromkeys(
+    ("bench-results", "data-report", "erasure", "lift", "mined", "model", "pooled-lift", "results"), 2
+)
 FORMATS |= {"corpus": 4, "propensity": 3}
 MAKERS = {  # by kind, else a stage of `merit run`
     "audience": "merit audience build MODEL --request FILE --out FOLDER",
@@ -313,9 +315,9 @@ def identity(manifest: Manifest, digests: Mapping[str, str] | None = None) -> st
 
 
 def _dated(name: str) -> bool:
-    """Whether a file holds the time it was made: pages, logs of trainings, manifests of artifacts inside."""
+    """Whether a file holds when or how it was made: pages, results of `merit bench`, logs, manifests inside."""
     path = PurePath(name)
-    return path.name in ("index.html", MANIFEST) or "log" in path.parts[:-1]
+    return path.name in ("index.html", "results.json", MANIFEST) or "log" in path.parts[:-1]
 
 
 def _plain(config: BaseModel | None) -> dict[str, Any]:

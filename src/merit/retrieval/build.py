@@ -158,7 +158,7 @@ def _accuracy(figures: pl.DataFrame) -> str:
     users = int(figures["users"].max() or 0)  # type: ignore[arg-type]
     if users < SMALLEST_CELL:
         return f"Tested on fewer than {SMALLEST_CELL} users; no figure is shown."
-    table = tables.headline(figures, tables.EXACT, ()).drop("commit", "command")
+    table = tables.headline(figures, tables.EXACT, ()).drop(tables.ORIGIN, strict=False)
     return f"Exact match on {users:,} test users, in points with 95 % intervals.\n\n" + tables.markdown(
         table, tables.leaders(figures, tables.EXACT)
     )
