@@ -137,10 +137,14 @@ def test_wide_letters_are_whole_words_too(tmp_path: Path) -> None:
 
 
 def test_an_id_in_a_name_is_found_and_not_repeated(tmp_path: Path) -> None:
-    (tmp_path / "sent").mkdir()
-    (tmp_path / "sent/of-u000001.csv").touch()
-    [found] = search.search([tmp_path], search.patterns(["u000001"]), home=tmp_path).held
-    assert (found.file, found.how) == ("sent", "an id in the name of a file")
+    (tmp_path / "sent/of-u000001").mkdir(parents=True)
+    (tmp_path / "sent/of-u000001/u000001.csv").write_text("u000001")
+    found = search.search([tmp_path], search.patterns(["u000001"]), home=tmp_path).held
+    assert [(each.file, each.how, each.times) for each in found] == [
+        ("sent", "an id in the name of a file or folder", 1),
+        ("sent/…", "an id in the name of a file or folder", 1),
+        ("sent/…/…", "an id", 1),
+    ]
 
 
 def test_what_cannot_be_read_is_listed(tmp_path: Path) -> None:

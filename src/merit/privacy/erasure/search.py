@@ -29,6 +29,7 @@ from merit.privacy.erasure import contents
 from merit.privacy.erasure.certificate import SearchFinding, SearchResult
 
 BLOCK, BEFORE = 1 << 24, 4  # bytes of a file at a time, and those before that tell where a word begins
+BATCH = 4_096  # blocks at a time
 DISTINCT, DISTINCT_DIGITS = 6, 12  # characters from which on an id does not occur by chance
 PREFIX = 8  # bytes of a hash: no chance makes so many alike, and a shortened hash is found too
 USERS = re.compile(r"user|customer|member|household|client", re.IGNORECASE)
@@ -92,27 +93,40 @@ def mentioned(text: str, users: Iterable[str]) -> bool:
     return any(_whole(user.encode()).search(text.encode()) for user in users)
 
 
+class Block(NamedTuple):
+    """Bytes to be searched, and how what is found in them is called."""
+
+    file: str
+    content: bytes
+    first: int = 0
+    """Bytes in front that only tell where a word begins."""
+    length: int | None = None
+    """Of what belongs to the block; what begins behind belongs to the next one."""
+    where: str = ""
+    of_users: bool = False
+
+
+class Found(NamedTuple):
+    """Something found, and whether it is so for certain; None for a format that cannot be read."""
+
+    file: str
+    how: str
+    certain: bool | None
+
+
 def search(roots: Iterable[Path], wanted: Patterns, but: Iterable[Path] = (), home: Path = Path()) -> SearchResult:
     """What all files below the folders hold of the users, but for those that must still name them."""
-    held, alike = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    files, size, skipped, unsearched = 0, 0, set(but), list[str]()
-    for file in _files(roots):
-        if file not in skipped:
-            name = os.path.relpath(file, home)
-            for how, distinct in _in_block(os.fsencode(file.name), 0, wanted):
-                (held if distinct else alike)[str(Path(name).parent), f"{how} in the name of a file"] += 1
-            if not file.is_file():
-                unsearched.append(f"{name} (no file but a device, pipe or socket)")
-                continue
-            files, size = files + 1, size + file.stat().st_size
-            for how, certain in _in_file(file, wanted):
-                if certain is None:
-                    unsearched.append(f"{name} ({how})")
-                else:
-                    (held if certain else alike)[name, how] += 1
-    return SearchResult(
-        files=files, bytes=size, held=_findings(held), alike=_findings(alike), unsearched=tuple(unsearched)
-    )
+    skipped = set(but)
+    files = [file for file in _files(roots) if file not in skipped]
+    held, alike, unsearched = Counter[tuple[str, str]](), Counter[tuple[str, str]](), list[str]()
+    for found in _in_blocks((piece for file in files for piece in _in_file(file, wanted, home)), wanted):
+        if found.certain is None:
+            unsearched.append(f"{found.file} ({found.how})")
+        else:
+            (held if found.certain else alike)[found.file, found.how] += 1
+    read = [file.stat().st_size for file in files if file.is_file()]
+    results = {"held": _findings(held), "alike": _findings(alike), "unsearched": tuple(sorted(unsearched))}
+    return SearchResult(files=len(read), bytes=sum(read), **results)
 
 
 def _findings(counts: Counter[tuple[str, str]]) -> tuple[SearchFinding, ...]:
@@ -129,39 +143,72 @@ def _files(roots: Iterable[Path]) -> Iterator[Path]:
                 yield file
 
 
-def _in_file(file: Path, wanted: Patterns) -> Iterator[tuple[str, bool | None]]:
-    """What is found, and whether it is so for certain; None for a format that cannot be read."""
+def _in_file(file: Path, wanted: Patterns, home: Path) -> Iterator[Block | Found]:
+    """What there is to search in a file, and what was found on the way; in no path is an id."""
+    name, path = "", Path(os.path.relpath(file, home))
+    for part in path.parts:
+        certain = _certain(part, wanted)
+        if certain is not None:
+            yield Found(name or ".", f"{ID} in the name of a file or folder", certain)
+        name = os.path.join(name, part if certain is None else "…")  # noqa: PTH118
+    if not file.is_file():
+        yield Found(name, "no file but a device, pipe or socket", None)
+        return
     with contents.reading(file):
         for stream, closed in contents.streams(file):
-            yield from _in_stream(stream, wanted)
+            yield from _in_stream(name, stream, wanted)
             if closed:
-                yield closed, None
+                yield Found(name, closed, None)
         ours = (file.parent / MANIFEST).exists()
-        for name, column in contents.columns(file):
-            yield from _in_column(name, column, wanted, ours)
+        for column, values in contents.columns(file):
+            yield from _in_column(name, column, values, wanted, ours)
 
 
-def _in_stream(stream: IO[bytes], wanted: Patterns) -> Iterator[tuple[str, bool]]:
+def _certain(text: str, wanted: Patterns) -> bool | None:
+    """Whether an id is in a short text for certain; None if none is."""
+    content = os.fsencode(text)
+    found = [word in wanted.distinct for word in wanted.words if word in content and _whole(word).search(content)]
+    return any(found) if found else None
+
+
+def _in_stream(name: str, stream: IO[bytes], wanted: Patterns) -> Iterator[Block]:
     overlap = max(map(len, (*wanted.words, *wanted.hashes))) + BEFORE
     window, first = stream.read(BLOCK + overlap), 0
     while window:
-        yield from _in_block(window, first, wanted, BLOCK)
+        yield Block(name, window, first, BLOCK)
         if len(window) <= first + BLOCK:
             return
         before = min(BEFORE, first + BLOCK)
         window, first = window[first + BLOCK - before :] + stream.read(BLOCK), before
 
 
-def _in_block(block: bytes, first: int, wanted: Patterns, length: int | None = None) -> Iterator[tuple[str, bool]]:
-    """What begins in `length` bytes after the `first` ones. One pass finds out which patterns occur at all."""
+def _in_blocks(pieces: Iterable[Block | Found], wanted: Patterns) -> Iterator[Found]:
+    """One pass over many blocks finds out which patterns occur at all: it takes long to prepare, whatever it reads."""
+    batch, size = list[Block](), 0
+    for piece in pieces:
+        if isinstance(piece, Found):
+            yield piece
+            continue
+        batch.append(piece)
+        size += len(piece.content)
+        if size >= BLOCK or len(batch) >= BATCH:
+            yield from _in_batch(batch, wanted)
+            batch, size = [], 0
+    yield from _in_batch(batch, wanted)
+
+
+def _in_batch(batch: Sequence[Block], wanted: Patterns) -> Iterator[Found]:
     texts = [pattern.decode("latin-1") for pattern in (*wanted.words, *wanted.hashes)]
-    matches = pl.Series([block.decode("latin-1")]).str.extract_many(texts, overlapping=True)[0].unique()
-    present = {text.encode("latin-1") for text in matches}
-    patterns = [(_whole(word, wanted.words[word]), ID, word in wanted.distinct) for word in present & {*wanted.words}]
-    patterns += [(re.compile(re.escape(digest)), HASH, True) for digest in present.intersection(wanted.hashes)]
-    end = len(block) if length is None else first + length
-    for pattern, how, distinct in patterns:
-        yield from [(how, distinct) for match in pattern.finditer(block) if first <= match.start() < end]
+    blocks = pl.Series([block.content.decode("latin-1") for block in batch], dtype=pl.String)
+    for block, matches in zip(batch, blocks.str.extract_many(texts, overlapping=True), strict=True):
+        present = {text.encode("latin-1") for text in matches.unique()}
+        words = [(_whole(word, wanted.words[word]), ID, word in wanted.distinct) for word in present & {*wanted.words}]
+        hashes = [(re.compile(re.escape(digest)), HASH, True) for digest in present - {*wanted.words}]
+        end = len(block.content) if block.length is None else block.first + block.length
+        for pattern, how, distinct in (*words, *hashes):
+            for match in pattern.finditer(block.content):
+                if block.first <= match.start() < end:
+                    yield Found(block.file, how + block.where, distinct or block.of_users)
 
 
 def _whole(word: bytes, encoding: str = "utf-8") -> re.Pattern[bytes]:
@@ -170,25 +217,19 @@ def _whole(word: bytes, encoding: str = "utf-8") -> re.Pattern[bytes]:
     return re.compile(b"(?<!" + letter + b")" + re.escape(word) + b"(?!" + letter + b")")
 
 
-def _in_column(name: str, column: pl.Series, wanted: Patterns, ours: bool) -> Iterator[tuple[str, bool]]:
+def _in_column(file: str, name: str, column: pl.Series, wanted: Patterns, ours: bool) -> Iterator[Block | Found]:
     """What the cells of a column hold; `ours` is a table of merit, where a number is an id in columns of users only."""
-    of_users = bool(USERS.search(name)) and not (ours and name == ROW_NUMBER)
+    of_users, where = bool(USERS.search(name)) and not (ours and name == ROW_NUMBER), f" in the column {name}"
     if column.dtype.is_numeric():
         for how, number in _in_numbers(column, wanted):
-            if how == HASH or of_users or not ours or _is_distinct(str(number)):
-                yield f"{how} in the column {name}", how == HASH or of_users or _is_distinct(str(number))
-        return
-    if column.dtype in (pl.String, pl.Categorical, pl.Enum):
-        texts = [pattern.decode("latin-1") for pattern in wanted.hashes if pattern.isascii()]
-        cells = column.cast(pl.String)
-        suspect = cells.str.contains_any(
-            [*(word.decode() for word, how in wanted.words.items() if how == "utf-8"), *texts]
-        )
-        block = b"\n".join(cell.encode() for cell in cells.filter(suspect))
-    else:
-        block = b"\n".join(column) if column.dtype == pl.Binary else b""
-    for how, distinct in _in_block(block, 0, wanted) if block else ():
-        yield f"{how} in the column {name}", distinct or of_users
+            certain = how == HASH or of_users or _is_distinct(str(number))
+            if certain or not ours:
+                yield Found(file, how + where, certain)
+    elif column.dtype in (pl.String, pl.Categorical, pl.Enum):
+        text = column.cast(pl.String).str.join("\n").item() or ""
+        yield Block(file, text.encode(), where=where, of_users=of_users)
+    elif column.dtype == pl.Binary:
+        yield Block(file, b"\n".join(column), where=where, of_users=of_users)
 
 
 def _in_numbers(column: pl.Series, wanted: Patterns) -> Iterator[tuple[str, int]]:
