@@ -148,7 +148,8 @@ def test_a_quarantine_loses_the_rows_too(work: Path, tmp_path: Path) -> None:
     changed = held.model_copy(
         update={"files": held.files | {file.name: record}, "summary": held.summary | {"set_aside": 3}}
     )
-    (place / "manifest.json").write_text(changed.model_dump_json())
+    named = changed.model_copy(update={"hash": artifacts.identity(changed)})
+    (place / "manifest.json").write_text(named.model_dump_json())
     told = erase.certificate_of(erase.erase([work], ["77", "nobody-1"]))
     assert told.found == 2 and [each.rows for each in told.artifacts if each.rows] == [2]
     assert "nobody-2" in pl.read_parquet(file)["original"][0] and len(pl.read_parquet(file)) == 1
@@ -449,7 +450,7 @@ def test_a_failed_erasure_is_taken_back_or_finished(work: Path, model: Any, cli_
     code, _, err = cli_(two, "--folder", work)
     assert code != 0 and "begun here and cannot be finished" in err and "--take-back --folder" in err
     assert "as a whole" in cli_(one, "--take-back", "--folder", work)[2]
-    assert "users are shown again" in cli_("--take-back", "--folder", work)[2]
+    assert cli_("--take-back", "--folder", work)[0] == 0
     assert not list(work.rglob(".eras*.json")) and one in merit.load(work / "run").users["user_id"]
     assert audit.read(work)[-1].event == "erasure taken back" and audit.verify(work).fault is None
     assert "nothing to take back" in cli_("--take-back", "--folder", work)[2]
