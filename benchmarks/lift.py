@@ -5,7 +5,7 @@
 
 Both sides read the same Parquet files, make sure that no user comes twice, and adjust for three covariates: ours with
 sums, theirs with pandas and an ordinary least squares fit with robust standard errors. Their estimates are
-compared. Coverage is the share of 2,000 planted campaigns whose 95 % interval holds the true lift. With --data FOLDER
+compared. Coverage is that of benchmarks.coverage. With --data FOLDER
 the synthetic table is kept there.
 """
 
@@ -22,17 +22,15 @@ import polars as pl
 import statsmodels.api as sm
 
 from benchmarks import harness
-from benchmarks.planted_campaigns import PlantedCampaign, campaigns
+from benchmarks.coverage import WORLDS, coverage
 from merit.campaigns.experiments.analysis import Analysis, analyse
 from merit.campaigns.experiments.checks import AnalysisContext
 from merit.campaigns.experiments.design import ExperimentDesign, OutcomeSpec
-from merit.campaigns.experiments.lift import compare
 from merit.campaigns.experiments.outcomes import tabulate
 from merit.campaigns.experiments.power import Outlook
 from merit.core.seeds import stream
 
 FILES = 7
-CAMPAIGNS = 2_000
 COVARIATES = ("orders_before", "visits_before", "days_since")
 DESIGN = ExperimentDesign(
     name="benchmark",
@@ -46,13 +44,6 @@ DESIGN = ExperimentDesign(
     minimum_effect=0.01,
     outlook=Outlook(mean=0.05),
 )
-WORLDS = {
-    "coverage": PlantedCampaign(lift=0.05),
-    "coverage_covariate": PlantedCampaign(kind="amount", shape=2.0, lift=0.05, explained=0.5),
-    "coverage_9_to_1": PlantedCampaign(treated=0.1, lift=0.05),
-    "coverage_25_conversions": PlantedCampaign(users=2_000, rate=0.025),
-    "coverage_heavy_amounts": PlantedCampaign(kind="amount", shape=0.05, users=2_000),
-}
 
 
 def synthesise(folder: Path, rows: int, seed: int) -> None:
@@ -91,11 +82,6 @@ def run_statsmodels(folder: Path) -> tuple[float, float]:
     return float(found.params["treated"]), float(found.bse["treated"])
 
 
-def coverage(world: PlantedCampaign, seed: int) -> float:
-    intervals = [compare(*arms).lift.interval() for arms in campaigns(world, CAMPAIGNS, seed)]
-    return float(np.mean([low <= world.lift <= high for low, high in intervals]))
-
-
 def main() -> None:
     arguments = harness.parser(__doc__).parse_args()
     with TemporaryDirectory() as temporary:
@@ -125,7 +111,7 @@ def report(folder: Path, seed: int) -> None:
         "statsmodels_peak_gib": round(their_peak, 2),
         "differ_in_standard_errors": round(abs(ours.difference - difference) / error, 4),
         "ratio_of_standard_errors": round(own_error / error, 4),
-        **{name: round(coverage(world, seed), 4) for name, world in WORLDS.items()},
+        **{name: round(coverage(world, seed).covered, 4) for name, world in WORLDS.items()},
     }
     harness.finish("lift", figures, seed)
 

@@ -7,11 +7,12 @@ for treatment, control in campaigns(PlantedCampaign(lift=0.05), number=2000, see
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import sqrt
+from math import exp, log, log1p, sqrt
 from typing import Literal
 
 import numpy as np
 from pydantic import Field, model_validator
+from scipy.special import ndtr
 
 from merit.campaigns.experiments.statistics import Moments, Reals
 from merit.core.config import Frozen
@@ -27,11 +28,14 @@ class PlantedCampaign(Frozen):
     """Of both arms together."""
     treated: float = Field(0.5, gt=0, lt=1)
     """Share of them in the treatment."""
-    kind: Literal["binary", "amount"] = "binary"
+    kind: Literal["binary", "amount", "heavy"] = "binary"
     rate: float = Field(0.2, gt=0, lt=1)
-    """Who converts in the control, of a binary outcome."""
+    """Who converts in the control, of a binary outcome; who buys at all, of heavy amounts."""
     shape: float = Field(0.5, gt=0)
-    """Of the gamma distribution of amounts: the smaller, the more a few users spend of all."""
+    """Of the gamma distribution of amounts: the smaller, the more a few users spend of all. Of heavy amounts, the
+    standard deviation of their logarithm: the larger, the heavier the tail."""
+    cap: float | None = Field(None, gt=0)
+    """Above which an amount counts as that."""
     lift: float = 0.0
     explained: float = Field(0.0, ge=0, lt=1)
     """R²: what one covariate from before the campaign explains of the outcome."""
@@ -41,6 +45,20 @@ class PlantedCampaign(Frozen):
         if self.kind == "binary" and self.rate * (1 + self._tilt) * max(1, 1 + self.lift) > 1:
             raise ValueError("so high a rate leaves no room for so much that a covariate explains, or for such a lift")
         return self
+
+    @property
+    def true_lift(self) -> float:
+        """Of the mean outcomes: with a cap it is smaller than the lift of each amount."""
+        if self.cap is None:
+            return self.lift
+        treated, control = (self._capped_mean(lift) for lift in (self.lift, 0.0))
+        return treated / control - 1
+
+    def _capped_mean(self, lift: float) -> float:
+        """E[min(X, cap)] of a log-normal X."""
+        assert self.cap is not None
+        z = (log(self.cap) - log1p(lift)) / self.shape
+        return (1 + lift) * exp(self.shape**2 / 2) * float(ndtr(z - self.shape)) + self.cap * float(ndtr(-z))
 
     @property
     def _tilt(self) -> float:
@@ -53,6 +71,9 @@ class PlantedCampaign(Frozen):
             before = rng.integers(0, 2, size).astype(np.float64)
             rates = self.rate * (1 + lift) * (1 + self._tilt * (2 * before - 1))
             return np.stack([(rng.random(size) < rates).astype(np.float64), before], axis=-1)
+        if self.kind == "heavy":
+            amounts = np.where(rng.random(size) < self.rate, rng.lognormal(0.0, self.shape, size), 0.0)
+            return np.stack([np.minimum((1 + lift) * amounts, self.cap or np.inf), np.zeros(size)], axis=-1)
         before = rng.gamma(self.shape * self.explained, 1.0, size) if self.explained else np.zeros(size)
         after = rng.gamma(self.shape * (1 - self.explained), 1.0, size)
         return np.stack([(1 + lift) * (before + after), before], axis=-1)
@@ -75,4 +96,5 @@ def _moments(rows: Reals) -> list[Moments]:
     means = rows.mean(axis=1)
     away = rows - means[:, None]
     scatters = np.einsum("cui,cuj->cij", away, away)
-    return [Moments(rows.shape[1], mean, scatter) for mean, scatter in zip(means, scatters, strict=True)]
+    extremes = zip(rows[..., 0].min(axis=1).tolist(), rows[..., 0].max(axis=1).tolist(), strict=True)
+    return [Moments(rows.shape[1], *values) for values in zip(means, scatters, extremes, strict=True)]

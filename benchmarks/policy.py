@@ -1,7 +1,8 @@
 """The sensitive-interest policy on hundreds of interests: which pass that should not, and which are wrongly blocked.
 
-Every text of policy_probe.toml is in one of two halves, by a hash of it. The open half may be looked at while the
-policy is changed, and its mistakes are listed; of the held-out half, and of policy_fresh.toml, only counts are printed.
+Every text of policy_probe.toml, and of policy_evasion.toml, is in one of two halves, by a hash of it. The open half may
+be looked at while the policy is changed, and its mistakes are listed; of the held-out half, and of policy_fresh.toml
+and policy_later.toml, which were written after a change, only counts are printed: by category or kind of evasion.
 
     python -m benchmarks.policy [--data MY-POLICY.toml]
 """
@@ -21,14 +22,17 @@ from merit.labels import encoders, policy
 from merit.labels.names import normalise
 from merit.labels.policy import Policy
 
-PROBE, AFTERWARDS = (Path(__file__).with_name(f"policy_{name}.toml") for name in ("probe", "fresh"))
+FILES = (Path(__file__).with_name(f"policy_{name}.toml") for name in ("probe", "fresh", "evasion", "later"))
+PROBE, AFTERWARDS, EVASION, LATER = FILES
 OPEN, HELD_OUT, FRESH = "open", "held out", "fresh"
+EVASIONS = "evasions, "
+PARTS = (OPEN, HELD_OUT, FRESH, EVASIONS + OPEN, EVASIONS + HELD_OUT, EVASIONS + FRESH)
 KINDS = ("sensitive", "harmless")
 
 
 @dataclass(frozen=True)
 class Judged:
-    category: str
+    category: str  # or kind of evasion
     kind: str
     text: str
     part: str
@@ -45,15 +49,23 @@ def half_of(text: str) -> str:
 
 
 def asked() -> list[tuple[str, str, str, str]]:
-    """Category, kind, text, part."""
-    files = {path: tomllib.loads(path.read_text(encoding="utf-8")) for path in (PROBE, AFTERWARDS)}
-    return [
+    """Category, or kind of evasion; kind; text, the first time it stands in a file; part."""
+    files = {path: tomllib.loads(path.read_text(encoding="utf-8")) for path in (PROBE, AFTERWARDS, EVASION, LATER)}
+    texts = [
         (name, kind, text, half_of(text) if path == PROBE else FRESH)
-        for path, categories in files.items()
-        for name, each in categories.items()
+        for path in (PROBE, AFTERWARDS)
+        for name, each in files[path].items()
         for kind in KINDS
         for text in each[kind]
     ]
+    texts += [
+        (name, kind, text, EVASIONS + (half_of(text) if path == EVASION else FRESH))
+        for path in (EVASION, LATER)
+        for kind in KINDS
+        for name, each in files[path][kind].items()
+        for text in each
+    ]
+    return list({normalise(each[2]): each for each in reversed(texts)}.values())[::-1]
 
 
 def written(rules: Policy) -> set[str]:
@@ -64,7 +76,7 @@ def written(rules: Policy) -> set[str]:
 def judged(rules: Policy, encoder: LabelEncoder) -> list[Judged]:
     """Texts that stand word for word in the policy show nothing, and are counted in the open half only."""
     known = written(rules)
-    texts = [each for each in asked() if each[3] == OPEN or normalise(each[2]) not in known]
+    texts = [each for each in asked() if each[3].endswith(OPEN) or normalise(each[2]) not in known]
     phrases = [text for _, _, text, _ in texts]
     found = policy.judge(phrases, encoder.encode(phrases), policy.anchor(rules, encoder))
     return [Judged(*each, verdict is not None) for each, verdict in zip(texts, found, strict=True)]
@@ -87,7 +99,7 @@ def line(rows: Sequence[Judged]) -> str:
 
 
 def show(found: Sequence[Judged]) -> None:
-    for part in (OPEN, HELD_OUT, FRESH):
+    for part in PARTS:
         own = [each for each in found if each.part == part]
         names = dict.fromkeys(each.category for each in own)
         groups = {name: [each for each in own if each.category == name] for name in names} | {"all": own}
@@ -98,8 +110,8 @@ def show(found: Sequence[Judged]) -> None:
         show_table(
             f"{part}: wrong of texts, with 95 % intervals", ["category", "sensitive, pass", "harmless, blocked"], rows
         )
-    mistakes = [(each.category, each.kind, each.text) for each in found if each.wrong and each.part == OPEN]
-    show_table("Mistakes of the open half", ["category", "kind", "text"], mistakes)
+    mistakes = [(each.category, each.kind, each.text) for each in found if each.wrong and each.part.endswith(OPEN)]
+    show_table("Mistakes of the open halves", ["category", "kind", "text"], mistakes)
 
 
 def main() -> None:
@@ -107,10 +119,10 @@ def main() -> None:
     found = judged(policy.load(Path(given.data or policy.DEFAULT)), encoders.make("minilm"))
     show(found)
     figures = {}
-    for part in (OPEN, HELD_OUT, FRESH):
+    for part in PARTS:
         for kind in KINDS:
             own = [each for each in found if (each.part, each.kind) == (part, kind)]
-            name = f"{part.replace(' ', '_')}_{kind}"
+            name = f"{part.replace(', ', '_').replace(' ', '_')}_{kind}"
             figures |= {f"{name}_texts": len(own), f"{name}_wrong": sum(each.wrong for each in own)}
     harness.finish("policy", figures, given.seed)
 

@@ -62,4 +62,4 @@ def moments(rows: Reals) -> Moments:
     scatter = np.zeros((rows.shape[1], rows.shape[1]))
     for row in rows:
         scatter += np.outer(row - mean, row - mean)
-    return Moments(len(rows), mean, scatter)
+    return Moments(len(rows), mean, scatter, (rows[:, 0].min(), rows[:, 0].max()))

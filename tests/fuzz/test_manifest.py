@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +96,46 @@ def test_what_was_sealed_is_read_as_it_was_written(manifest: Manifest) -> None:
     assert Manifest.model_validate(plain).model_dump_json() == text
 
 
-def test_a_manifest_from_before_seals_is_still_read(made: artifacts.Artifact, tmp_path: Path) -> None:
-    told = json.loads((made.path / MANIFEST).read_text())
-    told.pop("seal")
-    (tmp_path / MANIFEST).write_text(json.dumps(told))
-    (tmp_path / "a.txt").write_text("hello")
-    assert artifacts.load(tmp_path).manifest == made.manifest
+def _changed(made: artifacts.Artifact, folder: Path, change: Callable[[dict[str, Any]], object], sealed: bool) -> Path:
+    """The artifact with another manifest, sealed anew or not at all."""
+    (folder / "a.txt").write_text("hello")
+    values = json.loads((made.path / MANIFEST).read_text())
+    values.pop("seal")
+    change(values)
+    text = Manifest.model_validate(values).model_dump_json() if sealed else json.dumps(values)
+    (folder / MANIFEST).write_text(text)
+    return folder
+
+
+TAMPERED: dict[str, tuple[Callable[[dict[str, Any]], object], bool, str]] = {
+    "no seal": (lambda values: None, False, "is damaged"),
+    "a file with a record of its own": (
+        lambda values: values["files"].update({"b.txt": {"sha256": "0", "bytes": 0}}),
+        True,
+        "was changed: its hash is not that of its files",
+    ),
+    "other settings": (lambda values: values.update(seed=8), True, "was changed: its hash"),
+    "a name that leads out": (
+        lambda values: values["files"].update({"../../b.txt": {"sha256": "0", "bytes": 0}}),
+        True,
+        "names a file outside its folder",
+    ),
+    "a name from the root": (
+        lambda values: values["files"].update({"/etc/passwd": {"sha256": "0", "bytes": 0}}),
+        True,
+        "names a file outside its folder",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", TAMPERED)
+def test_a_changed_manifest_is_refused(how: str, made: artifacts.Artifact, tmp_path: Path) -> None:
+    change, sealed, fault = TAMPERED[how]
+    with pytest.raises(DamagedArtifact, match=fault):
+        artifacts.load(_changed(made, tmp_path, change, sealed))
+
+
+def test_json_without_a_bottom_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / MANIFEST).write_text("[" * 100_000)
+    with pytest.raises(DamagedArtifact, match="is damaged"):
+        artifacts.load(tmp_path)

@@ -12,7 +12,7 @@ import pytest
 from merit.core import artifacts, config
 from merit.core.artifacts import Artifact
 from merit.core.errors import ConfigError, DataError
-from merit.labels import space
+from merit.labels import encoders, policy, space
 from merit.labels.build import LabelsConfig, build_labels, change_labels, label_tags, load_vectors
 
 TAGS = [
@@ -82,6 +82,17 @@ def test_the_policy_keeps_wine_and_lets_glasses_pass(labels: Artifact) -> None:
     offsets, _ = space.item_labels(found, pl.read_parquet(labels.path.parent / "examples" / "items.parquet"))
     assert np.flatnonzero(np.diff(offsets) == 0).tolist() == [4, 8, 9]
     assert labels.manifest.summary["items_without_labels"] == 3
+
+
+def test_labels_near_the_policy_are_listed_for_a_person(labels: Artifact) -> None:
+    review, live = table(labels, "review.parquet"), space.load(labels.path)
+    assert set(review["text"]) <= set(live.table.filter(pl.col("status") == "live")["text"])
+    assert review.height == labels.manifest.summary["to_review"]
+    law = policy.load(labels.file("policy.toml"))
+    encoder = encoders.make("hashed")
+    near = policy.borderline(encoder.encode(live.texts), policy.anchor(law, encoder))
+    wanted = [text for text, why in zip(live.texts, near, strict=True) if why]
+    assert review["text"].to_list() == [text for text in wanted if text != "red wine"]
 
 
 def test_clusters_hold_live_labels_only(labels: Artifact) -> None:

@@ -14,11 +14,12 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
 import merit.service
+from merit.core.errors import DamagedArtifact
 from merit.service import app, keys
 from merit.service.auth import AuthMiddleware, RateLimiter
 from merit.service.middleware import HEADERS, RequestMiddleware, log
 from merit.service.routes import ROUTES, SCOPE_OF
-from merit.service.service import Service
+from merit.service.service import Service, opened
 
 METHODS = ("get", "post", "put", "patch", "delete", "options", "head")
 OPEN = {"/health", "/ready"}
@@ -97,6 +98,33 @@ def test_a_key_is_revoked_while_the_service_runs(service: Service, state: Any, s
     assert stranger.get("/v1/model", headers=headers).status_code == 200
     keys.revoke(state / keys.FILE, key.id)
     assert stranger.get("/v1/model", headers=headers).status_code == 401
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff", b"[" * 100_000, b'{"keys": [{}]}', None])
+def test_damaged_keys_are_one_message_at_the_start_and_503_later(
+    content: bytes | None, made: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / keys.FILE
+    _, secret = keys.create(file, "mine", ["read"])
+    whole, headers = file.read_bytes(), {"Authorization": f"Bearer {secret}"}
+    with opened(made, tmp_path, verify=False) as running:
+        client = TestClient(app.make(running))
+        assert client.get("/v1/model", headers=headers).status_code == 200
+        file.unlink()
+        if content is None:
+            file.mkdir()
+        else:
+            file.write_bytes(content)
+        answer = client.get("/v1/model", headers=headers)
+        assert answer.status_code == 503 and answer.headers["retry-after"] == "30" and str(file) not in answer.text
+        assert client.get("/health").status_code == 200
+        if content is None:
+            return
+        file.write_bytes(whole)
+        assert client.get("/v1/model", headers=headers).status_code == 200
+    file.write_bytes(content)
+    with pytest.raises(DamagedArtifact, match="Remove it, and make new keys"), opened(made, tmp_path, verify=False):
+        pass
 
 
 def test_who_asks_too_often_is_told_how_long_to_wait(service: Service, secret: Any) -> None:

@@ -189,6 +189,47 @@ def test_a_job_file_that_cannot_be_read_stops_nothing(jobs: Open, request_: Audi
     assert own.list(None) == [] and own.submit("a", request_).state == "PENDING"
 
 
+class FullDisk:
+    """A disk with no space left from a state of a job on, until some is freed."""
+
+    def __init__(self, state: str) -> None:
+        self.full, self.write, self._state, self._begun = True, files.write, state, False
+
+    def __call__(self, path: Path, content: str, *mode: int) -> None:
+        self._begun |= f'"state": "{self._state}"' in content
+        if self.full and self._begun:
+            raise StorageError(f"{path}: the disk is full. Free some space.")
+        self.write(path, content, *mode)
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "DONE"])
+def test_a_state_that_cannot_be_stored_is_told_and_stored_later(
+    state: str, jobs: Open, request_: AudienceRequest, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    disk, own = FullDisk(state), jobs()
+    monkeypatch.setattr(files, "write", disk)
+    job = own.submit("a", request_)
+    ending = "FAILED" if state == "RUNNING" else "DONE"  # an audience that is complete is there
+    _until(lambda: own.get(job.id, "a").state == ending)
+    assert ending == "DONE" or "disk is full" in (own.get(job.id, "a").reason or "")
+    assert "its state cannot be stored" in caplog.text
+    place = own.folder / job.id / "job.json"
+    assert f'"state": "{ending}"' not in place.read_text()
+    disk.full = False
+    assert own.list("a")[0].state == ending and f'"state": "{ending}"' in place.read_text()
+    assert own.submit("a", request_).state == "PENDING"
+
+
+def test_a_job_that_cannot_be_stored_is_not_begun(
+    jobs: Open, request_: AudienceRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = jobs()
+    monkeypatch.setattr(files, "write", FullDisk("PENDING"))
+    with pytest.raises(StorageError, match="disk is full"):
+        own.submit("a", request_)
+    assert own.list(None) == [] and not list(own.folder.glob("*"))
+
+
 def test_two_services_do_not_share_a_folder(made: Path, tmp_path: Path) -> None:
     first, second = opened(made, tmp_path, verify=False), opened(made, tmp_path, verify=False)
     with first, pytest.raises(StorageError, match="--state"), second:
@@ -209,9 +250,9 @@ def test_jobs_of_another_key_are_not_there(ask: Any, wanted: dict[str, Any]) -> 
     clash = mine.post("/v1/audience/jobs", json=wanted | {"name": "b"}, headers={"Idempotency-Key": "one"})
     assert clash.status_code == 422
     finished(mine, answer.json())
-    for client, status in ((mine, 200), (other, 404), (ask("audience", "export", "admin"), 200)):
-        assert client.get(place).status_code == status
-        assert client.get(f"{place}/export").status_code == status
+    for client, seen, sent in ((mine, 200, 200), (other, 404, 404), (ask("audience", "export", "admin"), 200, 403)):
+        assert client.get(place).status_code == seen
+        assert client.get(f"{place}/export").status_code == sent
     assert other.post(f"{place}/cancel").status_code == 404
     assert answer.json()["id"] not in other.get("/v1/audience/jobs").text
     assert "owner" not in answer.json() and "idempotency" not in answer.json()

@@ -25,7 +25,7 @@ from merit.cli.privacy import audit_app, erase, pseudonyms_app
 from merit.cli.run import bench, plan, run
 from merit.cli.serve import keys_app, serve
 from merit.cli.weights import weights_app
-from merit.core import artifacts, config, console, doctor, processes
+from merit.core import artifacts, config, console, doctor, processes, signing
 from merit.core.errors import MeritError
 from merit.privacy import pseudonyms
 
@@ -54,9 +54,14 @@ def _options(
         Path | None,
         typer.Option(envvar="MERIT_KEY", help="of pseudonyms: ids in commands and tables are real ones (docs/data.md)"),
     ] = None,
+    signing_key: Annotated[
+        Path | None,
+        typer.Option(envvar="MERIT_SIGNING_KEY", help="open only models that this key has signed (docs/security.md)"),
+    ] = None,
 ) -> None:
     console.set_up_logging(verbose, quiet or processes.number() > 0, log_file)
     pseudonyms.use(key)
+    signing.require(signing_key)
 
 
 @app.command()

@@ -9,7 +9,7 @@ import typer
 
 import merit
 from merit.cli import options, output
-from merit.core import config, console
+from merit.core import artifacts, config, console, signing
 from merit.core.files import require_no_folder
 from merit.data.sources import files
 from merit.engine.job import EngineConfig
@@ -18,6 +18,7 @@ from merit.labels.space import Findable
 from merit.privacy import pseudonyms
 from merit.privacy.floor import SMALLEST
 from merit.retrieval.bulk import log_named, write_all_interests, write_audiences
+from merit.retrieval.model import find
 
 model_app = options.group("model", "Ask a trained model: interests for a user, users for an interest.")
 
@@ -149,3 +150,18 @@ def card(folder: options.ModelFolder) -> None:
 def _ids(model: merit.Model, users: list[str]) -> list[str]:
     """The ids as the model has them: real ones, or pseudonyms."""
     return pseudonyms.stored_ids(users, model.users["user_id"].head(1))
+
+
+@model_app.command(name="signing-key")
+def signing_key(file: Annotated[Path, typer.Argument(help="the file to write, outside every run")]) -> None:
+    """Make a key that signs models. Whoever has it can sign: keep it where models are made and served."""
+    signing.create(file)
+    console.tell(f"A signing key is in {file}. Sign a model: `merit model sign MODEL --key {file}`", key=str(file))
+
+
+@model_app.command()
+def sign(folder: options.ModelFolder, key: Annotated[Path, typer.Option(help="of `merit model signing-key`")]) -> None:
+    """Sign a model as it is now, after every byte was checked. `merit --signing-key FILE` opens no other."""
+    place = artifacts.load(find(folder)).path  # or a later label space
+    signing.sign(place, key)
+    console.tell(f"{place} is signed.", folder=str(place))

@@ -30,12 +30,21 @@ def erase(
     file: Annotated[Path | None, typer.Option(help="more ids, one in each line")] = None,
     reason: Annotated[str, typer.Option(help="kept in the certificate; do not name a user in it")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show what holds them, and change nothing")] = False,
+    take_back: Annotated[
+        bool,
+        typer.Option("--take-back", help="show the users of an erasure again that failed before it purged anything"),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Hide users at once, purge them from every file, and write a certificate. Without users, finish an erasure."""
     folders = folder or [path for path in (RUNS, DEFAULT_STATE) if path.is_dir()]
     if not folders:
         raise ConfigError(f"There is no {RUNS} here, and no {DEFAULT_STATE}. Name the folders with --folder.")
+    if take_back:
+        if users or file:
+            raise ConfigError("--take-back is for the erasure that waits, as a whole. Leave the users out.")
+        console.tell(f"{erasure.take_back(folders):,} users are shown again. Nothing was erased.")
+        return
     ids = id_forms([*(users or []), *(_lines(file) if file else [])], folders)
     if dry_run:
         plan = [(held.artifact, held) for held in erasure.plan(folders, ids)]

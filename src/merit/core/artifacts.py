@@ -20,7 +20,7 @@ from hashlib import sha256
 from pathlib import Path, PurePath
 from typing import Any
 
-from pydantic import BaseModel, Field, SerializationInfo, ValidationError, model_serializer, model_validator
+from pydantic import BaseModel, Field, SerializationInfo, model_serializer, model_validator
 from pydantic_core import to_json
 
 from merit import __version__
@@ -30,7 +30,9 @@ from merit.core.errors import DamagedArtifact, MissingArtifact, StorageError
 from merit.core.files import storage_errors
 
 # By kind, else 1; raised when a stored name or its meaning changes.
-FORMATS = dict.fromkeys(("data-report", "erasure", "lift", "mined", "model", "pooled-lift"), 2)
+FORMATS = dict.fromkeys(
+    ("bench-results", "data-report", "erasure", "lift", "mined", "model", "pooled-lift", "results"), 2
+)
 FORMATS |= {"corpus": 4, "propensity": 3}
 MAKERS = {  # by kind, else a stage of `merit run`
     "audience": "merit audience build MODEL --request FILE --out FOLDER",
@@ -40,6 +42,7 @@ MAKERS = {  # by kind, else a stage of `merit run`
 }
 MANIFEST = "manifest.json"
 SEAL = "seal"
+_UNREADABLE = (ValueError, KeyError, TypeError, IndexError, RecursionError, AttributeError)  # what a strange file makes
 
 
 class FileRecord(Frozen):
@@ -93,7 +96,7 @@ class Manifest(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _unseal(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or SEAL not in given:  # older folders have none
+        if not isinstance(given, dict) or SEAL not in given:  # a new one; of a folder, `load` requires it
             return given
         values = {name: value for name, value in given.items() if name != SEAL}
         if sha256(to_json(values)).hexdigest() != given[SEAL]:
@@ -168,9 +171,24 @@ def load(folder: Path, kind: str | None = None, verify: bool = True) -> Artifact
     manifest = _parse(folder, text)
     if kind and manifest.kind != kind:
         raise MissingArtifact(f"{folder} is a {manifest.kind} artifact, but a {kind} artifact is needed here.")
+    _check_identity(folder, manifest)
     for name, record in manifest.files.items():
         _check_file(folder / name, record, verify)
     return Artifact(folder, manifest)
+
+
+@contextmanager
+def reading(folder: Path) -> Iterator[None]:
+    """Turn what a library says about a file that merit did not write into one sentence that names the folder."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (*_UNREADABLE, OSError)) or type(error).__module__.startswith(("polars", "safetensors")):
+            raise DamagedArtifact(
+                f"{folder} has a file that merit did not write ({type(error).__name__}), though its manifest names it. "
+                "Make the artifact again with `merit run`, or take it from a source you trust."
+            ) from error
+        raise
 
 
 def current(
@@ -297,9 +315,9 @@ def identity(manifest: Manifest, digests: Mapping[str, str] | None = None) -> st
 
 
 def _dated(name: str) -> bool:
-    """Whether a file holds the time it was made: pages, logs of trainings, manifests of artifacts inside."""
+    """Whether a file holds when or how it was made: pages, results of `merit bench`, logs, manifests inside."""
     path = PurePath(name)
-    return path.name in ("index.html", MANIFEST) or "log" in path.parts[:-1]
+    return path.name in ("index.html", "results.json", MANIFEST) or "log" in path.parts[:-1]
 
 
 def _plain(config: BaseModel | None) -> dict[str, Any]:
@@ -337,6 +355,8 @@ def _swap(draft: Path, folder: Path) -> None:
 def _parse(folder: Path, text: str) -> Manifest:
     try:
         values = json.loads(text)
+        if isinstance(values, dict) and SEAL not in values:
+            raise ValueError("there is no seal")
         if isinstance(values, dict) and values["format"] != (expected := FORMATS.get(values["kind"], 1)):
             remedy = "Upgrade merit, or make" if values["format"] > expected else "Make"
             raise DamagedArtifact(
@@ -344,8 +364,21 @@ def _parse(folder: Path, text: str) -> Manifest:
                 f"this is {__version__}, which reads format {expected}. {remedy} the artifact again."
             )
         return Manifest.model_validate(values)
-    except (json.JSONDecodeError, ValidationError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise DamagedArtifact(f"{folder / MANIFEST} is damaged. Make the artifact again with `merit run`.") from None
+
+
+def _check_identity(folder: Path, manifest: Manifest) -> None:
+    """Refuse a manifest whose files are not those it was named after, or lie elsewhere. An erasure changes files."""
+    for name in manifest.files:
+        path = PurePath(name)
+        if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:
+            raise DamagedArtifact(f"{folder / MANIFEST} names a file outside its folder. Do not use this artifact.")
+    if not manifest.erased and identity(manifest) != manifest.hash:
+        raise DamagedArtifact(
+            f"{folder / MANIFEST} was changed: its hash is not that of its files and settings. Make the artifact again "
+            "with `merit run`."
+        )
 
 
 def _check_file(path: Path, record: FileRecord, verify: bool) -> None:

@@ -55,17 +55,19 @@ def evaluate(
                 lost |= exposure_bias.read_recall_lost(artifact.path, truth, config.thresholds[0])
             judged = [(run, measured(run, truth, lost, config)) for run in runs]
             figures = tables.compare(judged, truth.users, seed, resamples=config.resamples)
-        figures.write_parquet(draft.path / "figures.parquet")
+        stored = figures.drop(tables.ORIGIN)
+        stored.write_parquet(draft.path / "figures.parquet")
         drawn = pictures(runs, truth, known, seed)
         origin = page.provenance(corpus.manifest)
         html = page.render(report.results_page(figures, drawn, origin, more=_more(predicted)))
         (draft.path / "index.html").write_text(html, encoding="utf-8")
         parts = [
-            f"## {title}\n\n{tables.markdown(tables.headline(figures, columns, ()), tables.leaders(figures, columns))}"
+            f"## {title}\n\n{tables.markdown(tables.headline(stored, columns, ()), tables.leaders(stored, columns))}"
             for title, columns in TABLES.items()
         ]
         (draft.path / "results.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
         draft.summary |= {"users": truth.users, "methods": figures["method"].n_unique()}
+        draft.summary |= {"command": command(), "commit": commit()}
     return artifacts.load(out, "results")
 
 
@@ -92,7 +94,7 @@ def _more(predicted: Mapping[str, Artifact]) -> list[Section]:
 def show_results(artifact: Artifact) -> None:
     """One table on the terminal, without intervals: those are in results.md and on the page, with all other figures."""
     figures = pl.read_parquet(artifact.file("figures.parquet"))
-    cells = tables.headline(figures, SHORT, ()).drop(tables.FACTS)
+    cells = tables.headline(figures, SHORT, ()).drop("users", "seeds")
     short = cells.with_columns(pl.exclude("method").str.replace(r" \[.*", ""))
     tables.show("Exact match, in points", short, tables.leaders(figures, SHORT))
 

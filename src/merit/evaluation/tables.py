@@ -38,7 +38,8 @@ SCHEMA = pl.Schema(
         **dict.fromkeys(("command", "commit"), pl.String()),
     }
 )
-FACTS = ("users", "seeds", "commit", "command")
+ORIGIN = ("commit", "command")  # not in the figures that an artifact stores: equal work has equal bytes
+FACTS = ("users", "seeds", *ORIGIN)
 HEADLINE: Columns = {
     "recall": MetricKey("recall", SOFT_MATCH),
     "precision": MetricKey("precision", SOFT_MATCH),
@@ -140,7 +141,8 @@ def headline(figures: pl.DataFrame, columns: Columns = HEADLINE, gains: Sequence
     for name, key in columns.items():
         cells = pick(figures, key).select("method", **_cells(name, key, name in gains))
         table = table.join(cells, on="method", how="left", maintain_order="left")
-    return table.join(best.select("method", *FACTS), on="method", how="left", maintain_order="left")
+    facts = [name for name in FACTS if name in best.columns]
+    return table.join(best.select("method", *facts), on="method", how="left", maintain_order="left")
 
 
 def _cells(name: str, key: MetricKey, gain: bool) -> dict[str, pl.Expr]:

@@ -2,7 +2,7 @@
 
 The artifact: labels.parquet, aliases.parquet, changes.json (the space), vectors.safetensors (row = label id),
 clusters.parquet, merged.parquet (texts that are no label of their own, and why), blocked.parquet (labels the policy
-keeps back, and why), policy.toml (the policy as it was applied).
+keeps back, and why), review.parquet (those it nearly keeps back), policy.toml (the policy as it was applied).
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def build_labels(examples: Artifact, out: Path, config: LabelsConfig, seed: int,
         labels, blocked = _apply_policy(labels, np.arange(len(labels)), draft.path / "policy.toml", encoder, vectors)
         _require(int(labels.live_mask().sum()), "The policy blocks every label", config)
         labels, groups, quality = _cluster(labels, vectors, config, seed)
-        _write(draft, labels, vectors, groups, merged, blocked)
+        review = _review(labels, draft.path / "policy.toml", encoder, vectors)
+        _write(draft, labels, vectors, groups, merged, blocked, review)
         offsets, _ = space.item_labels(labels, items)
         draft.summary |= quality
         draft.summary["items_without_labels"] = int((np.diff(offsets) == 0).sum())
@@ -137,7 +138,8 @@ def change_labels(
     seed, parents = labels.manifest.seed, {"labels": labels}
     with artifacts.writing(out, "labels", config=config, seed=seed, parents=parents) as draft:
         (draft.path / "policy.toml").write_bytes(labels.file("policy.toml").read_bytes())
-        _write(draft, new, vectors, groups, merged, blocked)
+        review = _review(new, draft.path / "policy.toml", encoder, vectors)
+        _write(draft, new, vectors, groups, merged, blocked, review)
         draft.summary |= {"encoded": encoder.misses, "newly_blocked": int(np.isin(touched, blocked["label"]).sum())}
     _log_overrides(out, new, len(old.changes))
     return artifacts.load(out, "labels")
@@ -145,7 +147,8 @@ def change_labels(
 
 def load_vectors(labels: Artifact) -> Floats:
     """(n, d) float32, row = label id."""
-    return np.asarray(load_file(labels.file("vectors.safetensors"))["vectors"], np.float32)
+    with artifacts.reading(labels.path):
+        return np.asarray(load_file(labels.file("vectors.safetensors"))["vectors"], np.float32)
 
 
 def labels_inputs(config: LabelsConfig) -> dict[str, Any]:
@@ -199,6 +202,20 @@ def _apply_policy(
         numbers = [number for number, _ in blocked]
         labels = changes.set_status(labels, numbers, "blocked", "sensitive-interest policy, see blocked.parquet")
     return labels, _blocked(labels, blocked)
+
+
+def _review(labels: LabelSpace, rules: Path, encoder: LabelEncoder, vectors: Floats) -> pl.DataFrame:
+    """The live labels that the policy nearly blocks."""
+    live, law = np.flatnonzero(labels.live_mask()), policy.load(rules)
+    reasons = policy.borderline(vectors[live], policy.anchor(law, encoder))
+    excused = policy.overridden(labels.texts, law)
+    rows = [(at, why) for at, why in zip(live.tolist(), reasons, strict=True) if why and at not in excused]
+    if rows:
+        fact = (
+            f"{len(rows):,} live labels are near what the policy blocks. Look through review.parquet of the label space"
+        )
+        console.warn(f"{fact}: `merit labels block` takes one out.", labels=len(rows))
+    return _blocked(labels, rows)
 
 
 def _blocked(labels: LabelSpace, blocked: Sequence[tuple[int, BlockReason]]) -> pl.DataFrame:
@@ -275,11 +292,17 @@ def _encode_changed(old: LabelSpace, new: LabelSpace, vectors: Floats, encoder: 
 
 
 def _write(
-    draft: Draft, labels: LabelSpace, vectors: Floats, groups: pl.DataFrame, merged: pl.DataFrame, blocked: pl.DataFrame
+    draft: Draft,
+    labels: LabelSpace,
+    vectors: Floats,
+    groups: pl.DataFrame,
+    merged: pl.DataFrame,
+    blocked: pl.DataFrame,
+    review: pl.DataFrame,
 ) -> None:
     space.save(labels, draft.path)
     (draft.path / "vectors.safetensors").write_bytes(save({"vectors": np.ascontiguousarray(vectors)}))
-    for name, table in (("clusters", groups), ("merged", merged), ("blocked", blocked)):
+    for name, table in (("clusters", groups), ("merged", merged), ("blocked", blocked), ("review", review)):
         table.write_parquet(draft.path / f"{name}.parquet")
     draft.summary |= {
         "version": labels.version,
@@ -287,6 +310,7 @@ def _write(
         "live": int(labels.live_mask().sum()),
         "merged": merged.height,
         "blocked": blocked.height,
+        "to_review": review.height,
         "blocked_by_category": dict(sorted(Counter(blocked["category"].to_list()).items())),
         "clusters": groups.height,
         "largest_cluster": int(groups["size"].to_numpy().max()),

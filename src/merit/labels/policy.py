@@ -4,16 +4,16 @@
     reasons = policy.judge(texts, encoder.encode(texts), anchors)
     reasons[0].category        # "alcohol"; reasons[1] is None
 
-A text is blocked by its words (a term of a category, as whole words, unless a harmless phrase covers it) or by its
-vector (as near to a sensitive phrase as the category's threshold, and no nearer to a harmless one). docs/policy.md
-says what is blocked, how well it works, and what it cannot see.
+A text is blocked by its words (a term of a category, as whole words in any spelling that `spelling` can read, unless a
+harmless phrase covers it) or by its vector (as near to a sensitive phrase as the category's threshold, and no nearer to
+a harmless one). docs/policy.md says what is blocked, how well it works, and what it cannot see.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
@@ -24,8 +24,10 @@ from merit.core import config
 from merit.core.config import Frozen
 from merit.core.types import Floats, LabelEncoder
 from merit.labels.names import normalise
+from merit.labels.spelling import Spelling, words_of
 
 DEFAULT = Path(__file__).with_name("sensitive.toml")
+MARGIN = 0.06  # below a threshold: labels so near are listed for a person to look at
 BLOCK = 8192  # texts per matrix product: 8192 × 600 phrases in float32 are 20 MB
 
 
@@ -91,39 +93,31 @@ def overridden(texts: Sequence[str], policy: Policy) -> dict[int, str]:
 
 
 def by_words(texts: Sequence[str], policy: Policy) -> list[BlockReason | None]:
-    """Terms as whole words, singular or plural, unless an allowed phrase of that category covers all their words."""
-    terms = {words_of(term): (name, term) for name, rules in policy.category.items() for term in rules.terms}
-    allowed = {(name, words_of(phrase)) for name, rules in policy.category.items() for phrase in rules.allow}
-    longest = max(map(len, [*terms, *(words for _, words in allowed)]), default=0)
+    """Terms as whole words, however they are spelled, unless an allowed phrase of that category covers their words."""
+    terms = tuple((name, term) for name, rules in policy.category.items() for term in rules.terms)
+    allowed = tuple((name, phrase) for name, rules in policy.category.items() for phrase in rules.allow)
+    judge = _term_judge(terms, allowed)
+    return [judge(text) for text in texts]
+
+
+@lru_cache(maxsize=8)
+def _term_judge(
+    terms: tuple[tuple[str, str], ...], allowed: tuple[tuple[str, str], ...]
+) -> Callable[[str], BlockReason | None]:
+    by_words = {words_of(term): (name, term) for name, term in terms}
+    lifts = {(name, words_of(phrase)) for name, phrase in allowed}
+    longest = max(map(len, [*by_words, *(words for _, words in lifts)]), default=0)
+    spelling = Spelling([term for _, term in terms], [phrase for _, phrase in allowed])
 
     def reason(words: tuple[str, ...]) -> BlockReason | None:
         for start, end in _spans(len(words), longest):
-            if match := terms.get(words[start:end]):
+            if match := by_words.get(words[start:end]):
                 around = (words[a:b] for a, b in _spans(len(words), longest) if a <= start and end <= b)
-                if not any((match[0], phrase) in allowed for phrase in around):
+                if not any((match[0], phrase) in lifts for phrase in around):
                     return BlockReason(*match, None)
         return None
 
-    return [reason(words_of(text)) for text in texts]
-
-
-def words_of(text: str) -> tuple[str, ...]:
-    """In order, small and in the singular; what is neither letter nor digit only divides them."""
-    return tuple(_singular(word) for word in _WORD.findall(normalise(text)))
-
-
-_WORD = re.compile(r"[^\W_]+")
-
-
-def _singular(word: str) -> str:
-    """The same form for one and many. It need not be English: terms and texts go through it alike."""
-    if len(word) < 4 or word.endswith(("ss", "us", "is")):
-        return word
-    if word.endswith(("ies", "ie")):  # brownies, brownie
-        return word.removesuffix("s")[:-2] + "y"
-    if word.endswith("ife"):  # knife, knives
-        return word[:-2] + "ve"
-    return word[:-2] if word.endswith(("shes", "ches", "xes", "sses")) else word.removesuffix("s")
+    return lambda text: next(filter(None, map(reason, spelling.readings(text))), None)
 
 
 def _spans(count: int, longest: int) -> Iterator[tuple[int, int]]:
@@ -156,17 +150,27 @@ def by_vectors(vectors: Floats, anchors: Anchors) -> list[BlockReason | None]:
 
     The reason is the sensitive phrase that exceeds its limit by most.
     """
-    if not anchors.seeds:
-        return [None] * len(vectors)
-    reasons: list[BlockReason | None] = []
+    return list(_nearest(vectors, anchors, 0.0, weigh_harmless=True))
+
+
+def borderline(vectors: Floats, anchors: Anchors) -> list[BlockReason | None]:
+    """The sensitive phrase that a text nearly means, or means less than a harmless one: for a person to judge."""
+    return list(_nearest(vectors, anchors, MARGIN, weigh_harmless=False))
+
+
+def _nearest(vectors: Floats, anchors: Anchors, margin: float, *, weigh_harmless: bool) -> Iterator[BlockReason | None]:
     for start in range(0, len(vectors), BLOCK):
-        cosine = vectors[start : start + BLOCK] @ anchors.vectors.T  # (N, S + H)
+        block = vectors[start : start + BLOCK]
+        if not anchors.seeds:
+            yield from [None] * len(block)
+            continue
+        cosine = block @ anchors.vectors.T  # (N, S + H)
         seeds, harmless = cosine[:, : len(anchors.limits)], cosine[:, len(anchors.limits) :]
         best = (seeds - anchors.limits).argmax(1)  # (N,)
         near = seeds[np.arange(len(cosine)), best]  # (N,)
-        blocked = (near >= anchors.limits[best]) & (near >= harmless.max(1, initial=-1.0))
-        reasons += [
-            BlockReason(anchors.seeds[seed][0], anchors.seeds[seed][1], round(similarity, 4)) if sensitive else None
-            for seed, similarity, sensitive in zip(best.tolist(), near.tolist(), blocked.tolist(), strict=True)
-        ]
-    return reasons
+        sensitive = near >= anchors.limits[best] - np.float32(margin)
+        if weigh_harmless:
+            sensitive &= near >= harmless.max(1, initial=-1.0)
+        for seed, similarity, named in zip(best.tolist(), near.tolist(), sensitive.tolist(), strict=True):
+            category, phrase = anchors.seeds[seed]
+            yield BlockReason(category, phrase, round(similarity, 4)) if named else None

@@ -10,7 +10,7 @@ users; whoever opened an artifact before that learns by `Purged` to open it agai
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -64,12 +64,12 @@ def hide(folders: Iterable[Path], number: str, users: Iterable[str], home: Path)
         files.write(folder / FILE, content)
 
 
-def another(folders: Iterable[Path]) -> Path | None:
-    """Where an erasure was begun that has not come to its end."""
+def others(folders: Iterable[Path]) -> Iterator[tuple[Path, frozenset[str]]]:
+    """Where erasures were begun that have not come to their end, and whose users they are to erase."""
     for folder in folders:
         if (folder / FILE).exists():
-            return Path(json.loads((folder / FILE).read_text(encoding="utf-8"))["home"])
-    return None
+            listed = json.loads((folder / FILE).read_text(encoding="utf-8"))
+            yield Path(listed["home"]), frozenset(listed["users"])
 
 
 def unhide(folders: Iterable[Path]) -> None:

@@ -13,7 +13,6 @@ turned back: `restore` finds ids again by going through a list of them.
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -22,13 +21,12 @@ from pathlib import Path
 import polars as pl
 from pydantic import Field
 
-from merit.core import artifacts, files
+from merit.core import artifacts, key_files
 from merit.core.artifacts import MANIFEST
 from merit.core.config import Frozen
 from merit.core.errors import ConfigError, MeritError
 from merit.data.schema import SourceTables
 
-BYTES = 32  # of a key: as many as the hash can use well
 SHAPE = re.compile(r"p-([0-9a-f]{8})-[0-9a-f]{32}")
 PERSON, ORDER = b"merit user", b"merit order"  # the same text as a user and as an order are two pseudonyms
 
@@ -83,30 +81,18 @@ class PseudonymKey:
 def create(path: Path) -> PseudonymKey:
     """A new key, which nobody but its owner may read. One that is there is never written over."""
     path = path.expanduser()
-    if path.exists():
-        raise ConfigError(f"{path} is there already. A lost key cannot be made again: name another file.")
-    require_apart(path)
-    files.write(path, secrets.token_hex(BYTES) + "\n")
+    if not path.exists():
+        require_apart(path)
+    key_files.create(path)
     return read(path)
 
 
 def read(path: Path) -> PseudonymKey:
     """The key in a file, unless others could read it, or it lies beside what it protects."""
     path = path.expanduser()
-    try:
-        text, mode = path.read_text(encoding="ascii").strip(), path.stat().st_mode
-    except FileNotFoundError:
-        raise ConfigError(f"There is no key {path}. Make one with `merit pseudonyms key {path}`.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The key {path} cannot be read ({type(error).__name__}). Name a key file.") from None
-    if mode & 0o077:
-        raise ConfigError(f"The key {path} can be read or changed by others. Mend it: `chmod 600 {path}`.")
-    if not re.fullmatch(f"[0-9a-f]{{{2 * BYTES},}}", text) or len(text) % 2:
-        raise ConfigError(
-            f"{path} holds no key: {2 * BYTES} hexadecimal digits are needed. Make one: `merit pseudonyms key FILE`."
-        )
+    secret = key_files.read(path, "merit pseudonyms key")
     require_apart(path)
-    return PseudonymKey(bytes.fromhex(text)[: 2 * BYTES], path)
+    return PseudonymKey(secret, path)
 
 
 def require_apart(path: Path, run: Path | None = None) -> None:

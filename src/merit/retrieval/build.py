@@ -34,6 +34,7 @@ from merit.propensity.features import UserFeatures
 from merit.propensity.states import read_features
 from merit.propensity.states_model import Propensity
 from merit.propensity.train import TrainedScorer, load_scorer
+from merit.report.markdown import plain
 from merit.report.page import SMALLEST_CELL
 from merit.retrieval import store
 from merit.retrieval.exact import Exact, Projection, ScorerWeights
@@ -156,7 +157,7 @@ def _card(propensity: Artifact, corpus: Artifact, labels: Artifact, results: Art
         "## Data",
         f"- Interactions from {first} to {last}: {summary['events']:,} events of {summary['users']:,} users.\n"
         f"- Label space version {label_space.version}: {len(label_space):,} labels, {live:,} of them live, "
-        f"{labels.manifest.summary['blocked']:,} blocked by the policy `{labels.manifest.config['policy']}`.\n"
+        f"{labels.manifest.summary['blocked']:,} blocked by the policy {plain(labels.manifest.config['policy'])}.\n"
         "- A probability speaks of the labels of a purchase at least a week after the last event.",
         "## Interests for a user",
         _accuracy(figures),
@@ -190,7 +191,7 @@ def _accuracy(figures: pl.DataFrame) -> str:
     users = int(figures["users"].max() or 0)  # type: ignore[arg-type]
     if users < SMALLEST_CELL:
         return f"Tested on fewer than {SMALLEST_CELL} users; no figure is shown."
-    table = tables.headline(figures, tables.EXACT, ()).drop("commit", "command")
+    table = tables.headline(figures, tables.EXACT, ()).drop(tables.ORIGIN, strict=False)
     return f"Exact match on {users:,} test users, in points with 95 % intervals.\n\n" + tables.markdown(
         table, tables.leaders(figures, tables.EXACT)
     )
@@ -201,5 +202,5 @@ def _weak_verticals(overall: Reliability, verticals: pl.DataFrame) -> str:
     weak = enough.filter(pl.col("ece") > WEAK * overall.ece).sort("ece", descending=True)
     if not len(weak):
         return "No vertical is calibrated much worse than the whole."
-    named = ", ".join(f"{name} ({error:.4f})" for name, error in weak.select("vertical", "ece").head(10).rows())
+    named = ", ".join(f"{plain(name)} ({error:.4f})" for name, error in weak.select("vertical", "ece").head(10).rows())
     return f"Verticals whose calibration error is more than {WEAK:g} times that: {named}."

@@ -24,7 +24,7 @@ import polars as pl
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from merit.core import artifacts, ragged
+from merit.core import artifacts, ragged, signing
 from merit.core.artifacts import Artifact
 from merit.core.errors import DataError, MissingArtifact
 from merit.core.seeds import stream
@@ -61,14 +61,22 @@ def load(
     scores of all others stay the same to the last bit. `threads` is all cores by default, and changes no answer.
     Without `users` none are loaded, and none take memory: `Model.for_users` makes a model of some of them.
     """
-    place = Path(folder)
-    if not (place / artifacts.MANIFEST).exists() and (place / "model" / artifacts.MANIFEST).exists():
-        place = place / "model"
-    if not place.exists():
-        raise MissingArtifact(f"There is no folder {place}. Make a model with `merit run CONFIG`.")
-    artifact = artifacts.load(place, "model", verify=verify)
+    verify = verify or signing.required()
+    artifact = artifacts.load(find(Path(folder)), "model", verify=verify)
     newer = artifacts.load(Path(labels), "labels", verify=verify) if labels else None
-    return Model(artifact, newer, threads, users)
+    for opened in (artifact, newer):
+        if opened:
+            signing.check(opened.path)
+    with artifacts.reading(artifact.path):
+        return Model(artifact, newer, threads, users)
+
+
+def find(folder: Path) -> Path:
+    """The folder of the model: this one, or `model` in the folder of a run."""
+    if not folder.exists():
+        raise MissingArtifact(f"There is no folder {folder}. Make a model with `merit run CONFIG`.")
+    inside = folder / "model"
+    return inside if not (folder / artifacts.MANIFEST).exists() and (inside / artifacts.MANIFEST).exists() else folder
 
 
 class Model:
@@ -286,7 +294,8 @@ class Model:
     def verticals(self, users: Any) -> pl.DataFrame:
         """How many interests of each vertical a user is expected to have, from scores in float32."""
         rows, live = self._rows(users), np.flatnonzero(self._live)
-        shares = load_file(self.artifact.file("verticals.safetensors"))["shares"]
+        with artifacts.reading(self.artifact.path):
+            shares = load_file(self.artifact.file("verticals.safetensors"))["shares"]
         labels = live[live < len(shares)]  # the verticals of a label added later are not known yet
         probabilities = self._calibration.probability(self._ranking.label_scores(rows, labels))
         expected = verticals.roll_up(probabilities, shares[labels].astype(np.float64))

@@ -14,6 +14,7 @@ from starlette.datastructures import Headers
 from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from merit.core.errors import MeritError
 from merit.service.keys import ApiKey, Keyring
 from merit.service.problems import BODY, KEY, ROUTE, Refusal
 
@@ -112,7 +113,12 @@ class AuthMiddleware:
 
     def _key(self, scope: Scope) -> ApiKey:
         kind, _, secret = Headers(scope=scope).get("authorization", "").partition(" ")
-        key = self.keys.find(secret.strip()) if kind.lower() == "bearer" else None
+        try:
+            key = self.keys.find(secret.strip()) if kind.lower() == "bearer" else None
+        except (MeritError, OSError):
+            self.limiter.require_address(scope)
+            detail = "The service cannot read its keys, so nobody can be let in."
+            raise Refusal(503, "Keys unknown", detail, "Tell the operator.", {"Retry-After": "30"}) from None
         if key is None:
             self.limiter.require_address(scope)
             raise Refusal(

@@ -12,11 +12,13 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from hashlib import sha256
 from pathlib import Path
+from threading import Timer
 
 from merit.core import artifacts
+from merit.core.errors import MeritError
 from merit.core.provenance import now
 from merit.privacy.erasure import erase as stage
 from merit.privacy.erasure.certificate import Certificate
@@ -24,6 +26,7 @@ from merit.service.jobs import INTERRUPTED, UNFINISHED, JobQueue, JobRecord, Red
 from merit.service.problems import Refusal
 
 DOWNLOADS = 60.0  # seconds that downloads under way get to end
+RETRY = 60.0  # seconds until an erasure that failed is tried again
 
 
 class ErasureJob(JobRecord):
@@ -42,6 +45,7 @@ class Erasures(JobQueue[ErasureJob]):
         self._secret = secrets.token_bytes(32)
         self._digests: dict[str, bytes] = {}  # of requests: a repeated one is recognised as long as the process lives
         self._held = ExitStack()  # the lock of the erasure that runs
+        self._later: Timer | None = None
         self._recover()
         self._finish_interrupted()
 
@@ -59,9 +63,15 @@ class Erasures(JobQueue[ErasureJob]):
             begun = stage.read_journal(home)
             assert begun is not None
             self._digests[begun.number] = request
-            job = self.keep(
-                ErasureJob(id=begun.number, owner=owner, created=now(), users=len(begun.users), idempotency=idempotency)
+            job = ErasureJob(
+                id=begun.number, owner=owner, created=now(), users=len(begun.users), idempotency=idempotency
             )
+            try:
+                self.keep(job)
+            except MeritError:
+                stage.cancel(home, self._folders())
+                self._held.close()
+                raise
         self._worker.submit(self._run, job.id, home)
         return job
 
@@ -71,6 +81,8 @@ class Erasures(JobQueue[ErasureJob]):
 
     def close(self) -> None:
         """Release the lock; a purge that has not begun is finished after the next start."""
+        if self._later:
+            self._later.cancel()
         self._held.close()
 
     def _run(self, number: str, home: Path | None) -> None:
@@ -85,7 +97,15 @@ class Erasures(JobQueue[ErasureJob]):
                 stage.finish(self._folders())
             return {}
 
-        self.run(number, work)
+        if home is None and getattr(stage.read_journal(self._state), "number", None) != number:
+            return  # finished or taken back meanwhile
+        if not self.run(number, work):
+            self._held.close()
+        record = self.records.get(number)
+        if record and record.state == "FAILED" and stage.read_journal(self._state):
+            self._later = Timer(RETRY, self._finish_interrupted)  # there may be space by then
+            self._later.daemon = True
+            self._later.start()
 
     def _wait_for_downloads(self) -> None:
         """They began before the users were hidden, and their files are purged as well."""
@@ -96,7 +116,8 @@ class Erasures(JobQueue[ErasureJob]):
     def _finish_interrupted(self) -> bool:
         """Whether there is an erasure that was killed or failed, of which a journal is left; it is run again."""
         if left := stage.read_journal(self._state):
-            self._worker.submit(self._run, left.number, None)
+            with suppress(RuntimeError):  # the service is being closed
+                self._worker.submit(self._run, left.number, None)
         return left is not None
 
     def _recover(self) -> None:
@@ -106,4 +127,4 @@ class Erasures(JobQueue[ErasureJob]):
             if job.state in UNFINISHED and (left is None or left.number != job.id):
                 done = (self.folder / job.id / artifacts.MANIFEST).exists()
                 ending = {"state": "DONE"} if done else {"state": "FAILED", "reason": INTERRUPTED}
-                self.keep(job.model_copy(update={**ending, "ended": now()}))
+                self._settle(job.model_copy(update={**ending, "ended": now()}))

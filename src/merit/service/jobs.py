@@ -31,6 +31,7 @@ from merit.service.problems import Refusal
 
 CANCELLED = "Cancelled."
 INTERRUPTED = "The service ended while this job ran. Start it again."
+UNSTORED = "The state of this job could not be stored: {} It was not run. Start it again."
 UNFINISHED = ("PENDING", "RUNNING")
 Redact = Callable[[MeritError], str]
 
@@ -57,6 +58,7 @@ class JobQueue(Generic[R]):
         self.folder, self._pattern, self._redact = folder, pattern, redact
         self.lock = RLock()
         self.records: dict[str, R] = {}
+        self._unstored: set[str] = set()
         for file in sorted(folder.glob(pattern)):
             try:
                 record = kind.model_validate_json(file.read_bytes())
@@ -65,13 +67,21 @@ class JobQueue(Generic[R]):
                 console.warn(f"{file} cannot be read; its job is left out.", file=str(file))
 
     def keep(self, record: R) -> R:
-        """The same record, stored."""
+        """The same record, stored; an error if that is not possible, and then nothing has changed."""
         files.write(self.folder / self._pattern.replace("*", record.id), record.model_dump_json(indent=1) + "\n")
         self.records[record.id] = record
+        self._unstored.discard(record.id)
         return record
+
+    def store_late(self) -> None:
+        """Write what could not be written before."""
+        with self.lock, suppress(MeritError, OSError):
+            for number in sorted(self._unstored):
+                self.keep(self.records[number])
 
     def get(self, number: str, owner: str | None) -> R:
         """A job of this owner; with None, of any owner. Jobs of others are reported as missing."""
+        self.store_late()
         record = self.records.get(number)
         if record is None or (owner is not None and record.owner != owner):
             raise MissingArtifact(f"There is no job '{number[:60]}'. Use the id that its start returned.")
@@ -86,7 +96,7 @@ class JobQueue(Generic[R]):
         return first
 
     def run(self, number: str, work: Callable[[], dict[str, object]]) -> bool:
-        """Run a job and store how it ended, with the fields that `work` returns. False for a cancelled job."""
+        """Run a job and store how it ended, with the fields that `work` returns. False for one that was not run."""
         if not self._change(number, state="RUNNING", reason=None, started=now()):
             return False
         try:
@@ -105,9 +115,21 @@ class JobQueue(Generic[R]):
             record = self.records.get(number)
             if record and record.reason == CANCELLED:
                 return False
-            if record:
-                self.keep(record.model_copy(update=changes))
-            return True
+            return record is None or self._settle(record.model_copy(update=changes))
+
+    def _settle(self, record: R) -> bool:
+        """Whether the job goes on. The end of a job is true even if it cannot be written; no job is begun that way."""
+        try:
+            self.keep(record)
+        except (MeritError, OSError) as error:
+            console.warn(f"job {record.id}: its state cannot be stored ({error})", job=record.id, error=str(error))
+            fault = self._redact(error) if isinstance(error, MeritError) else f"{type(error).__name__}."
+            failed = {"state": "FAILED", "reason": UNSTORED.format(fault), "ended": now()}
+            begun = record.state in UNFINISHED
+            self.records[record.id] = record.model_copy(update=failed) if begun else record
+            self._unstored.add(record.id)
+            return not begun
+        return True
 
 
 class AudienceJobs(JobQueue[AudienceJob]):
@@ -132,12 +154,17 @@ class AudienceJobs(JobQueue[AudienceJob]):
                 raise Refusal(429, "Too many jobs", detail, "Wait for one, or cancel it.", {"Retry-After": "10"})
             number = f"{datetime.now(UTC):%Y%m%d%H%M%S%f}-{secrets.token_hex(8)}"
             job = AudienceJob(id=number, owner=owner, created=now(), request=request, idempotency=idempotency)
-            self.keep(job)
+            try:
+                self.keep(job)
+            except MeritError:
+                shutil.rmtree(self.folder / number, ignore_errors=True)
+                raise
         self.worker.submit(self._run, job)
         return job
 
     def list(self, owner: str | None) -> list[AudienceJob]:
         """The jobs of this owner, or of all; the newest first."""
+        self.store_late()
         jobs = [job for job in self.records.copy().values() if owner is None or job.owner == owner]
         return sorted(jobs, key=lambda job: job.id, reverse=True)
 
@@ -187,7 +214,8 @@ class AudienceJobs(JobQueue[AudienceJob]):
             ending: dict[str, object] = {"state": "FAILED", "reason": INTERRUPTED}
             with suppress(MeritError):
                 ending = {"state": "DONE"} | _summary(artifacts.load(self._out(job), export.AUDIENCE))
-            job = self.keep(job.model_copy(update=ending | {"ended": now()}))
+            job = job.model_copy(update=ending | {"ended": now()})
+            self._settle(job)
         if job.state == "FAILED":
             shutil.rmtree(self._out(job), ignore_errors=True)
 

@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Literal, get_args
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from merit.core import files
 from merit.core.config import Frozen
@@ -87,7 +87,7 @@ def read(path: Path) -> tuple[ApiKey, ...]:
             return _File.model_validate(json.loads(path.read_text(encoding="utf-8"))).keys
     except FileNotFoundError:
         return ()
-    except (json.JSONDecodeError, UnicodeDecodeError, ValidationError):
+    except (ValueError, RecursionError):
         raise DamagedArtifact(f"{path} is damaged. Remove it, and make new keys with `merit keys create`.") from None
 
 

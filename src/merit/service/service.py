@@ -123,6 +123,7 @@ def opened(
     store = Store(folder, labels, verify, CHILD_SHARE * limits.seconds)  # first: without a model, nothing is written
     busy = f"Another service uses {state}. Stop it, or name another folder with --state."
     with files.locked(state / ".lock", busy):
+        keys.read(state / keys.FILE)  # a damaged file is a message now, and no surprise at the first request
         shutil.rmtree(state / EXPORTS, ignore_errors=True)  # of a process that has ended
         service = Service(store, state, tables, limits, guests)
         try:

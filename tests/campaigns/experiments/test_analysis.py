@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from benchmarks import coverage
 from merit.campaigns.experiments.analysis import Analysis, analyse
 from merit.campaigns.experiments.checks import AnalysisContext, imbalance
 from merit.campaigns.experiments.outcomes import tabulate
@@ -67,6 +68,37 @@ def test_51_to_49_at_a_million_is_blocked() -> None:
     assert told.verdict == "blocked" and findings(told)["sample ratio"] == "block"
     assert "50.00" not in told.sentence and "51.00 %" in told.sentence
     assert findings(analysed(rates(0.10, 0.12, (50_450, 49_550))))["sample ratio"] == "warn"
+
+
+def test_an_amount_that_outweighs_all_others_is_named() -> None:
+    rng = np.random.default_rng(7)
+    rows = {arm: rng.gamma(1.0, 10.0, (5_000, 1)) for arm in ("expert", "merit")}
+    amounts = {"outcome": {"column": "bought", "kind": "amount"}, "outlook": {"mean": 10.0, "sd": 10.0}}
+
+    def seen() -> Outcomes:
+        return Outcomes(("bought",), tuple(CellMoments(arm, None, None, moments(rows[arm])) for arm in rows), None)
+
+    assert "heavy amounts" not in findings(analysed(seen(), **amounts))
+    rows["merit"][0] = 1_000.0
+    told = analysed(seen(), **amounts)
+    [finding] = [each for each in told.findings if each.what == "heavy amounts"]
+    assert finding.level == "warn" and "In merit one user" in finding.message and "1,000" not in finding.message
+
+
+def test_heavy_tails_are_not_missed_in_silence() -> None:
+    """A small part of benchmarks.coverage: the interval is too short, and nearly all campaigns are told so."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(coverage, "CAMPAIGNS", 300)
+        heavy, even = (coverage.coverage(world, 7) for world in (coverage.HEAVY, coverage.WORLDS["coverage"]))
+    assert heavy.covered < 0.93 and heavy.flagged > 0.9 and heavy.missed_in_silence < 0.03
+    assert even.covered > 0.92 and not even.flagged
+
+
+def test_the_true_lift_of_capped_amounts_is_that_of_many_draws() -> None:
+    world = coverage.HEAVY.model_copy(update={"shape": 1.0, "cap": 3.0, "lift": 0.2})
+    rng = np.random.default_rng(7)
+    treated, control = (world.draw(rng, (1, 400_000), lift)[..., 0].mean() for lift in (world.lift, 0.0))
+    assert treated / control - 1 == pytest.approx(world.true_lift, abs=0.02)
 
 
 BROKEN: dict[str, tuple[Outcomes, dict[str, Any], str]] = {

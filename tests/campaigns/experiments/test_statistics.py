@@ -40,6 +40,7 @@ def assert_same(one: Moments, two: Moments) -> None:
     size = 1 + np.abs(two.scatter).max()
     np.testing.assert_allclose(one.mean, two.mean, rtol=1e-9, atol=1e-9 * (1 + np.abs(two.mean).max()))
     np.testing.assert_allclose(one.scatter, two.scatter, atol=1e-8 * size)
+    assert one.extremes == two.extremes
 
 
 @settings(max_examples=60, deadline=None)
@@ -50,6 +51,14 @@ def test_one_pass_equals_the_loop_over_rows(rows: Reals, seed: int) -> None:
     assert set(streams) == set(group)
     for name, found in streams.items():
         assert_same(found, moments(rows[np.array(group) == name]))
+
+
+def test_the_heaviest_user_is_known_where_rows_were_seen() -> None:
+    even, heavy = moments(np.array([[1.0], [2.0], [3.0]])), moments(np.array([[0.0]] * 99 + [[100.0]]))
+    assert even.heaviest == 0.5 and heavy.heaviest == pytest.approx(99**2 / (99**2 + 99))
+    unseen = Moments(heavy.users, heavy.mean, heavy.scatter)
+    assert unseen.heaviest is None and merge([heavy, unseen]).extremes is None
+    assert moments(np.ones((3, 1))).heaviest is None
 
 
 @settings(max_examples=60, deadline=None)

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import merit
 from merit.campaigns.audiences import build, export
-from merit.core import artifacts, config
+from merit.core import artifacts, config, files
 from merit.core.errors import ConfigError, DamagedArtifact, DataError, MissingArtifact, StorageError
 from merit.data.prepare import PrepareRun, prepare
 from merit.data.sources import Source
@@ -148,7 +148,8 @@ def test_a_quarantine_loses_the_rows_too(work: Path, tmp_path: Path) -> None:
     changed = held.model_copy(
         update={"files": held.files | {file.name: record}, "summary": held.summary | {"set_aside": 3}}
     )
-    (place / "manifest.json").write_text(changed.model_dump_json())
+    named = changed.model_copy(update={"hash": artifacts.identity(changed)})
+    (place / "manifest.json").write_text(named.model_dump_json())
     told = erase.certificate_of(erase.erase([work], ["77", "nobody-1"]))
     assert told.found == 2 and [each.rows for each in told.artifacts if each.rows] == [2]
     assert "nobody-2" in pl.read_parquet(file)["original"][0] and len(pl.read_parquet(file)) == 1
@@ -432,9 +433,80 @@ def test_what_is_not_known_or_damaged_is_not_passed_over(work: Path, model: Any)
     assert erase.certificate_of(erase.erase([work], [user])).clean
 
 
-def test_a_model_keeps_at_least_one_user(work: Path, model: Any) -> None:
+def test_an_erasure_that_would_leave_nobody_is_refused_and_blocks_no_other(work: Path, model: Any) -> None:
+    users = model.users["user_id"].to_list()
     with pytest.raises(DataError, match="No user would be left"):
-        erase.erase([work / "run"], model.users["user_id"].to_list())
+        erase.erase([work], users)
+    assert not list(work.rglob(".eras*.json")) and users[0] in merit.load(work / "run").users["user_id"]
+    assert erase.certificate_of(erase.erase([work], users[:1])).clean
+
+
+def test_a_failed_erasure_is_taken_back_or_finished(work: Path, model: Any, cli_: Cli) -> None:
+    one, two = model.users["user_id"][:2].to_list()
+    with artifacts.writing(work / "strange", "of the future"):
+        pass
+    assert "of the kind 'of the future'" in cli_(one, "--folder", work)[2]
+    assert one not in merit.load(work / "run").users["user_id"]
+    code, _, err = cli_(two, "--folder", work)
+    assert code != 0 and "begun here and cannot be finished" in err and "--take-back --folder" in err
+    assert "as a whole" in cli_(one, "--take-back", "--folder", work)[2]
+    assert cli_("--take-back", "--folder", work)[0] == 0
+    assert not list(work.rglob(".eras*.json")) and one in merit.load(work / "run").users["user_id"]
+    assert audit.read(work)[-1].event == "erasure taken back" and audit.verify(work).fault is None
+    assert "nothing to take back" in cli_("--take-back", "--folder", work)[2]
+    shutil.rmtree(work / "strange")
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(DataError, match="on purpose"):
+        patched.setattr(erase.search, "search", lambda *_: (_ for _ in ()).throw(DataError("on purpose")))
+        erase.erase([work], [two])
+    assert "cannot be brought back" in cli_("--take-back", "--folder", work)[2]
+    assert cli_("--folder", work)[0] == 0 and not anywhere(work, [two])
+
+
+def test_lists_without_their_journal_are_no_dead_end(work: Path, model: Any) -> None:
+    one, two = model.users["user_id"][:2].to_list()
+    with erase.begin([work], [one]):
+        (work / erase.JOURNAL).unlink()
+    with pytest.raises(StorageError, match=r"whose journal is gone\. Give it again, with all 1 users"):
+        erase.erase([work], [two])
+    assert erase.certificate_of(erase.erase([work], [one, two])).found == 2
+
+
+def test_what_cannot_be_hidden_leaves_nothing(work: Path, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    user, write = model.users["user_id"][0], files.write
+
+    def full(path: Path, *rest: Any) -> None:
+        if path.name == hidden.FILE and path.parent.name == "run":
+            raise StorageError(f"{path}: the disk is full.")
+        write(path, *rest)
+
+    monkeypatch.setattr(files, "write", full)
+    with pytest.raises(StorageError, match="disk is full"):
+        erase.erase([work], [user])
+    assert not list(work.rglob(".eras*.json")) and user in merit.load(work / "run").users["user_id"]
+
+
+@pytest.mark.parametrize("linked", ["run", "run/corpus/train.parquet"])
+def test_links_that_lead_out_are_refused_until_they_are_named(
+    work: Path, model: Any, tmp_path: Path, linked: str
+) -> None:
+    user, outside = model.users["user_id"][0], tmp_path / "outside" / Path(linked).name
+    outside.parent.mkdir()
+    (work / linked).rename(outside)
+    (work / linked).symlink_to(outside)
+    (work / "spring-link").symlink_to(work / "spring")  # leads nowhere else
+    for act in (erase.plan, erase.erase):
+        with pytest.raises(ConfigError, match=f"{linked} is a link to .*Name it too, with --folder {tmp_path}"):
+            act([work], [user])
+    assert not list(work.rglob(".eras*.json"))
+    if linked == "run":
+        assert erase.certificate_of(erase.erase([work, outside], [user])).clean
+        assert not anywhere(outside, [user]) and not anywhere(work, [user])
+
+
+def test_what_was_not_searched_is_no_clean_certificate(work: Path, model: Any, cli_: Cli) -> None:
+    (work / "copy.csv.zst").write_bytes(b"\x28\xb5\x2f\xfd and more")
+    code, out, _ = cli_(model.users["user_id"][0], "--folder", work)
+    assert code == 1 and "nothing was found" in out and "NOT SEARCHED" in out and "copy.csv.zst (zstandard)" in out
 
 
 def test_no_reason_is_logged_that_could_name_somebody() -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import bz2
+import gzip
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,6 +46,33 @@ HIDDEN: dict[str, Write] = {
     "a column of hashes": lambda file: pl.DataFrame(
         {"a": [*range(999), int(stable[0])]}, schema={"a": pl.UInt64}
     ).write_parquet(file.with_suffix(".parquet")),
+    "UTF-16": lambda file: file.write_bytes(f"a,{WHO}\n".encode("utf-16")),
+    "UTF-16, big-endian": lambda file: file.write_bytes(f"a,{WHO}\n".encode("utf-16-be")),
+    "a NumPy array of texts": lambda file: np.save(file.with_suffix(".npy"), np.array(["x", WHO])),
+    "another way to write JSON": lambda file: file.write_text(r'{"who": "user-\u00FC42"}'),
+    "an address": lambda file: file.write_text("GET /v1/users/user-%C3%BC42/interests"),
+    "SHA-256 in capitals": lambda file: file.write_text(hashlib.sha256(WHO.encode()).hexdigest().upper()),
+    "MD5": lambda file: file.write_text(hashlib.md5(WHO.encode()).hexdigest()),
+    "a shortened hash": lambda file: file.write_text(hashlib.sha256(WHO.encode()).hexdigest()[:16]),
+    "base64": lambda file: file.write_bytes(base64.b64encode(hashlib.sha256(WHO.encode()).digest())),
+    "packed text": lambda file: file.with_suffix(".csv.gz").write_bytes(gzip.compress(WHO.encode())),
+    "packed text without a suffix": lambda file: file.write_bytes(bz2.compress(WHO.encode())),
+    "an archive": lambda file: np.savez_compressed(file.with_suffix(".npz"), np.array([WHO])),
+    "a table by another name": lambda file: pl.DataFrame({"a": [WHO]}).write_parquet(file.with_suffix(".pq")),
+    "Feather": lambda file: pl.DataFrame({"a": [WHO]}).write_ipc(file.with_suffix(".arrow"), compression="zstd"),
+    "binary cells": lambda file: pl.DataFrame({"a": [WHO.encode()]}).write_parquet(file.with_suffix(".parquet")),
+    "hashes as binary cells": lambda file: pl.DataFrame({"a": [hashlib.sha256(WHO.encode()).digest()]}).write_parquet(
+        file.with_suffix(".parquet")
+    ),
+    "hashes as cells": lambda file: pl.DataFrame({"a": [hashlib.sha256(WHO.encode()).hexdigest()]}).write_parquet(
+        file.with_suffix(".parquet")
+    ),
+    "lists of a fixed size": lambda file: pl.DataFrame(
+        {"a": [["x", WHO]]}, schema={"a": pl.Array(pl.String, 2)}
+    ).write_parquet(file.with_suffix(".parquet")),
+    "a map": lambda file: pq.write_table(
+        pa.table({"a": pa.array([[("key", WHO)]], pa.map_(pa.string(), pa.string()))}), file.with_suffix(".parquet")
+    ),
     "a table's notes": lambda file: pl.DataFrame({"a": [1]}).write_parquet(
         file.with_suffix(".parquet"), metadata={"who": WHO}
     ),
@@ -72,6 +105,62 @@ def test_a_short_id_is_told_apart_unless_it_is_a_users(tmp_path: Path) -> None:
     assert [(each.file, each.how) for each in told.held] == [("users.parquet", "an id in the column user_id")]
 
 
+@pytest.mark.parametrize("kind", [pl.Int64, pl.UInt32, pl.Int16, pl.Float64, pl.Decimal(10, 2)])
+@pytest.mark.parametrize("written", ["1042", "01042"])
+def test_ids_are_found_as_numbers(tmp_path: Path, kind: pl.DataType, written: str) -> None:
+    place = tmp_path / "table.parquet"
+    pl.DataFrame({"customer": [7, 1042, 1042]}, schema={"customer": kind}).write_parquet(place)
+    told = search.search([tmp_path], search.patterns([written]), home=tmp_path)
+    assert [(each.how, each.times) for each in told.held] == [("an id in the column customer", 2)]
+    pl.DataFrame({"price": [7, 1042]}, schema={"price": kind}).write_parquet(place)
+    told = search.search([tmp_path], search.patterns([written]))
+    assert not told.held and [each.how for each in told.alike] == ["an id in the column price"]
+    (tmp_path / "manifest.json").touch()  # a table of merit, whose columns are known: `user` numbers rows
+    pl.DataFrame({"price": [1042], "user": [1042]}, schema=dict.fromkeys(("price", "user"), kind)).write_parquet(place)
+    told = search.search([tmp_path], search.patterns([written]))
+    assert not told.held and not told.alike
+
+
+def test_numbers_beyond_a_sign_and_beyond_a_float_are_told_apart(tmp_path: Path) -> None:
+    for column in ([-(2**63)], [2**53 + 1]):
+        pl.DataFrame({"user_id": column}).write_parquet(tmp_path / "table.parquet", compression="zstd")
+        told = search.search([tmp_path], search.patterns([str(column[0] + 1 if column[0] > 0 else 2**63 - 1)]))
+        assert not told.held
+
+
+def test_wide_letters_are_whole_words_too(tmp_path: Path) -> None:
+    for encoding in search.ENCODINGS:
+        (tmp_path / "a.txt").write_bytes("u0000012,xu000001,u000001x,".encode(encoding))
+        assert not search.search([tmp_path], search.patterns(["u000001"])).held, encoding
+        (tmp_path / "a.txt").write_bytes("u0000012,u000001".encode(encoding))
+        assert search.search([tmp_path], search.patterns(["u000001"])).held, encoding
+
+
+def test_an_id_in_a_name_is_found_and_not_repeated(tmp_path: Path) -> None:
+    (tmp_path / "sent/of-u000001").mkdir(parents=True)
+    (tmp_path / "sent/of-u000001/u000001.csv").write_text("u000001")
+    found = search.search([tmp_path], search.patterns(["u000001"]), home=tmp_path).held
+    assert [(each.file, each.how, each.times) for each in found] == [
+        ("sent", "an id in the name of a file or folder", 1),
+        ("sent/…", "an id in the name of a file or folder", 1),
+        ("sent/…/…", "an id", 1),
+    ]
+
+
+def test_what_cannot_be_read_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "a.csv.zst").write_bytes(b"\x28\xb5\x2f\xfd and more")
+    (tmp_path / "b.parquet").write_bytes(b"PARE and more")
+    (tmp_path / "c.gz").write_bytes(gzip.compress(gzip.compress(b"more")))
+    os.mkfifo(tmp_path / "d")
+    told = search.search([tmp_path], search.patterns([WHO]), home=tmp_path)
+    assert told.files == 3 and told.unsearched == (
+        "a.csv.zst (zstandard)",
+        "b.parquet (encrypted Parquet)",
+        "c.gz (packed twice)",
+        "d (no file but a device, pipe or socket)",
+    )
+
+
 def test_lists_that_must_name_the_users_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "journal").write_text(WHO)
     assert not search.search([tmp_path], search.patterns([WHO]), [tmp_path / "journal"]).held
@@ -82,6 +171,9 @@ def test_a_torn_table_is_no_clean_table(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-9])
     with pytest.raises(DamagedArtifact, match=r"a\.parquet cannot be read"):
         search.search([tmp_path], search.patterns([WHO]))
+    (tmp_path / "a.parquet").write_bytes(gzip.compress(b"somebody" * 99)[:-9])
+    with pytest.raises(DamagedArtifact, match=r"a\.parquet cannot be read"):
+        search.search([tmp_path], search.patterns([WHO]))
 
 
 @given(st.text("ab1 -", max_size=60), st.integers(1, 9))
@@ -90,7 +182,8 @@ def test_blocks_find_what_one_look_finds(tmp_path_factory: pytest.TempPathFactor
     """However a file is cut into blocks, a whole word counts once."""
     file = tmp_path_factory.mktemp("blocks") / "a.txt"
     file.write_text(text)
-    wanted = search.Patterns((b"ab1", b"b"), frozenset([b"ab1"]), (b"1ab",), frozenset())
+    words = dict.fromkeys((b"ab1", b"b"), "utf-8")
+    wanted = search.Patterns(words, frozenset([b"ab1"]), (b"1ab",), frozenset())
     whole = search.search([file.parent], wanted)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(search, "BLOCK", block)

@@ -16,14 +16,15 @@ import pytest
 import uvicorn
 from starlette.testclient import TestClient
 
-from merit.core import artifacts
+from merit.core import artifacts, files
 from merit.privacy import audit
 from merit.privacy.erasure import erase, search
-from merit.service import app, keys
+from merit.service import app, erasures, keys
 from merit.service.client import Client
 from merit.service.request_limits import Limits
 from merit.service.service import Service, opened
 from tests.service.test_answers import finished
+from tests.service.test_jobs import FullDisk
 
 
 class Opened:
@@ -159,6 +160,40 @@ def test_what_was_killed_is_finished_by_the_next_start(own: Opened, model: Any) 
     assert told["state"] == "DONE" and told["certificate"]["found"] == 1
     assert user not in pl.read_parquet(own.run / "model/users.parquet")["user_id"]
     assert artifacts.load(own.run / "model").manifest.erased[0].number == told["id"]
+
+
+def test_an_erasure_that_cannot_be_stored_is_refused_and_leaves_nothing(
+    own: Opened, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, disk = model.users["user_id"][0], FullDisk("PENDING")
+    monkeypatch.setattr(files, "write", disk)
+    answer = own.ask("erase").post("/v1/erasures", json={"users": [user]})
+    assert answer.status_code == 409 and "disk is full" in answer.json()["detail"]
+    assert not [*own.run.rglob(".eras*.json"), *own.state.rglob(".eras*.json"), *own.state.rglob("erasures/*")]
+    assert own.ask("read").get(f"/v1/users/{user}/interests").status_code == 200
+    disk.full = False
+    assert own.done(own.ask("erase").post("/v1/erasures", json={"users": [user]}).json())["state"] == "DONE"
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "purged"])
+def test_an_erasure_that_found_no_space_is_tried_again(
+    own: Opened, model: Any, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    user, disk = model.users["user_id"][0], FullDisk(state)
+    monkeypatch.setattr(erasures, "RETRY", 0.2)
+    monkeypatch.setattr(files, "write", disk)
+    purge = erase.purge
+    monkeypatch.setattr(erase, "purge", lambda home: disk(home / "x", '"state": "purged"') or purge(home))
+    made = own.ask("erase").post("/v1/erasures", json={"users": [user]}).json()
+    told = own.done(made)
+    assert told["state"] == "FAILED" and "disk is full" in told["reason"]
+    assert own.ask("read").get(f"/v1/users/{user}/interests").status_code == 404  # hidden all the same
+    disk.full = False
+    for _ in range(200):
+        if (told := own.done(made))["state"] == "DONE":
+            break
+        time.sleep(0.05)
+    assert told["certificate"]["found"] == 1 and own.service.erasures.folder.joinpath(f"{told['id']}.json").exists()
 
 
 def test_exports_of_the_service_are_in_the_log(own: Opened, model: Any, wanted: dict[str, Any]) -> None:

@@ -25,6 +25,7 @@ Verdict = Literal["ship", "keep", "blocked"]
 RATIO_BLOCKS, RATIO_WARNS = 0.001, 0.01
 UNLIKELY = 0.001  # p-value of all other checks: they are many, and a false alarm wears out
 FEWEST = 25  # conversions of an arm: coverage is measured down to here (benchmarks.lift), and promised no further
+HEAVIEST = 0.25  # of an arm's variance by one user: above it, intervals are too short (python -m benchmarks.coverage)
 LOST = 0.001  # share of assigned users that an export may lose, to accounts deleted since
 EARLY = 0.001  # share of users exposed before they were assigned that clocks may explain
 TOO_GOOD = 0.9  # share of the variance that no covariate from before a campaign explains
@@ -74,6 +75,7 @@ def findings(
     results = [
         *_sample_ratio(design, arms),
         *_conversions(design, treatment, control),
+        *_heavy(design, treatment, control),
         *(_rows(design, flow) if flow else [_finding(False, "rows", _UNCHECKED)]),
         *_lost_users(arms, flow, context.assigned),
         *_window(design, context),
@@ -124,7 +126,8 @@ def balances(names: tuple[str, ...], treatment: Moments, control: Moments, slope
 
 
 _UNCHECKED = (
-    "Only statistics were given: users counted twice, users in both arms and users in the wrong arm cannot be seen. "
+    "Only statistics were given: users counted twice, users in both arms or in the wrong arm, and single amounts that "
+    "outweigh all others cannot be seen. "
     "Analyse the table of users where you can."
 )
 
@@ -157,6 +160,19 @@ def _conversions(design: ExperimentDesign, treatment: Moments, control: Moments)
             "intervals promise nothing. Run longer, or take an outcome that happens more often."
         )
         yield _finding(True, "few conversions", text)
+
+
+def _heavy(design: ExperimentDesign, treatment: Moments, control: Moments) -> Iterator[ExperimentFinding]:
+    """Amounts of which one outweighs the others: the mean has not met its tail yet, and the interval is too short."""
+    arms = {design.treatment: treatment, design.control: control}
+    heavy = [name for name, arm in arms.items() if (arm.heaviest or 0.0) > HEAVIEST]
+    if design.outcome.kind == "amount" and heavy:
+        text = (
+            f"In {' and '.join(heavy)} one user makes up more than {share(HEAVIEST, 0)} of the variance of "
+            f"'{design.outcome.column}': do not trust the interval, which holds the lift less often than it says, and "
+            "no decision that one order makes. Analyse it with a cap as well, and agree on one (outcome.cap) next time."
+        )
+        yield _finding(False, "heavy amounts", text)
 
 
 def _rows(design: ExperimentDesign, flow: Flow) -> Iterator[ExperimentFinding]:

@@ -43,6 +43,15 @@ class Moments:
     """(1 + covariates,), the outcome first."""
     scatter: Reals
     """(1 + covariates, 1 + covariates): sums of products of deviations from the mean."""
+    extremes: tuple[float, float] | None = None
+    """The least and the greatest outcome. A file of statistics has none: each is of a single user."""
+
+    @property
+    def heaviest(self) -> float | None:
+        """The share of the outcome's scatter that one user makes up; None where that is unknown."""
+        if self.extremes is None or not self.scatter[0, 0] > 0:
+            return None
+        return float(max((outcome - self.mean[0]) ** 2 for outcome in self.extremes) / self.scatter[0, 0])
 
     @property
     def covariance(self) -> Reals:
@@ -101,6 +110,8 @@ def sums(names: Sequence[str], about: Mapping[str, float]) -> list[pl.Expr]:
         pl.len().alias("users"),
         *(value.sum().alias(f"Σ {name}") for name, value in away.items()),
         *((away[a] * away[b]).sum().alias(f"Σ {a} × {b}") for a, b in combinations_with_replacement(names, 2)),
+        pl.col(names[0]).min().alias("least"),
+        pl.col(names[0]).max().alias("greatest"),
     ]
 
 
@@ -112,7 +123,7 @@ def from_sums(row: Mapping[str, Any], names: Sequence[str], about: Mapping[str, 
     second[np.triu_indices(len(names))] = [row[f"Σ {a} × {b}"] for a, b in combinations_with_replacement(names, 2)]
     second += np.triu(second, 1).T
     mean = np.array([about[name] for name in names]) + first / users
-    return Moments(users, mean, second - np.outer(first, first) / users)
+    return Moments(users, mean, second - np.outer(first, first) / users, (row["least"], row["greatest"]))
 
 
 def merge(parts: Iterable[Moments]) -> Moments:
@@ -122,7 +133,10 @@ def merge(parts: Iterable[Moments]) -> Moments:
     means = np.stack([part.mean for part in parts])
     mean = users @ means / users.sum()
     between = (means - mean).T * users @ (means - mean)
-    return Moments(int(users.sum()), mean, np.sum([part.scatter for part in parts], axis=0) + between)
+    scatter = np.sum([part.scatter for part in parts], axis=0) + between
+    known = [part.extremes for part in parts if part.extremes]
+    extremes = (min(least for least, _ in known), max(most for _, most in known)) if len(known) == len(parts) else None
+    return Moments(int(users.sum()), mean, scatter, extremes)
 
 
 def standardised(covariance: Reals) -> tuple[Reals, Reals]:

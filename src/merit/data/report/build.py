@@ -30,6 +30,7 @@ from merit.data.report.summary import DataSummary, add_up, count_events, summari
 from merit.data.split import SPLITS
 from merit.labels import space
 from merit.report import page
+from merit.report.markdown import plain
 from merit.report.page import SMALLEST_CELL, large_enough
 
 FIGURES = "figures.json"
@@ -106,6 +107,7 @@ def data_sheet(
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
+    environment.filters["plain"] = plain
     return environment.from_string(text).render(
         version=__version__,
         summary=summary,

@@ -19,6 +19,9 @@ REMAINS = (
     "by `merit run` on the mended tables, is the remedy.",
     "Figures over many users (counts of labels, results, reports, figures of audiences) as they were computed.",
     "Backups, snapshots and copies outside these folders; files that were sent, as listed under exports.",
+    "Ids in a form that was not searched: in other letter cases, in encodings other than UTF-8, UTF-16 and UTF-32, "
+    "inside longer words, in pictures, encrypted, or hashed with a key or by other functions than MD5, SHA-1, SHA-256 "
+    "and BLAKE2b. Short numbers in columns of merit's own tables that are not columns of users.",
     "Blocks of the disk that the file system has freed and not yet used again.",
 )
 
@@ -104,6 +107,8 @@ class SearchResult(Frozen):
     """Where an id or a hash of one still is."""
     alike: tuple[SearchFinding, ...] = ()
     """Where bytes like a short id occur that may mean something else."""
+    unsearched: tuple[str, ...] = ()
+    """Files whose content cannot be read, and why."""
 
 
 class Certificate(Frozen):
@@ -127,14 +132,14 @@ class Certificate(Frozen):
 
     @property
     def clean(self) -> bool:
-        """Whether nothing is held any more; bytes that are only like an id do not count."""
-        return not self.search.held
+        """Whether every file was searched and nothing is held; bytes that are only like an id do not count."""
+        return not (self.search.held or self.search.unsearched)
 
     def text(self) -> str:
         """The same for people."""
         search, rows = self.search, sum(record.rows for record in self.artifacts)
         users = f"{self.found:,} user{'s' * (self.found != 1)} of {self.requested:,} requested"
-        result = "nothing was found." if self.clean else "STILL FOUND in"
+        result = "STILL FOUND in" if search.held else "nothing was found."
         searched = f"Search of {search.files:,} files, {search.bytes:,} bytes, for ids and their hashes: {result}"
         parts = [
             f"Erasure {self.number}\nbegan {self.began}, ended {self.ended}, merit {self.version}\n"
@@ -149,6 +154,7 @@ class Certificate(Frozen):
                 if search.alike
                 else ""
             ),
+            *([_listed("NOT SEARCHED, as it cannot be read:", search.unsearched)] if search.unsearched else []),
             _listed("What remains:", [f"- {remark}" for remark in self.remains]),
         ]
         return "\n".join(parts)

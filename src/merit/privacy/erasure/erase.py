@@ -21,16 +21,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from merit.core import artifacts, console, files, provenance
+from merit.core import artifacts, console, files, provenance, signing
 from merit.core.artifacts import MANIFEST, Artifact, Erased, FileRecord
 from merit.core.config import Frozen
-from merit.core.errors import ConfigError, DamagedArtifact, DataError, MissingArtifact, StorageError
+from merit.core.errors import ConfigError, DamagedArtifact, DataError, MeritError, MissingArtifact, StorageError
 from merit.privacy import audit, hidden
 from merit.privacy.erasure import certificate, rewrite, search, workspace
 from merit.privacy.erasure.certificate import ArtifactRecord, Certificate, FileChange
-from merit.privacy.erasure.holdings import ExampleOwners, Holdings, holdings
+from merit.privacy.erasure.holdings import ExampleOwners, Holdings, holdings, require_users_left
 
-KIND, FOLDER, LOCK, JOURNAL = "erasure", "erasures", ".erase.lock", ".erasure.json"
+KIND, MODEL, FOLDER, LOCK, JOURNAL = "erasure", "model", "erasures", ".erase.lock", ".erasure.json"
 LAST = {"corpus": 1, "examples": 2}  # by which others know whose their rows are
 
 
@@ -67,8 +67,12 @@ def read_journal(home: Path) -> Journal | None:
 
 def erase(folders: Sequence[Path], users: Sequence[str], reason: str = "") -> Artifact:
     """The certificate of an erasure of these users. What an earlier erasure left undone is done first."""
-    if unfinished := read_journal(workspace.home_of(folders)):
-        finished = finish(folders)
+    if unfinished := read_journal(home := workspace.home_of(folders)):
+        try:
+            finished = finish(folders)
+        except MeritError as error:
+            remedy = f"Mend that, or take it back: `merit erase --take-back --folder {os.path.relpath(home)}`."
+            raise type(error)(f"An erasure was begun here and cannot be finished. {error} {remedy}") from None
         users = [user for user in users if user not in set(unfinished.users)]
         if not users:
             return finished
@@ -95,7 +99,10 @@ def plan(folders: Sequence[Path], users: Sequence[str]) -> list[Holdings]:
 
 @contextmanager
 def begin(folders: Sequence[Path], users: Sequence[str], reason: str = "") -> Iterator[Path]:
-    """Hide these users from every reader; the folder of the journal. No other erasure can begin meanwhile."""
+    """Hide these users from every reader; the folder of the journal. No other erasure can begin meanwhile.
+
+    What is refused leaves nothing behind, and hides nobody.
+    """
     if not users or not all(users):
         raise ConfigError("Name the users to be erased: `merit erase USER`, or --file with an id in each line.")
     if search.mentioned(reason, users):
@@ -135,15 +142,52 @@ def _locked(roots: Sequence[Path]) -> Iterator[None]:
 
 
 def _hide(roots: tuple[Path, ...], users: Sequence[str], reason: str) -> Path:
-    home, parents = workspace.home_of(roots), workspace.parents(workspace.find(roots))
-    if not parents:
+    home, present = workspace.home_of(roots), workspace.find(roots)
+    if not (parents := workspace.parents(present)):
         raise MissingArtifact(f"There is nothing of merit in {', '.join(map(str, roots))}. Name the folder of a run.")
-    if other := hidden.another([home, *parents]):
-        raise StorageError(f"An erasure has not come to its end. Finish it first: `merit erase --folder {other}`.")
     number, once = secrets.token_hex(8), tuple(dict.fromkeys(users))
-    Journal(number=number, began=provenance.now(), reason=reason, users=once, roots=roots).updated(home)
-    hidden.hide([home, *parents], number, once, home)
+    for other, theirs in hidden.others([home, *parents]):
+        if (other / JOURNAL).exists():
+            raise StorageError(f"An erasure has not come to its end. Finish it first: `merit erase --folder {other}`.")
+        if not theirs <= set(once):
+            raise StorageError(
+                f"An erasure was begun in {other} whose journal is gone. Give it again, with all {len(theirs):,} users "
+                f"that {hidden.FILE} names."
+            )
+    for artifact in present:
+        if artifact.manifest.kind == MODEL:
+            require_users_left(artifact, frozenset(once))
+    try:
+        Journal(number=number, began=provenance.now(), reason=reason, users=once, roots=roots).updated(home)
+        hidden.hide([home, *parents], number, once, home)
+    except MeritError:
+        _forget(home, parents)
+        raise
     return home
+
+
+def take_back(folders: Sequence[Path]) -> int:
+    """The number of users who are shown again: those of an erasure that was begun and has purged nothing yet."""
+    home = workspace.home_of(folders)
+    if not (journal := read_journal(home)):
+        raise ConfigError(f"No erasure in {home} waits for its end, so there is nothing to take back.")
+    roots = [root for root in journal.roots if root.exists()] or [home]  # a folder may have been removed since
+    with _locked(roots):
+        rewrite.mend(roots)
+        present = workspace.find(roots)
+        if any(journal.number == erased.number for artifact in present for erased in artifact.manifest.erased):
+            raise DataError(
+                f"The first rows of this erasure are gone, and cannot be brought back. Finish it: `merit erase "
+                f"--folder {home}`."
+            )
+        _forget(home, workspace.parents(present))
+        audit.append(home, "erasure taken back", number=journal.number, users=len(journal.users))
+    return len(journal.users)
+
+
+def cancel(home: Path, roots: Sequence[Path]) -> None:
+    """Show the users again whom `begin` has hidden just now, while its lock is still held."""
+    _forget(home, workspace.parents(workspace.find(roots)))
 
 
 def _forget(home: Path, parents: Sequence[Path]) -> None:
@@ -200,6 +244,7 @@ def write_draft(draft: Path, held: Holdings, number: str, home: Path) -> Artifac
     update = {"files": manifest.files | after, "summary": manifest.summary | held.summary, "erased": erased}
     (draft / MANIFEST).write_text(manifest.model_copy(update=update).model_dump_json(indent=2) + "\n", encoding="utf-8")
     artifacts.hash_file(draft / MANIFEST, sync=True)
+    signing.renew(artifact.path, draft)
     changes = tuple(
         FileChange(name=name, rows=rows[name], before=manifest.files[name].sha256, after=after[name].sha256)
         for name in rows

@@ -224,10 +224,15 @@ def _states(held: Holdings) -> None:
         held.subtract({split: len(rows)})
 
 
+def require_users_left(artifact: Artifact, users: frozenset[str]) -> None:
+    """Refuse to empty a model: there is no file without any user."""
+    ids = pl.read_parquet(artifact.file("users.parquet"), columns=[USER])[USER]
+    if ids.is_in(list(users)).all():
+        raise DataError(f"No user would be left in {artifact.path}. Nobody was erased: remove that folder instead.")
+
+
 def _model(held: Holdings) -> None:
     artifact, gone = held.artifact, held.drop_users("users.parquet")
-    if len(gone) == artifact.manifest.summary["users"]:
-        raise DataError(f"No user would be left in {artifact.path}. Remove the folder instead.")
 
     def write(out: Path) -> None:
         layers = Exact.read(artifact.file("mlp.safetensors"))

@@ -27,12 +27,28 @@ def find(roots: Sequence[Path]) -> list[Artifact]:
     for root in roots:
         if not root.is_dir():
             raise MissingArtifact(f"There is no folder {root}. Name the folders of runs and services with --folder.")
+    _require_no_way_out(roots)
+    for root in roots:
         for folder, inside, files in os.walk(root):
             if MANIFEST in files:
                 folders[Path(folder).resolve()] = None
                 inside.clear()
             inside[:] = sorted(name for name in inside if not name.startswith("."))
     return [artifacts.load(folder, verify=False) for folder in folders]
+
+
+def _require_no_way_out(roots: Sequence[Path]) -> None:
+    """Refuse links to what is not below the folders: it would neither be purged nor searched."""
+    inside = [root.resolve() for root in roots]
+    for folder, folders, files in (entry for root in inside for entry in os.walk(root)):
+        for place in (Path(folder, name) for name in (*folders, *files)):
+            target = place.resolve() if place.is_symlink() else inside[0]
+            if target.exists() and not any(target.is_relative_to(root) for root in inside):
+                near = target if target.is_dir() else target.parent
+                raise ConfigError(
+                    f"{place} is a link to {target}, which is in none of the folders, so it would be passed over. "
+                    f"Name it too, with --folder {near}, or remove the link."
+                )
 
 
 def parents(present: Iterable[Artifact]) -> list[Path]:

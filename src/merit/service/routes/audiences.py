@@ -28,6 +28,7 @@ from merit.report.page import SMALLEST_CELL
 from merit.service import campaign_schemas as schemas
 from merit.service import problems
 from merit.service.dependencies import Caller, Cursor, Idempotency, Limit, TheService, cursor_at, owner_of, position_of
+from merit.service.problems import Refusal
 from merit.service.schemas import LONGEST_ID
 from merit.service.service import EXPORTS, Service
 
@@ -146,7 +147,10 @@ def export(
     arm: Annotated[Literal["treatment", "control", "holdout", "all"], Query()] = "treatment",
 ) -> Response:
     """The users of a finished job as a file. Interests are checked again: those blocked since are not sent."""
-    members = service.jobs.audience(number, owner_of(caller))
+    if service.jobs.get(number, owner_of(caller)).owner != caller.id:
+        detail = "Members are downloaded with the key that started the job; an admin sees its state only."
+        raise Refusal(403, "A job of another key", detail, "Build the audience again with this key.")
+    members = service.jobs.audience(number, caller.id)
     folder = service.state / EXPORTS / secrets.token_hex(8)
     with service.store.current.reading(interest.text for interest in exports.load_summary(members).interests) as model:
         made = exports.export(members, model, form, folder, arm, log=service.state, key=caller.id)

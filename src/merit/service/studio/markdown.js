@@ -5,7 +5,7 @@ import { el } from "/dom.js";
 const HEADING = /^(#{1,6}) +(.*)$/;
 const BULLET = /^ *(?:[-*+]|\d+\.) +(.*)$/;
 const RULER = /^ *\|? *:?-+:? *(\| *:?-+:? *)*\|? *$/;
-const INLINE = /(`[^`]+`)|(\*\*[^*]+\*\*)|(\*[^*\s][^*]*\*)|(\[[^\]]+\]\([^)\s]+\))/;
+const INLINE = /(\\[!-\/:-@[-`{-~])|(`[^`]+`)|(\*\*[^*]+\*\*)|(\*[^*\s][^*]*\*)|(\[[^\]]+\]\([^)\s]+\))/;
 
 /** The text as a list of elements; its first heading gets the level that is asked for. */
 export function markdown(text, level = 1) {
@@ -67,8 +67,10 @@ const cells = (line) =>
 function inline(text) {
   const match = INLINE.exec(text);
   if (!match) return text ? [text] : [];
-  const [all, code, strong, emphasis, link] = match;
-  const made = code
+  const [all, escaped, code, strong, emphasis, link] = match;
+  const made = escaped
+    ? escaped[1]
+    : code
     ? el("code", {}, code.slice(1, -1))
     : strong
       ? el("strong", {}, inline(strong.slice(2, -2)))
