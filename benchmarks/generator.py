@@ -45,13 +45,14 @@ from merit.propensity.linear import FactorsRun, train_factors
 BUDGETS = (5, 10, 20)
 PEER_SECONDS = 120.0
 PREFIXES = ("own", "mixed", "gold")
+QUICK = ["network.width=32", "network.layers=1", "network.heads=2", "train.min_steps=120", "train.epochs=1"]
 
 
 def settings(arguments: Any, folder: Path) -> RunConfig:
     """Of the run that makes examples, labels and the corpus."""
     source: dict[str, Any] = {"kind": "complete-journey"}
     if arguments.quick:
-        planted.write(planted.shop(planted.PlantedConfig(users=600), arguments.seed), folder / "shop")
+        planted.write(planted.shop(planted.PlantedConfig(users=400), arguments.seed), folder / "shop")
         source = {"kind": "tables"} | {name: str(folder / f"shop/{name}.parquet") for name in ("interactions", "items")}
     elif arguments.data:
         source = {"kind": "tables", "extra_tags": arguments.tags}
@@ -171,9 +172,11 @@ def report(arguments: Any, folder: Path) -> None:
         judge(method)
     for seed in arguments.seeds:
         if not arguments.no_peer:
-            world = make_world(corpus, labels, run_config.backbone, run_config.text, PEER_SECONDS)
+            seconds = PEER_SECONDS / (20 if arguments.quick else 1)
+            world = make_world(corpus, labels, run_config.backbone, run_config.text, seconds)
             judge(linear(world, seed).predictions("linear", seed))
-        for kind, artifact in generators(run_config, made, arguments.items, arguments.prefixes, folder, seed):
+        changes = [*(QUICK if arguments.quick else ()), *arguments.items]
+        for kind, artifact in generators(run_config, made, changes, arguments.prefixes, folder, seed):
             console.tell(f"{kind}: {json.dumps(artifact.manifest.summary)}")
             if kind != "factors":
                 for method in predictions(made, artifact, kind, seed):
