@@ -37,12 +37,12 @@ Start = Callable[..., tuple[processes.Child, Client]]
 
 @pytest.fixture
 def serve(made: Path, tmp_path: Path) -> Iterator[Start]:
-    """`merit serve` in a child, ready to answer, with a client that may do everything."""
+    """`merit serve` in a child, ready to answer, with a client that may do everything, with one key at every start."""
     running: list[processes.Child] = []
+    _, secret = keys.create(tmp_path / "state" / keys.FILE, "test", keys.SCOPES)
 
     def start(*words: str) -> tuple[processes.Child, Client]:
         port, state, log = free_port(), tmp_path / "state", tmp_path / "log"
-        _, secret = keys.create(state / keys.FILE, "test", keys.SCOPES)
         command = ["serve", made, "--set", f"seconds={PATIENCE}", "--port", port, "--state", state, *words]
         child = processes.merit(*command, folder=tmp_path, out=log, err=log)
         running.append(child)

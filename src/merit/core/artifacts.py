@@ -42,7 +42,6 @@ MAKERS = {  # by kind, else a stage of `merit run`
 }
 MANIFEST = "manifest.json"
 SEAL = "seal"
-_UNREADABLE = (ValueError, KeyError, TypeError, IndexError, RecursionError, AttributeError)  # what a strange file makes
 
 
 class FileRecord(Frozen):
@@ -175,20 +174,6 @@ def load(folder: Path, kind: str | None = None, verify: bool = True) -> Artifact
     for name, record in manifest.files.items():
         _check_file(folder / name, record, verify)
     return Artifact(folder, manifest)
-
-
-@contextmanager
-def reading(folder: Path) -> Iterator[None]:
-    """Turn what a library says about a file that merit did not write into one sentence that names the folder."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, (*_UNREADABLE, OSError)) or type(error).__module__.startswith(("polars", "safetensors")):
-            raise DamagedArtifact(
-                f"{folder} has a file that merit did not write ({type(error).__name__}), though its manifest names it. "
-                "Make the artifact again with `merit run`, or take it from a source you trust."
-            ) from error
-        raise
 
 
 def current(

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from merit.core.errors import StorageError
+from merit.core.errors import DamagedArtifact, StorageError
 
 
 def write(path: Path, content: str | bytes, mode: int = 0o600) -> None:
@@ -125,12 +125,27 @@ def storage_errors(place: Path) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def opening(folder: Path) -> Iterator[None]:
+    """Turn what a library says about a file that merit did not write into one sentence that names the folder."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (*_UNREADABLE, OSError)) or type(error).__module__.startswith(_HIDING):
+            raise DamagedArtifact(
+                f"{folder} has a file that merit did not write ({type(error).__name__}), though its manifest names it. "
+                "Make the artifact again with `merit run`, or take it from a source you trust."
+            ) from error
+        raise
+
+
 def require_no_folder(out: Path) -> None:
     """Before the work, not after it: a file can take this place."""
     if out.is_dir():
         raise StorageError(f"{out} is a folder, and a file is to be written. Name it: --out {out / 'NAME'}.")
 
 
+_UNREADABLE = (ValueError, KeyError, TypeError, IndexError, RecursionError, AttributeError)  # what a strange file makes
 _HIDING = ("polars", "safetensors")  # tokenizers raises the bare Exception
 _A_FILE_IN_THE_WAY = "a part of this path is a file, not a folder. Choose another place with --out."
 _REMEDIES = {

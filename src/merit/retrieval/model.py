@@ -24,7 +24,7 @@ import polars as pl
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from merit.core import artifacts, ragged, signing
+from merit.core import artifacts, files, ragged, signing
 from merit.core.artifacts import Artifact
 from merit.core.errors import DataError, MissingArtifact
 from merit.core.seeds import stream
@@ -67,7 +67,7 @@ def load(
     for opened in (artifact, newer):
         if opened:
             signing.check(opened.path)
-    with artifacts.reading(artifact.path):
+    with files.opening(artifact.path):
         return Model(artifact, newer, threads, users)
 
 
@@ -294,7 +294,7 @@ class Model:
     def verticals(self, users: Any) -> pl.DataFrame:
         """How many interests of each vertical a user is expected to have, from scores in float32."""
         rows, live = self._rows(users), np.flatnonzero(self._live)
-        with artifacts.reading(self.artifact.path):
+        with files.opening(self.artifact.path):
             shares = load_file(self.artifact.file("verticals.safetensors"))["shares"]
         labels = live[live < len(shares)]  # the verticals of a label added later are not known yet
         probabilities = self._calibration.probability(self._ranking.label_scores(rows, labels))

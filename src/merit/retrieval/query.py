@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from safetensors.numpy import load_file
 
-from merit.core import artifacts, console
+from merit.core import console, files
 from merit.core.artifacts import Artifact
 from merit.core.errors import DataError, PolicyError
 from merit.core.ragged import Ragged
@@ -76,7 +76,7 @@ class QueryResolver:
     @cached_property
     def text_vectors(self) -> Floats:
         """By label."""
-        with artifacts.reading(self._artifact.path):
+        with files.opening(self._artifact.path):
             return np.asarray(load_file(self._artifact.file("vectors.safetensors"))["vectors"], np.float32)
 
     @cached_property

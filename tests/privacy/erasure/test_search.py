@@ -24,6 +24,7 @@ from merit.core.seeds import USER_SALT, stable_hash
 from merit.privacy.erasure import search
 
 WHO = "user-ü42"
+CROWD = [*(f"user-{'éý'[n % 2]}{n:05}" for n in range(9_999)), WHO]  # neither first nor last, and compressed away
 Write = Callable[[Path], object]
 stable = stable_hash([WHO], USER_SALT)
 salted = stable_hash([WHO], "spring-2027")
@@ -58,17 +59,16 @@ HIDDEN: dict[str, Write] = {
     "packed text": lambda file: file.with_suffix(".csv.gz").write_bytes(gzip.compress(WHO.encode())),
     "packed text without a suffix": lambda file: file.write_bytes(bz2.compress(WHO.encode())),
     "an archive": lambda file: np.savez_compressed(file.with_suffix(".npz"), np.array([WHO])),
-    "a table by another name": lambda file: pl.DataFrame({"a": [WHO]}).write_parquet(file.with_suffix(".pq")),
-    "Feather": lambda file: pl.DataFrame({"a": [WHO]}).write_ipc(file.with_suffix(".arrow"), compression="zstd"),
-    "binary cells": lambda file: pl.DataFrame({"a": [WHO.encode()]}).write_parquet(file.with_suffix(".parquet")),
-    "hashes as binary cells": lambda file: pl.DataFrame({"a": [hashlib.sha256(WHO.encode()).digest()]}).write_parquet(
+    "a table by another name": lambda file: pl.DataFrame({"a": CROWD}).write_parquet(file.with_suffix(".pq")),
+    "Feather": lambda file: pl.DataFrame({"a": CROWD}).write_ipc(file.with_suffix(".arrow"), compression="zstd"),
+    "binary cells": lambda file: pl.DataFrame({"a": [who.encode() for who in CROWD]}).write_parquet(
         file.with_suffix(".parquet")
     ),
-    "hashes as cells": lambda file: pl.DataFrame({"a": [hashlib.sha256(WHO.encode()).hexdigest()]}).write_parquet(
-        file.with_suffix(".parquet")
-    ),
+    "hashes as cells": lambda file: pl.DataFrame(
+        {"a": [hashlib.sha256(who.encode()).hexdigest() for who in CROWD]}
+    ).write_parquet(file.with_suffix(".parquet")),
     "lists of a fixed size": lambda file: pl.DataFrame(
-        {"a": [["x", WHO]]}, schema={"a": pl.Array(pl.String, 2)}
+        {"a": [["x", who] for who in CROWD]}, schema={"a": pl.Array(pl.String, 2)}
     ).write_parquet(file.with_suffix(".parquet")),
     "a map": lambda file: pq.write_table(
         pa.table({"a": pa.array([[("key", WHO)]], pa.map_(pa.string(), pa.string()))}), file.with_suffix(".parquet")
