@@ -11,9 +11,9 @@ NOTEBOOK = Path(__file__).parents[2] / "examples" / "exposure_bias.ipynb"
 
 @pytest.mark.slow
 def test_the_notebook_runs() -> None:
-    nbformat = pytest.importorskip("nbformat", reason="pip install 'merit[dev]'")
-    client = pytest.importorskip("nbclient", reason="pip install 'merit[dev]'")
-    pytest.importorskip("ipykernel", reason="pip install 'merit[dev]'")
+    nbformat = pytest.importorskip("nbformat", reason="pip install 'merit-interests[dev]'")
+    client = pytest.importorskip("nbclient", reason="pip install 'merit-interests[dev]'")
+    pytest.importorskip("ipykernel", reason="pip install 'merit-interests[dev]'")
     book = nbformat.read(NOTEBOOK, as_version=4)
     client.NotebookClient(book, timeout=120, resources={"metadata": {"path": str(NOTEBOOK.parent)}}).execute()
     shown = [each for cell in book.cells for each in cell.get("outputs", [])]
@@ -26,5 +26,5 @@ def test_the_notebook_runs() -> None:
 
 def test_no_output_is_kept_in_the_file() -> None:
     """What a run shows is made by the run, and a diff of the file is a diff of its words."""
-    nbformat = pytest.importorskip("nbformat", reason="pip install 'merit[dev]'")
+    nbformat = pytest.importorskip("nbformat", reason="pip install 'merit-interests[dev]'")
     assert not [cell for cell in nbformat.read(NOTEBOOK, as_version=4).cells if cell.get("outputs")]
