@@ -29,14 +29,18 @@ LAYERS = [
     {"objective"},
     {"evaluation"},
     {"propensity.score", "propensity.features", "propensity.negatives", "propensity.calibration", "propensity.lengths"},
+    {"propensity.ridge", "propensity.factor_scorer", "propensity.closed_form", "propensity.quick"},  # without torch
     {"propensity.factor_model", "propensity.epochs", "propensity.linear"},
     {"generator"},
     {"propensity"},
     {"baselines"},
     {"retrieval"},
     {"plan.config"},
+    {"core.shared"},
     {"core.settings"},
-    {"core.pipeline"},  # the table that puts all stages together
+    {"core.quick"},  # the tables that put all stages together
+    {"core.pipeline"},
+    {"core.presets"},
     {"campaigns"},
     {"privacy"},
     {"bench"},
@@ -61,6 +65,7 @@ LIGHT = [
     "evaluation.evaluate",
     "baselines.methods",
     "retrieval.model",
+    "core.presets",
     "cli",
 ]
 HEAVY = ["torch", "transformers", "sentence_transformers", "sklearn"]

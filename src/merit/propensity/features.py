@@ -166,6 +166,12 @@ def read_purchases(corpus: Artifact) -> tuple[Ragged, UserFeatures]:
     return column_lists(table["gold"]), features_of(corpus, table, no_states(len(table)))
 
 
+def stateless(corpus: Artifact, split: str, *columns: str) -> tuple[pl.DataFrame, UserFeatures]:
+    """The users of a split, with these columns besides, and their features, for a model that reads no states."""
+    table = read_table(corpus, split, "user_id", *HISTORY, *columns)
+    return table, features_of(corpus, table, no_states(len(table)))
+
+
 def features_of(corpus: Artifact, table: pl.DataFrame, states: States) -> UserFeatures:
     """Of the users in these rows of the corpus, with the columns HISTORY."""
     history, counts = (column_lists(table[name]) for name in ("history", "counts"))
