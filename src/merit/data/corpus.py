@@ -105,7 +105,7 @@ def build_corpus(examples: Artifact, labels: Artifact, out: Path, config: Corpus
         _vertical_counts(items["vertical"], sold, item_labels).write_parquet(draft.path / VERTICALS)
         shutil.copyfile(examples.file("items.parquet"), draft.path / "items.parquet")
         draft.summary |= {name: examples.manifest.summary[name] for name in ("users", "events", "first", "last")}
-        draft.summary["history_days"] = builder.prepare.history_days
+        draft.summary |= {name: getattr(builder.prepare, name) for name in ("history_days", "gap_days")}
     return artifacts.load(out, "corpus")
 
 

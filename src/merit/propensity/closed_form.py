@@ -43,7 +43,7 @@ class ClosedFormConfig(Frozen):
     and their popularity tell."""
     text_strength: float = Field(10.0, gt=0)
     """Of the regression from text vectors to factors, for labels that training never saw."""
-    purchases: int = Field(8_192, ge=1)
+    purchases: int = Field(4_096, ge=1)
     """The few weights are fitted on so many of them."""
     sampled: int = Field(128, ge=1)
     """Labels drawn for each of these, beside those bought and those of the history."""

@@ -37,6 +37,7 @@ from merit.propensity.features import UserFeatures, stateless
 from merit.propensity.quick import load_quick
 from merit.report.page import SMALLEST_CELL
 from merit.retrieval import store
+from merit.retrieval.encode import QUICK
 from merit.retrieval.exact import Exact, Projection, ScorerWeights
 from merit.retrieval.store import Form
 from merit.retrieval.verticals import vertical_shares
@@ -44,7 +45,7 @@ from merit.retrieval.verticals import vertical_shares
 if TYPE_CHECKING:
     from merit.propensity.states_model import Propensity
 
-QUICK, STANDARD = "quick", "standard"  # presets
+STANDARD = "standard"
 BLOCK = 8_192  # users encoded at a time
 MADE = {
     QUICK: "the factor model in closed form, calibrated; no generator",
@@ -165,9 +166,9 @@ def _write(
         card = _card(parts.preset, parents["propensity"], corpus, labels, parents["results"], label_space)
         (draft.path / "README.md").write_text(card, encoding="utf-8")
         draft.summary |= {"users": len(users), "labels": len(label_space), "label_version": label_space.version}
-        made = corpus.manifest.summary
-        days = made.get("history_days", ExamplesConfig().history_days)  # an older corpus does not say
-        draft.summary |= {"preset": parts.preset, "last": made["last"], "history_days": days}
+        window = {name: getattr(ExamplesConfig(), name) for name in ("history_days", "gap_days")}
+        made = window | corpus.manifest.summary  # an older corpus does not say
+        draft.summary |= {"preset": parts.preset} | {name: made[name] for name in ("last", *window)}
     return artifacts.load(out, "model")
 
 

@@ -29,14 +29,16 @@ from merit.core.artifacts import Artifact
 from merit.core.errors import DataError, MissingArtifact
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
+from merit.data import frames
 from merit.labels import space
 from merit.labels.space import LabelSpace
 from merit.privacy.floor import require_enough_named
-from merit.privacy.hidden import Hidden, Purged
+from merit.privacy.hidden import Hidden, Nobody, Purged
 from merit.propensity import unseen_labels
 from merit.propensity.calibration import CalibrationCurve
 from merit.retrieval import diversity, repeats, store, topk, verticals
 from merit.retrieval.exact import Doubles, ScorerWeights, map_threads, spans
+from merit.retrieval.histories import HistoryReader, NewUsers, open_reader, parse
 from merit.retrieval.query import Interest, QueryResolver
 from merit.retrieval.repeats import Additions, Repeats, RepeatScorer
 from merit.retrieval.scorer import Mask, Scorer
@@ -78,6 +80,10 @@ class Model:
         self, artifact: Artifact, newer: Artifact | None = None, threads: int | None = None, users: bool = True
     ) -> None:
         self.artifact = artifact
+        self.pandas = False
+        """Whether answers are pandas frames, as the tables were that the model was made from or asked about."""
+        self.rests_on: pl.DataFrame | None = None
+        """Of new histories: user_id, rests_on (history, titles or popularity), events, known (items), read (titles)."""
         self._labels = newer or artifacts.load(artifact.file("labels"), "labels", verify=False)
         self.labels: LabelSpace = space.load(self._labels.path)
         self._queries = QueryResolver(artifact, self.labels, self._labels)
@@ -102,6 +108,30 @@ class Model:
             counts = unseen_labels.count_mentions(users.items, named, len(self._queries.catalogue.labels))
             again = again.also(counts.users, counts.labels + self._queries.trained, counts.times)
         self._ranking = RepeatScorer(self._scorer, again)
+
+    def with_histories(self, events: Any, users: Any = None) -> Model:
+        """The same model over the users of these events, stored or not: it answers about them and nobody else.
+
+        `events` is a table (polars, pandas, Arrow, DuckDB) of user_id, item_id or title, and timestamp; `users` names
+        all who are answered about, those without any event too. `rests_on` tells what each answer rests on.
+        """
+        table, listed = parse(frames.polars(events)), None if users is None else texts_of(users, "users")
+        return self._over(self._histories.read(table, listed), self.pandas or frames.is_pandas(events))
+
+    def _over(self, new: NewUsers, pandas: bool) -> Model:
+        part = copy(self)
+        part._scorer = self._scorer.over(store.hold("the histories", new.vectors, self._scorer.exact.users))
+        part._hidden, part.rests_on, part.pandas = Nobody(), new.rests_on, pandas
+        part._set_users(StoredUsers.of(new.users, len(self.labels)))
+        return part
+
+    @cached_property
+    def _histories(self) -> HistoryReader:
+        """Over the label space of the training, as the stored users were read."""
+        own = artifacts.load(self.artifact.file("labels"), "labels", verify=False)
+        same = own.manifest.hash == self._labels.manifest.hash
+        queries = self._queries if same else QueryResolver(self.artifact, space.load(own.path), own)
+        return open_reader(self.artifact, own, queries)
 
     def for_users(self, users: pl.DataFrame) -> Model:
         """The same model of some of its users, rows of `stored_users`; it takes memory for these only."""
