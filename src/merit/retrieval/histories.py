@@ -105,7 +105,9 @@ def open_reader(model: Artifact, labels: Artifact, queries: QueryResolver) -> Hi
     """The reader of a model, over the label space that it was trained on."""
     items, summary = pl.read_parquet(model.file("items.parquet"), columns=["item_id"]), model.manifest.summary
     if "gap_days" not in summary:
-        raise DataError(f"{model.path} does not say when its data ends: an older merit made it. Remove it and run `merit run` again.")
+        raise DataError(
+            f"{model.path} does not say when its data ends: an older merit made it. Remove it, then `merit run`."
+        )
     window = ExamplesConfig(history_days=summary["history_days"], gap_days=summary["gap_days"])
     encoder = open_encoder(model, labels)
     return HistoryReader(encoder, IdIndex.of(items["item_id"]), TitleReader(queries), int(summary["last"]), window)
