@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
+import merit
 from merit.core import config
 from merit.core.pipeline import run
 from merit.core.settings import RunConfig
@@ -31,6 +34,17 @@ def shop(place: Path, users: int, seed: int) -> dict[str, str]:
     planted.write(planted.shop(planted.PlantedConfig(users=users), seed), place / "shop")
     tables = {name: str(place / f"shop/{name}.parquet") for name in ("interactions", "items")}
     return {"kind": "tables", **tables}
+
+
+QUICK: dict[str, Any] = {name: SMALL[name] for name in ("labels", "evaluation", "ranking")} | {"seed": 3}
+
+
+def make_quick(place: Path) -> Path:
+    """A quick model of the same shop, from frames. The folder of the run."""
+    tables = shop(place, 160, 3)
+    frames = (pl.read_parquet(tables[name]) for name in ("interactions", "items"))
+    merit.fit(*frames, preset="quick", out=place / "run", cache=str(place / "cache"), **QUICK)
+    return place / "run"
 
 
 def make(place: Path, users: int = 160) -> Path:

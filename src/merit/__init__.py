@@ -14,7 +14,7 @@ __version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> Any:
-    """`merit.fit`, `merit.load` and `merit.Model`, imported when they are first asked for: `import merit` stays free."""
+    """`merit.fit`, `merit.load`, `merit.Model`, imported when they are first asked for: `import merit` stays free."""
     if name in __all__:
         return getattr(import_module("merit.core.fitting" if name == "fit" else "merit.retrieval.model"), name)
     raise AttributeError(f"module 'merit' has no attribute '{name}'")

@@ -1,7 +1,7 @@
 """`merit.fit`: two tables in memory → a trained model.
 
-The tables are written to the run's folder as Parquet and read by the same source as files are, so that a model made here
-has the bytes of one that `merit run` makes of those files with the same settings.
+The tables are written to the run's folder as Parquet and read by the same source as files are: a model made here has
+the bytes of one that `merit run` makes of those files with the same settings.
 """
 
 from __future__ import annotations

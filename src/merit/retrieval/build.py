@@ -90,7 +90,7 @@ def write_model(
         repeat=scorer.model.repeat.detach().numpy(),
         label_repeats=scorer.repeats.numpy(),
         user_vectors=lambda part: scorer.vectors(part).numpy(),
-        label_vectors=_at_the_end(vectors, features, float(scorer.model.trend_weight.sum())),
+        label_vectors=_at_the_end(vectors, features, float(scorer.model.trend_weight.detach().sum())),
     )
     return _write(parts, users, features, parents, ("labels", "propensity", "generator"), out, config, seed)
 
