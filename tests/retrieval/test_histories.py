@@ -99,6 +99,8 @@ def test_what_is_too_old_is_left_out_and_what_is_newer_moves_the_window(model: A
     assert model.with_histories(newer).rests_on["known"].to_list() == [1]
     without = model.with_histories(old.drop("timestamp"))
     assert without.rests_on["known"].to_list() == [2]
+    later = old.with_columns(timestamp=pl.Series([None, end + timedelta(500)]))  # one without a time is never too old
+    assert model.with_histories(later).rests_on["known"].to_list() == [2]
 
 
 def test_events_that_come_twice_count_twice_as_they_do_in_training(model: Any, items: pl.DataFrame) -> None:

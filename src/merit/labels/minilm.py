@@ -55,8 +55,8 @@ class NumpyMiniLM:
             for at in range(0, len(part), BATCH)
         ]
         for batch in console.track(batches, "Encoding labels") if len(rows) >= LONG else batches:
-            for ids, vector in zip(batch, self._encode(np.array(batch)), strict=True):
-                vectors[rows[ids]] = vector
+            for key, vector in zip(batch, self._encode(np.array(batch)), strict=True):
+                vectors[rows[key]] = vector
         return vectors
 
     def same(self, texts: Sequence[str]) -> list[str]:

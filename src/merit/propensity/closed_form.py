@@ -166,7 +166,8 @@ def _columns(
 
 def _scales(log_odds: Floats) -> Floats:
     """(n, POWERS): what a regression of probabilities is multiplied by, to be one of log-odds."""
-    return np.exp(-np.maximum(log_odds, RAREST)[:, None] * np.array(POWERS, np.float32))
+    scales: Floats = np.exp(-np.maximum(log_odds, RAREST)[:, None] * np.array(POWERS, np.float32))
+    return scales
 
 
 def _counts(part: UserFeatures, pairs: _Pairs, n_labels: int) -> tuple[Doubles, Doubles]:

@@ -85,8 +85,8 @@ class FactorScorer:
         """(B, labels): the scores of all pairs, of `users` and their features. Labels are ascending."""
         scores = users @ self.label_factors[labels].T + self.weights.bias.sum()
         owner, times, shares, place = history_spots(features, labels)
-        added = repeat_score(times, shares, self.weights.repeat.tolist(), self.label_repeats[labels][place])
-        scores[owner, place] += added.astype(np.float32)
+        repeats = self.label_repeats[labels][place].astype(np.float64)
+        scores[owner, place] += repeat_score(times, shares, self.weights.repeat.tolist(), repeats).astype(np.float32)
         if features.trends:
             scores += features.trends.of(labels) * self.weights.trend_weight.sum()
         return np.asarray(scores, np.float32)

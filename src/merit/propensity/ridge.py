@@ -58,7 +58,8 @@ def solve(parts: Equations, strength: float) -> Floats:
     gram, to_gold = parts
     shrunk = gram + strength * np.eye(len(gram))
     solved = cho_solve(cho_factor(shrunk, overwrite_a=True), to_gold.copy(), overwrite_b=True)[:-1]
-    return solved.astype(np.float32)
+    weights: Floats = solved.astype(np.float32)
+    return weights
 
 
 def low_rank(weights: Floats, rank: int, seed: int) -> tuple[Floats, Floats]:

@@ -54,4 +54,4 @@ def leave_one_out(
         weights = np.zeros(1 + int(max(items.max(initial=0), named.items.max(initial=0))))
         weights[named.items] = named.weights
         label_times = np.array([weights[items[rows]].sum() for rows in kept])
-    return Variants(encoded.vectors, distinct, label_times.astype(np.float64), totals)
+    return Variants(encoded.vectors, distinct, label_times.astype(np.float64), totals.astype(np.float64))

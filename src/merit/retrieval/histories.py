@@ -65,9 +65,10 @@ class HistoryReader:
         if (user < 0).any():
             raise DataError(f"There are events of '{events['user_id'][int(user.argmin())]}', who is not among `users`.")
         items = self.items.find(events["item_id"].fill_null(""))
-        at = events["timestamp"].fill_null(self.last).to_numpy().astype(np.int64)
+        timed, at = events["timestamp"].is_not_null().to_numpy(), events["timestamp"].fill_null(0).to_numpy()
         end = np.full(len(ids), self.last + 1)
-        np.maximum.at(end, user, at + 1)
+        np.maximum.at(end, user[timed], at[timed] + 1)
+        at = np.where(timed, at, end[user] - 1)
         foreseen = end + self.window.gap_days * DAY
         kept = np.flatnonzero(at >= foreseen[user] - self.window.history_days * DAY)
         order = kept[np.lexsort((items[kept], at[kept], user[kept]))]
@@ -137,7 +138,8 @@ class TitleReader:
         weights = np.repeat(mentioned.weights[best], sizes)
         distinct, place = np.unique(labels, return_inverse=True)
         share = np.bincount(place, weights=weights, minlength=len(distinct)) / max(mentioned.weights[best].sum(), 1e-9)
-        return distinct[share >= 0.5].astype(np.int64)
+        carried: Ints = distinct[share >= 0.5].astype(np.int64)
+        return carried
 
     @cached_property
     def _words(self) -> pl.DataFrame:
@@ -152,7 +154,8 @@ class TitleReader:
     @cached_property
     def _sizes(self) -> Ints:
         """By label: how many words it has."""
-        return np.bincount(self._words["row"].to_numpy(), minlength=len(self.queries.labels))
+        sizes: Ints = np.bincount(self._words["row"].to_numpy(), minlength=len(self.queries.labels))
+        return sizes
 
 
 def parse(events: pl.DataFrame) -> pl.DataFrame:

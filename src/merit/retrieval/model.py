@@ -154,7 +154,7 @@ class Model:
 
     def _answer(self, frame: pl.DataFrame) -> pl.DataFrame:
         """As pandas, where the model was made from pandas or asked about it."""
-        return frame.to_pandas() if self.pandas else frame  # type: ignore[return-value]
+        return frame.to_pandas() if self.pandas else frame
 
     def _repr_html_(self) -> str:
         summary = self.artifact.manifest.summary
