@@ -2,7 +2,7 @@
 
 The regression of low rank (`ridge`) tells how much more likely than usual each label is after a history; a logistic
 regression then finds what that is worth in log-odds, beside popularity, repeats and trends. It is fitted on scores that
-each half of the users gets from the regression of the other half, so that what was learnt by heart counts for nothing.
+half of the users get from the regression of the other half, so that what was learnt by heart counts for nothing.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from merit.propensity.factor_scorer import Doubles, FactorWeights, summed_histor
 from merit.propensity.features import UserFeatures
 from merit.propensity.ridge import Equations, equations, low_rank, most_bought, solve
 
-FOLDS = 2
+HALVES = 2
+Factors = tuple[Floats, Floats]
 POWERS = (0.0, 0.25, 0.5)  # of a label's popularity: by these what the regression says is divided, each with a weight
 WEIGHTS = (*(f"scale_{power:g}" for power in POWERS), "popularity", "first", "often", "share", "again", "trend", "bias")
 RAREST = float(np.log(1e-3))  # no label's part of the regression is raised by more than this popularity asks for
 BLOCK = 65_536  # pairs at a time
-SHRINK = 1e-3  # of the few weights, per pair
+SHRINK = 1e-3  # of the few weights, per purchase; three of them speak of nearly the same
 
 
 class ClosedFormConfig(Frozen):
@@ -45,7 +46,7 @@ class ClosedFormConfig(Frozen):
     """Of the regression from text vectors to factors, for labels that training never saw."""
     purchases: int = Field(4_096, ge=1)
     """The few weights are fitted on so many of them."""
-    sampled: int = Field(128, ge=1)
+    sampled: int = Field(64, ge=1)
     """Labels drawn for each of these, beside those bought and those of the history."""
 
 
@@ -63,47 +64,45 @@ class _Pairs:
 def fit_closed_form(
     features: UserFeatures,
     gold: Ragged,
-    fold: Ints,
+    half: Ints,
     live: NDArray[np.bool_],
     texts: Floats,
     config: ClosedFormConfig,
     seed: int,
 ) -> tuple[FactorWeights, dict[str, float]]:
-    """The weights of the factor model, and those few of the logistic regression by name."""
+    """The weights of the factor model, and the few of the logistic regression by name. `half` is that of each user."""
     labels = most_bought(gold, len(live), config.labels)
     with console.spinner("solving the factor model"):
-        whole, *others = _regressions(features, gold, fold, labels, len(live), config, seed)
-    chosen = np.sort(stream(seed, "closed-form").permutation(len(gold))[: config.purchases])
+        whole, first = _regressions(features, gold, half, labels, len(live), config, seed)
+    second = np.flatnonzero(half == HALVES - 1)
+    chosen = np.sort(stream(seed, "closed-form").permutation(second)[: config.purchases])
     pairs = _sampled(features.history, gold, chosen, live, config.sampled, seed)
     log_odds = _log_odds(gold, live)
     with console.spinner("fitting what it is worth beside popularity, repeats and trends"):
-        columns = _columns(features.gather(chosen), pairs, fold[chosen], others, log_odds, live)
+        columns = _columns(features.gather(chosen), pairs, first, log_odds, live)
         found = _logistic(columns, pairs)
     few = dict(zip(WEIGHTS, found.tolist(), strict=True))
     return _weights(whole, labels, few, log_odds, live, texts, config.text_strength), few
 
 
 def _regressions(
-    features: UserFeatures, gold: Ragged, fold: Ints, labels: Ints, n_labels: int, config: ClosedFormConfig, seed: int
-) -> list[tuple[Floats, Floats]]:
-    """History and label factors (C, R - 1) of all users, then of all but those of each fold."""
+    features: UserFeatures, gold: Ragged, half: Ints, labels: Ints, n_labels: int, config: ClosedFormConfig, seed: int
+) -> tuple[Factors, Factors]:
+    """History and label factors (C, R - 1) of all users, and of the first half of them."""
     parts: list[Equations] = []
-    for number in range(FOLDS):
-        rows = np.flatnonzero(fold == number)
+    for number in range(HALVES):
+        rows = np.flatnonzero(half == number)
         part = features.gather(rows)
         parts.append(equations(part.history, part.times, gold.gather(rows), n_labels, labels))
-    kept = [[True] * FOLDS, *([other != number for other in range(FOLDS)] for number in range(FOLDS))]
+    whole = (parts[0][0] + parts[1][0], parts[0][1] + parts[1][1])
     solved = []
-    for keeps in kept:
-        gram, to_gold = (
-            sum(sums for sums, keep in zip(each, keeps, strict=True) if keep) for each in zip(*parts, strict=True)
-        )
-        weights = solve((gram, to_gold), config.strength * sum(keeps) / FOLDS)
+    for sums, strength in ((whole, config.strength), (parts[0], config.strength / HALVES)):
         both = np.zeros((2, n_labels, config.factors - 1), np.float32)
-        for table, factors in zip(both, low_rank(weights, config.factors - 1, seed), strict=True):
-            table[labels, : factors.shape[1]] = factors
+        factors = low_rank(solve(sums, strength), config.factors - 1, seed)
+        for table, values in zip(both, factors, strict=True):
+            table[labels, : values.shape[1]] = values
         solved.append((both[0], both[1]))
-    return solved
+    return solved[0], solved[1]
 
 
 def _log_odds(gold: Ragged, live: NDArray[np.bool_]) -> Floats:
@@ -130,23 +129,15 @@ def _sampled(history: Ragged, gold: Ragged, chosen: Ints, live: NDArray[np.bool_
     )
 
 
-def _columns(
-    part: UserFeatures,
-    pairs: _Pairs,
-    fold: Ints,
-    others: list[tuple[Floats, Floats]],
-    log_odds: Floats,
-    live: NDArray[np.bool_],
-) -> Floats:
-    """(pairs, WEIGHTS): what each weight is multiplied by. A user gets the regression of the other users."""
+def _columns(part: UserFeatures, pairs: _Pairs, factors: Factors, log_odds: Floats, live: NDArray[np.bool_]) -> Floats:
+    """(pairs, WEIGHTS): what each weight is multiplied by, with the regression of other users."""
     columns = np.zeros((len(pairs.owner), len(WEIGHTS)), np.float32)
-    for number, (history, label) in enumerate(others):
-        users = summed_history(part, history, live).astype(np.float32)
-        rows = np.flatnonzero(fold[pairs.owner] == number)
-        for at in range(0, len(rows), BLOCK):
-            block = rows[at : at + BLOCK]
-            said = (users[pairs.owner[block]] * label[pairs.labels[block]]).sum(axis=1)
-            columns[block, : len(POWERS)] = said[:, None] * _scales(log_odds[pairs.labels[block]])
+    history, label = factors
+    users = summed_history(part, history, live).astype(np.float32)
+    for at in range(0, len(columns), BLOCK):
+        block = slice(at, at + BLOCK)
+        said = (users[pairs.owner[block]] * label[pairs.labels[block]]).sum(axis=1)
+        columns[block, : len(POWERS)] = said[:, None] * _scales(log_odds[pairs.labels[block]])
     counts, shares = _counts(part, pairs, len(live))
     had, popularity = counts > 0, log_odds[pairs.labels]
     columns[:, len(POWERS) :] = np.stack(
@@ -182,8 +173,9 @@ def _counts(part: UserFeatures, pairs: _Pairs, n_labels: int) -> tuple[Doubles, 
 
 
 def _logistic(columns: Floats, pairs: _Pairs) -> Doubles:
-    """The weights of the columns by weighted logistic regression, slightly shrunk."""
-    wide, truth, weights = columns.astype(np.float64), pairs.truth.astype(np.float64), pairs.weights
+    """The weights of the columns by weighted logistic regression, slightly shrunk; columns are brought to one scale."""
+    scale = np.append(np.maximum(columns[:, :-1].std(axis=0), 1e-6), 1.0)
+    wide, truth, weights = columns / scale, pairs.truth.astype(np.float64), pairs.weights
     total = (weights * truth).sum()
 
     def loss(found: Doubles) -> tuple[float, Doubles]:
@@ -195,13 +187,13 @@ def _logistic(columns: Floats, pairs: _Pairs) -> Doubles:
             wide.T @ errors / total + 2 * SHRINK * np.append(found[:-1], 0),
         )
 
-    start = np.array([1.0 if name == "popularity" else 0.0 for name in WEIGHTS])
+    start = scale * np.array([float(name == "popularity") for name in WEIGHTS])
     found: Doubles = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
-    return found
+    return found / scale
 
 
 def _weights(
-    whole: tuple[Floats, Floats],
+    whole: Factors,
     labels: Ints,
     few: dict[str, float],
     log_odds: Floats,

@@ -28,7 +28,7 @@ from merit.evaluation.calibration import Bins
 from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.propensity.calibration import CalibrationCurve, ScoreTally, calibrate
-from merit.propensity.closed_form import FOLDS, ClosedFormConfig, fit_closed_form
+from merit.propensity.closed_form import HALVES, ClosedFormConfig, fit_closed_form
 from merit.propensity.factor_scorer import FactorScorer, FactorWeights
 from merit.propensity.features import read_purchases, stateless
 from merit.propensity.ridge import fold_of_users
@@ -50,10 +50,10 @@ def train_quick(corpus: Artifact, labels: Artifact, out: Path, config: QuickRun,
     label_space, vectors = space.load(labels.path), load_vectors(labels)
     gold, features = read_purchases(corpus)
     users = read_table(corpus, purchases_table(corpus), "user_id")["user_id"].to_list()
-    fold, live = fold_of_users(users, FOLDS, seed), label_space.live_mask()
+    half, live = fold_of_users(users, HALVES, seed), label_space.live_mask()
     parents = {"corpus": corpus, "labels": labels}
     with artifacts.writing(out, "propensity", config=config, seed=seed, parents=parents) as draft:
-        weights, few = fit_closed_form(features, gold, fold, live, vectors, config.fit, seed)
+        weights, few = fit_closed_form(features, gold, half, live, vectors, config.fit, seed)
         scorer = FactorScorer(weights, vectors, live)
         tally = ScoreTally()
         for scores, truth in _grids(scorer, corpus, "validation", config.calibration_pairs):

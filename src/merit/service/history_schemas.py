@@ -23,7 +23,7 @@ class SentEvent(Frozen):
     item_id: Annotated[str, Field(min_length=1, max_length=LONGEST_ID)] | None = None
     title: Annotated[str, Field(max_length=LONGEST_TITLE)] | None = None
     at: Annotated[str, Field(max_length=40)] | None = None
-    """ISO 8601, in UTC where no zone is written. Without it: as late as the newest event, or the end of the model's data."""
+    """ISO 8601, in UTC where no zone is written. Without it: as late as the newest event or the end of the data."""
 
 
 class SentHistory(Frozen):
