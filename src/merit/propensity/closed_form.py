@@ -188,8 +188,8 @@ def _logistic(columns: Floats, pairs: _Pairs) -> Doubles:
         )
 
     start = scale * np.array([float(name == "popularity") for name in WEIGHTS])
-    found: Doubles = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
-    return found / scale
+    found: Doubles = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x / scale
+    return found
 
 
 def _weights(
