@@ -196,8 +196,9 @@ def python() -> str:
     """What other programs may build on: a line for each name here, and on the site its whole docstring."""
     intro = (
         "What other programs may build on; modules that are not named here may move. `merit.fit`, `merit.load` and "
-        "`merit.Model` are those of `merit.core.fitting` and `merit.retrieval.model`. [Asking a model](../model.md) has examples, [settings](settings.md) "
-        "the fields of a run. The tables have the first sentence of each docstring; the site shows them whole."
+        "`merit.Model` are those of `merit.core.fitting` and `merit.retrieval.model`. "
+        "[Asking a model](../model.md) has examples, [settings](settings.md) the fields of a run. "
+        "The tables have the first sentence of each docstring; the site shows them whole."
     )
     return "\n\n".join([f"# Python\n\n{NOTE}\n\n{intro}", *(_group(*each) for each in PUBLIC.items())]) + "\n"
 
