@@ -15,6 +15,7 @@ import merit
 from merit.core import artifacts
 from merit.core.errors import DataError
 from merit.data.prepare import shards
+from merit.labels.build import change_labels
 from merit.privacy import hidden
 from merit.retrieval.histories import parse
 
@@ -46,6 +47,18 @@ def test_a_stored_user_is_answered_as_stored(model: Any, events: pl.DataFrame) -
     np.testing.assert_allclose(new.score(users, texts)["probability"], model.score(users, texts)["probability"])
     assert new.audience(texts[0], 110).equals(model.audience(texts[0], 110))
     assert set(new.rests_on["rests_on"]) == {"history"}
+
+
+def test_over_a_later_version_of_the_label_space_too(quick: Path, events: pl.DataFrame, tmp_path: Path) -> None:
+    """A label that was added later counts by the products that name it, stored or sent."""
+    own = artifacts.load(quick / "model/labels")
+    change_labels(own, tmp_path / "labels", "add", ["starter set"], reason="a test", cache=tmp_path / "cache")
+    model = merit.load(quick, labels=tmp_path / "labels")
+    users = model.users["user_id"][:40]
+    new = model.with_histories(events.filter(pl.col("user_id").is_in(users.implode())), users=users)
+    texts = ["starter set", model.labels.texts[0]]
+    assert new.score(users, texts).equals(model.score(users, texts))
+    assert new.interests(users, 10).equals(model.interests(users, 10))
 
 
 def test_one_user_alone_is_answered_as_among_others(model: Any, events: pl.DataFrame) -> None:
