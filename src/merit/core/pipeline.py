@@ -84,7 +84,7 @@ def stages_of(config: RunConfig) -> dict[str, Stage]:
     left_out = first if config.propensity.model.states else (*first, "mined-2")
     read = {role: parent for role, parent in propensity.parents.items() if parent not in left_out}
     others = {
-        "stage-2": Stage("generator", CORPUS | {"factors": "factors"}, train_items, lambda run: run.items),
+        "stage-2": Stage("generator", CORPUS | {"factors": "factors"}, train_items, lambda run: run.item_generator),
         "propensity": replace(propensity, parents=read),
         "results": replace(STAGES["results"], parents=SECOND | CORPUS),
     }

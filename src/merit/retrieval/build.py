@@ -51,7 +51,7 @@ STANDARD = "standard"
 BLOCK = 8_192  # users encoded at a time
 MADE = {
     QUICK: "the factor model in closed form, calibrated; no generator",
-    STANDARD: "the factor model, and what a generator trained by self-correction finds likely, calibrated",
+    STANDARD: "a generator trained by self-correction, on top of the factor model, calibrated",
 }
 WEAK = 2.0  # a vertical whose calibration error is so many times the overall one is named in the card
 
