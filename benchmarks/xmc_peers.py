@@ -113,7 +113,9 @@ def _napkin(asked: Task, name: str) -> Found:
     try:
         from napkinxc import models
     except ImportError:
-        raise MissingDependency("napkinXC is not installed. Install it with `pip install merit[peers]`.") from None
+        raise MissingDependency(
+            "napkinXC is not installed. Install it with `pip install 'merit-interests[peers]'`."
+        ) from None
     gold = _ordered(indicators(asked.gold, asked.labels))
     solver = "L2R_LR"  # the default one draws from C's rand, whose seed is not the model's
     with TemporaryDirectory() as folder:

@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import polars as pl
 from starlette.testclient import TestClient
 
 from merit.service import app, keys
@@ -86,6 +87,9 @@ def _ask(client: TestClient, service: Service, outcomes: str) -> dict[str, dict[
     post("interest", "/v1/interest", {"text": f"{texts[0]} sets"})
     post("score", "/v1/score", {"users": [user], "interests": texts[:2]})
     post("score_pairs", "/v1/score-pairs", {"pairs": [{"user_id": user, "interest": texts[0]}]})
+    histories = _histories(service)
+    post("history_interests", "/v1/histories/interests", {"histories": histories, "k": 3})
+    post("history_scores", "/v1/histories/score", {"histories": histories, "interests": texts[:2]})
     post("explain", "/v1/explain", {"user_id": user, "interest": texts[0], "k": 5})
     audience = {"name": "Spring", "interests": [{"text": texts[0]}], "size": {"by": "count", "users": 110}}
     post("preview", "/v1/audience/preview", audience)
@@ -113,6 +117,15 @@ def _ask(client: TestClient, service: Service, outcomes: str) -> dict[str, dict[
         time.sleep(0.05)
     post("reload", "/v1/admin/reload")
     return examples
+
+
+def _histories(service: Service) -> list[dict[str, Any]]:
+    """A visitor with an item that the model knows and one that it does not, and one without any."""
+    model = service.store.current.model
+    item = pl.read_parquet(model.artifact.file("items.parquet"), columns=["item_id"])["item_id"][0]
+    known = {"item_id": item, "at": "2026-03-01T10:00:00Z"}
+    unknown = {"item_id": "new", "title": f"{model.labels.texts[0]} set"}
+    return [{"user_id": "visitor-1", "events": [known, unknown]}, {"user_id": "visitor-2", "events": []}]
 
 
 def shortened(value: Any) -> Any:

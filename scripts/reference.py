@@ -146,7 +146,12 @@ def _cell(text: str) -> str:
 # --- Python ----------------------------------------------------------------------------------------------------------
 
 PUBLIC: dict[str, tuple[str, ...]] = {
-    "Asking a model": ("merit.retrieval.model.load", "merit.retrieval.model.Model", "merit.retrieval.query.Interest"),
+    "Asking a model": (
+        "merit.core.fitting.fit",
+        "merit.retrieval.model.load",
+        "merit.retrieval.model.Model",
+        "merit.retrieval.query.Interest",
+    ),
     "A run from Python": (
         "merit.core.config.build",
         "merit.core.pipeline.run",
@@ -190,9 +195,10 @@ PUBLIC: dict[str, tuple[str, ...]] = {
 def python() -> str:
     """What other programs may build on: a line for each name here, and on the site its whole docstring."""
     intro = (
-        "What other programs may build on; modules that are not named here may move. `merit.load` and `merit.Model` "
-        "are those of `merit.retrieval.model`. [Asking a model](../model.md) has examples, [settings](settings.md) "
-        "the fields of a run. The tables have the first sentence of each docstring; the site shows them whole."
+        "What other programs may build on; modules that are not named here may move. `merit.fit`, `merit.load` and "
+        "`merit.Model` are those of `merit.core.fitting` and `merit.retrieval.model`. "
+        "[Asking a model](../model.md) has examples, [settings](settings.md) the fields of a run. "
+        "The tables have the first sentence of each docstring; the site shows them whole."
     )
     return "\n\n".join([f"# Python\n\n{NOTE}\n\n{intro}", *(_group(*each) for each in PUBLIC.items())]) + "\n"
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 import json
 import re
 import sys
+import tomllib
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from html import unescape
@@ -30,6 +31,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 CONSTRAINTS, LOCK, LICENCES = ROOT / "constraints.txt", ROOT / "requirements.lock", ROOT / "docs" / "licences.md"
+PROJECT = ROOT / "pyproject.toml"
 INDEX = "https://pypi.org/simple"
 LINK = re.compile(r'href="[^"]*#sha256=([0-9a-f]{64})"[^>]*>([^<]+)<')
 HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
@@ -197,12 +199,16 @@ def sbom() -> dict[str, Any]:
         }
         for name, package in packages.items()
     ]
-    own = next(each for each in distributions() if each.name == "merit")
-    root = {"type": "application", "bom-ref": "merit", "name": "merit", "version": own.version}
+    own = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
+    root = {"type": "application", "bom-ref": own["name"], "name": own["name"], "version": own["version"]}
     refs = {name: _purl(name, package) for name, package in packages.items()}
-    needs = [{"ref": "merit", "dependsOn": sorted({refs[each] for each in _needs(own) if each in refs})}]
+    wanted = [*own["dependencies"], *(each for extra in own["optional-dependencies"].values() for each in extra)]
+    needs = [{"ref": own["name"], "dependsOn": sorted({refs[each] for each in _names(wanted) if each in refs})}]
     needs += [
-        {"ref": refs[name], "dependsOn": sorted({refs[each] for each in _needs(package) if each in refs})}
+        {
+            "ref": refs[name],
+            "dependsOn": sorted({refs[each] for each in _names(package.requires or []) if each in refs}),
+        }
         for name, package in packages.items()
     ]
     number = uuid5(NAMESPACE_URL, json.dumps(sorted(refs.values())))  # the same packages have the same number
@@ -225,8 +231,8 @@ def _purl(name: str, package: Distribution) -> str:
     return f"pkg:pypi/{name}@{package.version.replace('+', '%2B')}"
 
 
-def _needs(package: Distribution) -> Iterator[str]:
-    yield from (canonicalize_name(Requirement(each).name) for each in package.requires or [])
+def _names(requirements: Iterable[str]) -> Iterator[str]:
+    yield from (canonicalize_name(Requirement(each).name) for each in requirements)
 
 
 def main() -> None:

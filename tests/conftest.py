@@ -55,6 +55,14 @@ def made_text(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     return once("run-text", small_run.make_text) / "run"
 
 
+@pytest.fixture(scope="session")
+def quick(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """The folder of a quick run, made by `merit.fit`; read it, never write to it."""
+    from tests import small_run
+
+    return once("quick", small_run.make_quick) / "run"
+
+
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """`merit WORDS` in a folder of its own: exit code, and what it said on both channels, on one line each."""

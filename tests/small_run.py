@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
+import merit
 from merit.core import config
 from merit.core.pipeline import run
 from merit.core.settings import RunConfig
@@ -15,7 +18,7 @@ SMALL: dict[str, Any] = {
     "backbone": {"width": 16, "layers": 1, "heads": 2, "vocabulary": 1400},
     "stage_1": {"objective": "teacher-forcing", "steps": 3},
     "stage_2": {"steps": 3},
-    "items": {"network": {"width": 16, "layers": 1, "heads": 2}, "train": {"min_steps": 20, "epochs": 1}},
+    "item_generator": {"network": {"width": 16, "layers": 1, "heads": 2}, "train": {"min_steps": 20, "epochs": 1}},
     "states": {"labels": 3},
     "propensity": {
         "model": {"labels": 2, "width": 16, "layers": 1, "heads": 2, "hidden": 24, "second": 8},
@@ -35,6 +38,15 @@ def shop(place: Path, users: int, seed: int) -> dict[str, str]:
 
 
 TEXT: dict[str, Any] = SMALL | {"reads": "text"}
+QUICK: dict[str, Any] = {name: SMALL[name] for name in ("labels", "evaluation", "ranking")} | {"seed": 3}
+
+
+def make_quick(place: Path) -> Path:
+    """A quick model of the same shop, from frames. The folder of the run."""
+    tables = shop(place, 160, 3)
+    frames = (pl.read_parquet(tables[name]) for name in ("interactions", "items"))
+    merit.fit(*frames, preset="quick", out=place / "run", cache=str(place / "cache"), **QUICK)
+    return place / "run"
 
 
 def make(place: Path, users: int = 160, values: dict[str, Any] = SMALL) -> Path:

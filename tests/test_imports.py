@@ -29,14 +29,19 @@ LAYERS = [
     {"objective"},
     {"evaluation"},
     {"propensity.score", "propensity.features", "propensity.negatives", "propensity.calibration", "propensity.lengths"},
+    {"propensity.ridge", "propensity.factor_scorer", "propensity.closed_form", "propensity.quick"},  # without torch
     {"propensity.factor_model", "propensity.epochs", "propensity.linear"},
     {"generator"},
     {"propensity"},
     {"baselines"},
     {"retrieval"},
     {"plan.config"},
+    {"core.shared"},
     {"core.settings"},
-    {"core.pipeline"},  # the table that puts all stages together
+    {"core.quick"},  # the tables that put all stages together
+    {"core.pipeline"},
+    {"core.presets"},
+    {"core.fitting"},
     {"campaigns"},
     {"privacy"},
     {"bench"},
@@ -61,6 +66,7 @@ LIGHT = [
     "evaluation.evaluate",
     "baselines.methods",
     "retrieval.model",
+    "core.fitting",
     "cli",
 ]
 HEAVY = ["torch", "transformers", "sentence_transformers", "sklearn"]
@@ -80,7 +86,7 @@ def imported(path: Path) -> set[str]:
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "merit":
             base = (node.module or "").removeprefix("merit").removeprefix(".")
             names = [f"{base}.{alias.name}".removeprefix(".") for alias in node.names]
-            found |= {layer(name) for name in names if name not in ("__version__", "load", "Model")}
+            found |= {layer(name) for name in names if name not in ("__version__", "fit", "load", "Model")}
         elif isinstance(node, ast.Import):
             found |= {layer(alias.name[6:]) for alias in node.names if alias.name.startswith("merit.")}
     return found

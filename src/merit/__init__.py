@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from merit.core.fitting import fit
     from merit.retrieval.model import Model, load
 
-__all__ = ["Model", "load"]
+__all__ = ["Model", "fit", "load"]
 __version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> Any:
-    """`merit.load` and `merit.Model`, imported when they are first asked for: `import merit` stays free."""
+    """`merit.fit`, `merit.load`, `merit.Model`, imported when they are first asked for: `import merit` stays free."""
     if name in __all__:
-        from merit.retrieval import model
-
-        return getattr(model, name)
+        return getattr(import_module("merit.core.fitting" if name == "fit" else "merit.retrieval.model"), name)
     raise AttributeError(f"module 'merit' has no attribute '{name}'")

@@ -9,7 +9,7 @@ from merit.bench.config import BenchConfig
 from merit.core import config
 from tests.small_run import SMALL, shop
 
-OURS = ("labels", "backbone", "items", "states", "propensity", "evaluation")
+OURS = ("labels", "backbone", "item_generator", "states", "propensity", "evaluation")
 
 
 def values(place: Path, groups: list[dict[str, Any]]) -> dict[str, Any]:

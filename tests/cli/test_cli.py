@@ -39,11 +39,11 @@ def settings(folder: Path, users: int = 120) -> Path:
     items = "{folder}/shop/items.parquet"
     [labels]
     encoder = "hashed"
-    [items.network]
+    [item_generator.network]
     width = 16
     layers = 1
     heads = 2
-    [items.train]
+    [item_generator.train]
     epochs = 1
     min_steps = 12
     [backbone]

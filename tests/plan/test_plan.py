@@ -43,6 +43,11 @@ def rows_of(plan: Plan) -> dict[str, PlanRow]:
     return {row.stage: row for row in plan.rows}
 
 
+def test_the_quick_preset_has_nothing_to_plan(made: Path) -> None:
+    with pytest.raises(ConfigError, match="quick preset"):
+        planning.plan(settings(made, "preset=quick"))
+
+
 def test_every_stage_has_a_row_and_every_figure_a_basis(probed: Plan) -> None:
     assert [row.stage for row in probed.rows] == list(STAGES)
     for row in probed.rows:

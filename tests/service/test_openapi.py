@@ -65,9 +65,10 @@ def test_examples_fit_their_schemas(document: dict[str, Any]) -> None:
                 fits(document, content["schema"], content["example"])
 
 
-def test_examples_are_what_a_service_answers(made: Path, tmp_path: Path) -> None:
-    """`make examples` asks a service over a larger run: values differ, keys and types do not."""
-    shutil.copytree(made, tmp_path / "run")
+@pytest.mark.parametrize("preset", ["made", "quick"])
+def test_examples_are_what_a_service_answers(preset: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """`make examples` asks a service over a larger run: values differ, keys and types do not. So does a quick one."""
+    shutil.copytree(request.getfixturevalue(preset), tmp_path / "run")
     (tmp_path / "service").mkdir()
     answers = script("examples").collect(tmp_path / "run", tmp_path / "service")
     assert set(answers) == set(EXAMPLES)

@@ -120,6 +120,10 @@ def test_the_client_speaks_as_the_model_does(serve: Start, model: Any, wanted: d
     )
     assert client.score([user], texts).equals(model.score([user], texts))
     assert client.score_pairs([user, user], texts).equals(model.score_pairs([user, user], texts))
+    silent: list[dict[str, Any]] = [{"user_id": "silent", "events": []}]
+    assert client.history_interests(silent, k=3).items[0].rests_on == "popularity"
+    scores = client.history_scores(silent, texts)
+    assert scores["interest"].to_list() == texts and scores["rests_on"].to_list() == ["popularity"] * 2
     assert client.verticals(user).equals(model.verticals(user).drop("user_id"))
     assert client.card() == model.card() and client.model().users == len(model.users)
     assert len(list(client.labels(limit=30))) == len(model.labels)

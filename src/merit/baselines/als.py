@@ -82,7 +82,9 @@ def _model(config: AlsConfig, seed: int) -> Any:
     try:
         from implicit.cpu.als import AlternatingLeastSquares
     except ImportError:
-        raise MissingDependency("implicit is not installed. Install it with `pip install merit[peers]`.") from None
+        raise MissingDependency(
+            "implicit is not installed. Install it with `pip install 'merit-interests[peers]'`."
+        ) from None
     settings = config.model_dump(exclude={"words"})
     return AlternatingLeastSquares(**settings, random_state=seed, calculate_training_loss=False)
 

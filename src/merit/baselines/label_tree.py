@@ -146,7 +146,9 @@ def _model(folder: str, cost: float, config: LabelTreeConfig, seed: int) -> Any:
     try:
         from napkinxc.models import PLT
     except ImportError:
-        raise MissingDependency("napkinXC is not installed. Install it with `pip install merit[peers]`.") from None
+        raise MissingDependency(
+            "napkinXC is not installed. Install it with `pip install 'merit-interests[peers]'`."
+        ) from None
     return PLT(
         folder,
         liblinear_c=cost,

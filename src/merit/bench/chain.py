@@ -112,7 +112,7 @@ class Chain:
     def corrected(self) -> Artifact:
         """MERIT's generator."""
         if self.config.reads == "items":
-            return self._items(self.config.items.train.prefixes)
+            return self._items(self.config.item_generator.train.prefixes)
         return self._trained(self.config.stage_2, self.config.shares.stage_2)
 
     def mined(self, generator: Artifact) -> Artifact:
@@ -187,8 +187,8 @@ class Chain:
 
     def _items(self, prefixes: Prefixes) -> Artifact:
         """The generator that reads items, trained on such prefixes."""
-        train = self.config.items.train.model_copy(update={"prefixes": prefixes})
-        settings = self.config.items.model_copy(update={"train": train})
+        train = self.config.item_generator.train.model_copy(update={"prefixes": prefixes})
+        settings = self.config.item_generator.model_copy(update={"train": train})
         parents = self.dataset.parents | {"factors": self.factors()}
         return self._made(settings.name, "generator", settings, parents, train_items)
 

@@ -95,7 +95,7 @@ class BenchConfig(Frozen):
     backbone: BackboneConfig = BackboneConfig()
     reads: Literal["items", "text"] = "items"
     """What MERIT's generator reads."""
-    items: ItemsConfig = ItemsConfig()
+    item_generator: ItemsConfig = ItemsConfig()
     stage_1: FirstStage = FirstStage()
     """How generators of text without mined labels are trained; steps come from the budget."""
     stage_2: SecondStage = SecondStage()
@@ -138,7 +138,7 @@ class BenchConfig(Frozen):
     @property
     def generator(self) -> str:
         """The method that is MERIT's generator alone."""
-        return self.items.name if self.reads == "items" else self.stage_2.name
+        return self.item_generator.name if self.reads == "items" else self.stage_2.name
 
     def seeds_of(self, dataset: str = "") -> dict[str, tuple[int, ...]]:
         """Seeds by method, in the order of the groups; of one data set, or of all."""

@@ -24,11 +24,13 @@ def run(
     as_json: options.AsJson = False,
 ) -> None:
     """Run all stages of a configuration; what is finished and unchanged is kept."""
-    from merit.core.pipeline import run as run_stages
+    from merit.core import presets
 
     given = options.engine_options(engine, workers, threads, address)
     overrides = [*(override or []), *(f"engine.{name}={value}" for name, value in given.items())]
-    made = run_stages(options.settings(file, overrides), until)
+    settings = presets.load(file, overrides)
+    options.require_key_apart(settings.source, settings.out)
+    made = presets.run(settings, until)
     if processes.number():  # only the main process prints
         return
     if as_json:

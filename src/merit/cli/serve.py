@@ -39,7 +39,9 @@ def serve(
 ) -> None:
     """Serve a model: Studio at /, the API under /v1. SIGHUP reloads the model."""
     if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise MissingDependency(f"`merit serve` needs {', '.join(missing)}. Install them: pip install 'merit[serve]'.")
+        raise MissingDependency(
+            f"`merit serve` needs {', '.join(missing)}. Install them: pip install 'merit-interests[serve]'."
+        )
     from merit.service import server
     from merit.service.request_limits import Limits
     from merit.service.service import opened

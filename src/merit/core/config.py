@@ -69,14 +69,19 @@ def read(path: Path, remedy: str = "Start from a file in configs/, or name anoth
 
 def build(model: type[Model], values: dict[str, Any], overrides: Sequence[str] = (), origin: str = "settings") -> Model:
     """Make the model from plain values; all mistakes are reported at once."""
-    merged = json.loads(json.dumps(values, default=str))
-    for override in overrides:
-        _override(merged, override)
     try:
-        return model.model_validate(merged)
+        return model.model_validate(overridden(values, overrides))
     except ValidationError as error:
         mistakes = "\n".join(f"  {_renamed(item) or _explain(model, dict(item))}" for item in _causes(error.errors()))
         raise ConfigError(f"{origin} has settings that do not fit:\n{mistakes}") from None
+
+
+def overridden(values: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """A copy of plain values after overrides such as `prepare.target=order`."""
+    merged: dict[str, Any] = json.loads(json.dumps(values, default=str))
+    for override in overrides:
+        _override(merged, override)
+    return merged
 
 
 def digest(config: BaseModel) -> str:

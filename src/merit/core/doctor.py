@@ -37,7 +37,8 @@ def examine() -> list[DoctorFinding]:
     known = [DoctorFinding(what=f"weights {name}", **weights.status(name)) for name in weights.CATALOG]
     extras = [  # one that is not installed is a choice, not a fault
         DoctorFinding(
-            what=f"extra {extra}", value="installed" if util.find_spec(module) else f"no (pip install merit[{extra}])"
+            what=f"extra {extra}",
+            value="installed" if util.find_spec(module) else f"no (pip install 'merit-interests[{extra}]')",
         )
         for extra, module in EXTRAS.items()
     ]

@@ -8,13 +8,12 @@ A generator that reads items, the default, needs fewer (`stages_of`).
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from merit.core import processes
 from merit.core.artifacts import Artifact
-from merit.core.errors import ConfigError
+from merit.core.quick import QUICK_STAGES
 from merit.core.settings import RunConfig
-from merit.core.stage import Stage, make_unless_current
+from merit.core.stage import Stage, make_all
 from merit.data.corpus import build_corpus
 from merit.data.prepare import prepare
 from merit.data.report.build import write_data_report
@@ -75,15 +74,17 @@ STAGES: dict[str, Stage] = {
 
 
 def stages_of(config: RunConfig) -> dict[str, Stage]:
-    """The stages of this run. A generator that reads items is trained once, on the factor model; mistakes are mined
-    where a scorer of states learns from them."""
+    """The stages of this run. The quick preset has few; a generator that reads items is trained once, on the factor
+    model, and mistakes are mined where a scorer of states learns from them."""
+    if config.preset == "quick":
+        return QUICK_STAGES
     if config.reads == "text":
         return STAGES
     first, propensity = ("stage-1", "mined-1", "predictions-1"), STAGES["propensity"]
     left_out = first if config.propensity.model.states else (*first, "mined-2")
     read = {role: parent for role, parent in propensity.parents.items() if parent not in left_out}
     others = {
-        "stage-2": Stage("generator", CORPUS | {"factors": "factors"}, train_items, lambda run: run.items),
+        "stage-2": Stage("generator", CORPUS | {"factors": "factors"}, train_items, lambda run: run.item_generator),
         "propensity": replace(propensity, parents=read),
         "results": replace(STAGES["results"], parents=SECOND | CORPUS),
     }
@@ -93,19 +94,9 @@ def stages_of(config: RunConfig) -> dict[str, Stage]:
 def run(config: RunConfig, until: str | None = None) -> dict[str, Artifact]:
     """The artifacts of the run by stage, up to `until`; those that are missing or out of date are made."""
     stages = stages_of(config)
-    if until and until not in stages:
-        raise ConfigError(f"There is no stage '{until}' in this run. Stages, in order: {', '.join(stages)}.")
+    if config.preset == "quick":
+        return make_all(stages, config, until)
     processes.check(config.devices)
     if config.engine.runner != "ray":  # a cluster has GPUs where this machine may have none
         check_device(config.engine.device)
-    made: dict[str, Artifact] = {}
-    for name, stage in stages.items():
-        settings, parents = stage.settings(config), {role: made[parent] for role, parent in stage.parents.items()}
-        options = {option: getattr(config, option) for option in stage.options}
-        make = partial(stage.make, **parents, config=settings, seed=config.seed, **options)
-        made[name] = make_unless_current(
-            config.out / name, name, stage.kind, settings, config.seed, parents, make, stage.inputs(settings)
-        )
-        if name == until:
-            break
-    return made
+    return make_all(stages, config, until)

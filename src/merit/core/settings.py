@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from merit.core.config import Frozen
 from merit.core.processes import DevicesConfig
-from merit.data import sources
-from merit.data.corpus import CorpusConfig, CorpusRun, TokenizerConfig
-from merit.data.prepare import PrepareConfig, PrepareRun
-from merit.data.report.build import DataReportConfig
+from merit.core.shared import SharedRun
+from merit.data.corpus import CorpusRun, TokenizerConfig
 from merit.data.texts import TextConfig
-from merit.engine.job import EngineConfig
-from merit.evaluation.classification import EvaluationConfig
 from merit.generator.backbone import BackboneConfig
 from merit.generator.items.model import ItemsConfig
 from merit.generator.mining import MiningConfig
 from merit.generator.model import DECODE_BATCH, GeneratorConfig, ObjectiveConfig
 from merit.generator.predict import PredictConfig
-from merit.labels.build import LabelsConfig
 from merit.plan.config import PlanConfig
 from merit.propensity.linear import FactorsRun
 from merit.propensity.states import StatesConfig
 from merit.propensity.train import PropensityRun
-from merit.retrieval.build import ModelConfig
-from merit.retrieval.ranking import RankingConfig
 
 
 class FirstStage(ObjectiveConfig):
@@ -60,41 +51,26 @@ def scorer_of_states(given: Any) -> Any:
     return given | {"propensity": propensity | {"model": {"states": False} | model}}
 
 
-class RunConfig(Frozen):
+class RunConfig(SharedRun):
     """One file for the whole run. Every stage has its section."""
 
-    seed: int = 7
-    out: Path = Path("runs/merit")
-    """The folder that gets one artifact folder per stage."""
-    cache: Path = Path(".cache/merit")
-    """Label vectors by content, shared between runs."""
     devices: DevicesConfig = DevicesConfig()
     decode_batch: int = Field(DECODE_BATCH, ge=1)
     """Prompts decoded at a time. Lower it when memory is short; results do not depend on it."""
-    engine: EngineConfig = EngineConfig()
-    """Who builds examples, mines, predicts and computes states: docs/cluster.md."""
-    source: sources.Source
-    prepare: PrepareConfig = PrepareConfig()
-    labels: LabelsConfig = LabelsConfig()
-    data_report: DataReportConfig = DataReportConfig()
     backbone: BackboneConfig = BackboneConfig()
     text: TextConfig = TextConfig()
-    corpus: CorpusConfig = CorpusConfig()
     label_vectors: bool = False
     """Whether tokens that are whole labels start from their label vectors."""
     reads: Literal["items", "text"] = "items"
     """What the generator reads of a history: its items, a position each, with a small network that starts from the
-    factor model (`items`); or text, with a language model (`backbone`, `stage_1`, `stage_2`), as in the paper."""
-    items: ItemsConfig = ItemsConfig()
+    factor model (`item_generator`); or text, as in the paper, with a language model (`backbone`, `stage_1`, `stage_2`)."""
+    item_generator: ItemsConfig = ItemsConfig()
     stage_1: FirstStage = FirstStage()
     mining: MiningConfig = MiningConfig()
     stage_2: SecondStage = SecondStage()
     predict: PredictConfig = PredictConfig()
     states: StatesConfig = StatesConfig()
     propensity: PropensityRun = PropensityRun()
-    ranking: RankingConfig = RankingConfig()
-    evaluation: EvaluationConfig = EvaluationConfig()
-    model: ModelConfig = ModelConfig()
     plan: PlanConfig = PlanConfig()
     """What `merit plan` may assume. No artifact depends on it."""
 
@@ -102,11 +78,6 @@ class RunConfig(Frozen):
     @classmethod
     def _scorer(cls, given: Any) -> Any:
         return scorer_of_states(given)
-
-    @property
-    def examples(self) -> PrepareRun:
-        """The settings of the examples."""
-        return PrepareRun(source=self.source, prepare=self.prepare)
 
     @property
     def tokens(self) -> CorpusRun:

@@ -1,4 +1,4 @@
-"""One stage of a run: its artifact is made unless it is current."""
+"""The stages of a run: each artifact is made unless it is current."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from pydantic import BaseModel
 
 from merit.core import artifacts, console, processes, timings
 from merit.core.artifacts import Artifact
+from merit.core.errors import ConfigError
 from merit.core.timings import Timing
 
 
@@ -30,6 +32,23 @@ class Stage:
     """Settings that are handed to the function too, and decide only how fast or where."""
     inputs: Callable[[Any], Mapping[str, Any]] = lambda settings: {}
     """Fingerprints of raw files that it reads, from its settings."""
+
+
+def make_all(stages: Mapping[str, Stage], config: Any, until: str | None = None) -> dict[str, Artifact]:
+    """The artifacts of a run by stage, up to `until`; those that are missing or out of date are made."""
+    if until and until not in stages:
+        raise ConfigError(f"There is no stage '{until}' in this run. Stages, in order: {', '.join(stages)}.")
+    made: dict[str, Artifact] = {}
+    for name, stage in stages.items():
+        settings, parents = stage.settings(config), {role: made[parent] for role, parent in stage.parents.items()}
+        options = {option: getattr(config, option) for option in stage.options}
+        make = partial(stage.make, **parents, config=settings, seed=config.seed, **options)
+        made[name] = make_unless_current(
+            config.out / name, name, stage.kind, settings, config.seed, parents, make, stage.inputs(settings)
+        )
+        if name == until:
+            break
+    return made
 
 
 def make_unless_current(

@@ -4,10 +4,10 @@ The artifact: train, validation, test and now.parquet (all users as they are at 
 example: user_id, when, week, gold, the items bought, later purchases, labels of the history with counts, words of its
 titles, items and days between them and the purchase, and the prompt in tokens. purchases.parquet has such rows without
 prompts and with the nearest items only, for the factor model. tokens.safetensors and tokenizer.json: labels and items
-in tokens. words.json: the title words. trends.npy: the popularity of labels by week.
-item_weeks.parquet: events of training users by week and item.
-label_verticals.parquet: training events by label and vertical. label_counts.parquet: events and users of each label.
-items.parquet: a copy of that of the examples.
+in tokens; without a tokenizer there are neither these nor prompts. words.json: the title words. trends.npy: the
+popularity of labels by week. item_weeks.parquet: events of training users by week and item. label_verticals.parquet:
+training events by label and vertical. label_counts.parquet: events and users of each label. items.parquet: a copy of
+that of the examples.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class CorpusRun(Frozen):
 
     corpus: CorpusConfig = CorpusConfig()
     text: TextConfig = TextConfig()
-    tokenizer: TokenizerConfig = TokenizerConfig()
+    tokenizer: TokenizerConfig | None = TokenizerConfig()
+    """None for a corpus without tokens and prompts, where no generator is to be trained."""
 
 
 def build_corpus(examples: Artifact, labels: Artifact, out: Path, config: CorpusRun, seed: int) -> Artifact:
@@ -93,23 +94,32 @@ def build_corpus(examples: Artifact, labels: Artifact, out: Path, config: Corpus
     sold = pl.read_parquet(examples.file("item_counts.parquet"))["count"].to_numpy().astype(np.int64)
     parents = {"examples": examples, "labels": labels}
     with artifacts.writing(out, "corpus", config=config, seed=seed, parents=parents) as draft:
-        with console.spinner(f"tokenising {len(label_space):,} labels and {len(items):,} items"):
-            words = _vocabulary(items, label_space, config.tokenizer)
-            if config.text.cluster_form == "token":
-                words = tokenizer.of(words.tokenizer, clusters=labels.manifest.summary["clusters"])
-            shop = texts.encode_shop(items, labels, label_space, words, config.text)
-            title_words = TitleWords.of(vocabulary(items["title"], sold, config.corpus.title_words), items["title"])
-        builder = _Builder(examples, shop, title_words, config, seed, len(label_space))
+        shop = _encoded(items, labels, label_space, config) if config.tokenizer else None
+        item_labels = shop.item_labels if shop else Ragged(*space.item_labels(label_space, items))
+        title_words = TitleWords.of(vocabulary(items["title"], sold, config.corpus.title_words), items["title"])
+        builder = _Builder(examples, item_labels, shop, title_words, config, seed, len(label_space))
         draft.summary |= builder.write(draft.path)
         _write_trends(builder.weekly, builder.carried, draft.path / TRENDS)
         _weekly_table(builder.weekly).write_parquet(draft.path / ITEM_WEEKS)
         pl.DataFrame(builder.label_counts.T, schema=["events", "users"]).write_parquet(draft.path / LABEL_COUNTS)
-        texts.save(shop, draft.path)
+        if shop:
+            texts.save(shop, draft.path)
         (draft.path / WORDS).write_text(json.dumps(title_words.vocabulary, ensure_ascii=False), encoding="utf-8")
-        _vertical_counts(items["vertical"], sold, shop.item_labels).write_parquet(draft.path / VERTICALS)
+        _vertical_counts(items["vertical"], sold, item_labels).write_parquet(draft.path / VERTICALS)
         shutil.copyfile(examples.file("items.parquet"), draft.path / "items.parquet")
         draft.summary |= {name: examples.manifest.summary[name] for name in ("users", "events", "first", "last")}
+        draft.summary |= {name: getattr(builder.prepare, name) for name in ("history_days", "gap_days")}
     return artifacts.load(out, "corpus")
+
+
+def _encoded(items: pl.DataFrame, labels: Artifact, label_space: LabelSpace, config: CorpusRun) -> EncodedShop:
+    """Labels and items in tokens."""
+    assert config.tokenizer is not None
+    with console.spinner(f"tokenising {len(label_space):,} labels and {len(items):,} items"):
+        words = _vocabulary(items, label_space, config.tokenizer)
+        if config.text.cluster_form == "token":
+            words = tokenizer.of(words.tokenizer, clusters=labels.manifest.summary["clusters"])
+        return texts.encode_shop(items, labels, label_space, words, config.text)
 
 
 class _Builder:
@@ -117,14 +127,22 @@ class _Builder:
     all users by label."""
 
     def __init__(
-        self, examples: Artifact, shop: EncodedShop, words: TitleWords, config: CorpusRun, seed: int, labels: int
+        self,
+        examples: Artifact,
+        item_labels: Ragged,
+        shop: EncodedShop | None,
+        words: TitleWords,
+        config: CorpusRun,
+        seed: int,
+        labels: int,
     ) -> None:
-        self.examples, self.shop, self.words, self.config, self.seed = examples, shop, words, config, seed
+        self.examples, self.words, self.config, self.seed = examples, words, config, seed
+        self.item_labels, self.shop = item_labels, shop
         self.prepare = PrepareRun.model_validate(examples.manifest.config).prepare
         self.first, self.last = (int(examples.manifest.summary[name]) for name in ("first", "last"))
         weeks = 1 + int(week_of(np.array([self.last]), self.first)[0])
-        self.weekly: Any = csr_array((weeks, len(shop.item_labels)))
-        self.carried = incidence(shop.item_labels, labels)
+        self.weekly: Any = csr_array((weeks, len(item_labels)))
+        self.carried = incidence(item_labels, labels)
         self.label_counts = np.zeros((2, labels), np.int64)  # events, users
 
     def write(self, folder: Path) -> dict[str, int]:
@@ -136,7 +154,7 @@ class _Builder:
             for shard in console.track(shards(self.examples), "labelling events", total=number):
                 self._count(shard)
                 for name, part in self._parts(shard):
-                    table = self._table(part, prompts=name != PURCHASES).to_arrow()
+                    table = self._table(part, whole=name != PURCHASES).to_arrow()
                     if name not in writers:
                         writers[name] = pq.ParquetWriter(folder / f"{name}.parquet", table.schema, compression="zstd")
                     writers[name].write_table(table)
@@ -150,7 +168,7 @@ class _Builder:
         return rows
 
     def _parts(self, shard: Shard) -> Iterator[tuple[str, LabelledExamples]]:
-        item_labels, config = self.shop.item_labels, self.config.corpus
+        item_labels, config = self.item_labels, self.config.corpus
         for split in SPLITS:
             yield split, label_examples(shard.users, shard.events, shard.examples, split, item_labels)
         present = current_histories(shard.events, shard.users, self.last + 1, self.prepare)
@@ -164,18 +182,22 @@ class _Builder:
                 part = label_examples(shard.users, shard.events, chosen, SPLITS[0], item_labels)
                 yield PURCHASES, _backwards(part) if window is reversed_window else part
 
-    def _table(self, part: LabelledExamples, prompts: bool) -> pl.DataFrame:
+    def _table(self, part: LabelledExamples, whole: bool) -> pl.DataFrame:
         words, text = self.words.in_histories(part.items), self.config.text
         weeks = week_of(part.when - DAY * self.prepare.gap_days, self.first)
         columns = {"gold": part.gold, "target_items": part.target_items, "later": part.later, "history": part.history}
         columns |= {name: Ragged(part.history.offsets, getattr(part, name)) for name in ("counts", "purchases")}
         columns |= {"words": words.words, "word_counts": Ragged(words.words.offsets, words.times)}
         items = {"items": part.items, "days": Ragged(part.items.offsets, part.days)}
-        if prompts:
-            columns |= items | {"prompt": write_prompts(part.items, self.shop, text)}
+        if whole:
+            columns |= items
         else:
             columns |= {name: column.tail(self.config.corpus.recent_items) for name, column in items.items()}
-        if prompts and text.patching:  # also the longer ones that are pooled, and the tokens of each position
+        if whole and self.shop:
+            columns |= {"prompt": write_prompts(part.items, self.shop, text)}
+        if (
+            whole and self.shop and text.patching
+        ):  # also the longer ones that are pooled, and the tokens of each position
             tokens, sizes = write_patched(part.items, self.shop, text.prompt, text.patching)
             columns |= {"patched": tokens, "patched_sizes": sizes}
         lists = {name: list_column(rows.values.astype(np.uint32), rows.lengths()) for name, rows in columns.items()}
@@ -184,7 +206,7 @@ class _Builder:
 
     def _count(self, shard: Shard) -> None:
         times, users, items = (shard.events[name].to_physical().to_numpy() for name in ("timestamp", "user", "item"))
-        ones, by_user = np.ones(len(items), np.int64), (len(shard.users), len(self.shop.item_labels))
+        ones, by_user = np.ones(len(items), np.int64), (len(shard.users), len(self.item_labels))
         labelled = coo_array((ones, (users, items)), shape=by_user).tocsr() @ self.carried
         events = np.bincount(labelled.indices, labelled.data, labelled.shape[1])
         self.label_counts += [events.astype(np.int64), np.bincount(labelled.indices, minlength=labelled.shape[1])]

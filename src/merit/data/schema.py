@@ -113,7 +113,7 @@ def resolve(
     mapping: dict[str, str] = {}
     for ours, aliases in names.items():
         wanted = (given[ours],) if ours in given else (ours, *aliases)
-        if theirs := _match(columns, wanted):
+        if theirs := matching(columns, wanted):
             mapping[ours] = theirs
         elif ours in given:
             raise DataError(_missing({ours: wanted}, mapping, columns, where, setting))
@@ -125,7 +125,7 @@ def resolve(
 
 def resolve_extra(columns: Sequence[str], extra: Sequence[str], where: str) -> list[str]:
     """Their names of the further item columns."""
-    matches = {name: _match(columns, (name,)) for name in extra}
+    matches = {name: matching(columns, (name,)) for name in extra}
     if absent := next((name for name, theirs in matches.items() if theirs is None), None):
         near = difflib.get_close_matches(absent, columns, n=1, cutoff=0.3)
         raise DataError(
@@ -135,7 +135,7 @@ def resolve_extra(columns: Sequence[str], extra: Sequence[str], where: str) -> l
     return [theirs for theirs in matches.values() if theirs]
 
 
-def _match(columns: Sequence[str], wanted: Sequence[str]) -> str | None:
+def matching(columns: Sequence[str], wanted: Sequence[str]) -> str | None:
     """The first wanted name that is a column; without one, the first that is a column but for case and punctuation."""
     plain = {_plain(name): name for name in reversed(columns)}
     exact = next((name for name in wanted if name in columns), None)

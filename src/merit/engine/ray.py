@@ -103,7 +103,7 @@ def _join(address: str | None) -> tuple[Any, bool]:
     try:
         import ray
     except ImportError:
-        raise MissingDependency("engine.runner = ray needs Ray: pip install 'merit[ray]'.") from None
+        raise MissingDependency("engine.runner = ray needs Ray: pip install 'merit-interests[ray]'.") from None
     if ray.is_initialized():
         return ray, False
     try:

@@ -45,7 +45,7 @@ class LabelsConfig(Frozen):
     """How tags become labels; later versions of a space keep the settings of its first."""
 
     encoder: str = "minilm"
-    """`minilm`, `hashed`, or the folder of a sentence-transformer."""
+    """`minilm`, the same without torch (`minilm-numpy`), `hashed`, or the folder of a sentence-transformer."""
     clusters: int | None = Field(None, ge=1)
     """By default one for every ten live labels."""
     max_ratio: float = Field(4.0, ge=1)

@@ -22,6 +22,7 @@ from merit.core.console import tell, track, warn
 from merit.core.errors import ConfigError, MissingArtifact, MissingDependency
 from merit.core.seeds import mix
 from merit.core.types import Floats, Ints, LabelEncoder
+from merit.labels.minilm import NumpyMiniLM
 
 Hashes = NDArray[np.uint64]
 Keys = NDArray[np.uint64]  # (n, 2): the first and the last 64 bits of a hash
@@ -251,5 +252,6 @@ def _keys(texts: Sequence[str], fingerprint: str) -> Keys:
 
 ENCODERS: dict[str, Callable[[], LabelEncoder]] = {
     "minilm": lambda: SentenceEncoder(weights.folder("minilm")),
+    "minilm-numpy": lambda: NumpyMiniLM(weights.folder("minilm")),
     "hashed": HashedNgrams,
 }

@@ -222,7 +222,7 @@ def scorer_parameters(config: RunConfig, sizes: DataSizes, shape: BackboneShape)
 def item_parameters(config: RunConfig, sizes: DataSizes) -> int:
     """Of a generator that reads items."""
     with torch.device("meta"):
-        network = ItemNetwork(config.items.network, sizes.labels, sizes.words, sizes.items)
+        network = ItemNetwork(config.item_generator.network, sizes.labels, sizes.words, sizes.items)
     return sum(value.numel() for value in network.parameters())
 
 

@@ -78,6 +78,10 @@ class Plan(Frozen):
 
 def plan(config: RunConfig) -> Plan:
     """The plan of a run."""
+    if config.preset == "quick":
+        raise ConfigError(
+            "The quick preset trains no generator, and there is nothing to plan: `merit run` takes a minute."
+        )
     sizes = count.data_sizes(config)
     if config.reads == "items":
         return _of_items(config, sizes)

@@ -38,6 +38,17 @@ class Hidden:
         return self._users
 
 
+class Nobody(Hidden):
+    """Of users who are stored nowhere: none of them can be in erasure, whatever their ids are."""
+
+    def __init__(self) -> None:
+        pass
+
+    def users(self) -> frozenset[str]:
+        """Always nobody."""
+        return frozenset()
+
+
 class Purged:
     """Whether users were erased from an artifact since it was opened."""
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from merit.core.artifacts import Artifact
 from merit.core.errors import DamagedArtifact, DataError
-from merit.core.ragged import Ragged, column_lists, counts_of, matrix, owners
+from merit.core.ragged import Ragged, column_lists, counts_of, list_column, matrix, owners
 from merit.core.types import Floats, Ints
 from merit.data.corpus import TRENDS, purchases_table, read_table
 from merit.data.title_words import WordCounts
@@ -54,6 +54,14 @@ class LikelyLabels:
     def gather(self, rows: Ints) -> LikelyLabels:
         """These users, in this order."""
         return LikelyLabels(self.labels.gather(rows), self.labels.beside(self.values, rows))
+
+    def columns(self, weight: float) -> dict[str, pl.Series]:
+        """The columns of a model's users: labels, and what they add to scores with this weight."""
+        sizes, added = self.labels.lengths(), (weight * self.values).astype(np.float32)
+        return {
+            "likely": list_column(self.labels.values.astype(np.uint32), sizes),
+            "likely_scores": list_column(added, sizes),
+        }
 
     def grid(self, labels: Ints, n_labels: int) -> Floats:
         """(users, labels): the values of these labels, zero where one is not likely."""
@@ -186,6 +194,12 @@ def read_purchases(corpus: Artifact) -> tuple[Ragged, UserFeatures]:
     """What the factor model learns from: labels bought, and the features of the buyers, without states."""
     table = read_table(corpus, purchases_table(corpus), *HISTORY)
     return column_lists(table["gold"]), features_of(corpus, table, no_states(len(table)))
+
+
+def stateless(corpus: Artifact, split: str, *columns: str) -> tuple[pl.DataFrame, UserFeatures]:
+    """The users of a split, with these columns besides, and their features, for a model that reads no states."""
+    table = read_table(corpus, split, "user_id", *HISTORY, *columns)
+    return table, features_of(corpus, table, no_states(len(table)))
 
 
 def features_of(

@@ -20,40 +20,28 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from safetensors.torch import load_file, save_file
-from scipy.linalg import cho_factor, cho_solve
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged, indicators
-from merit.core.seeds import derive, stable_hash, stream, torch_stream
+from merit.core.ragged import Ragged
+from merit.core.seeds import stream, torch_stream
 from merit.core.types import Floats, Ints
 from merit.data.corpus import WORDS, purchases_table, read_table
 from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.propensity.epochs import FASTER, train_epochs
 from merit.propensity.factor_model import FactorModel, grid_spots
-from merit.propensity.features import UserFeatures, history_matrix, read_purchases, with_bias
+from merit.propensity.features import UserFeatures, read_purchases
 from merit.propensity.negatives import LabelSampler
+from merit.propensity.ridge import RidgeConfig, fold_of_users, ridge_factors
 
 STEPS = 50  # of an epoch, at least
 MODEL = "model.safetensors"
-
-
-class RidgeConfig(Frozen):
-    """How the regression is solved, and how much of it the factor model starts with."""
-
-    weight: float = Field(5.0, ge=0)
-    """Log-odds for a probability of one. 0 starts at random factors."""
-    strength: float = Field(100.0, gt=0)
-    """Of the regularisation. Histories are rows of length one, so one number fits every data set."""
-    labels: int = Field(4_096, ge=1)
-    """So many of the most popular labels are solved for, in memory of their square; the others start at random."""
 
 
 class FactorsConfig(Frozen):
@@ -115,9 +103,7 @@ def train_factors(corpus: Artifact, labels: Artifact, out: Path, config: Factors
 
 def folds_of(corpus: Artifact, folds: int, seed: int) -> Ints:
     """The fold of each purchase that the factor model learns from: all of a user are in one."""
-    users = read_table(corpus, purchases_table(corpus), "user_id")["user_id"].to_list()
-    fold: Ints = (derive(stable_hash(users, "folds"), seed) % np.uint64(max(1, folds))).astype(np.int64)
-    return fold
+    return fold_of_users(read_table(corpus, purchases_table(corpus), "user_id")["user_id"].to_list(), folds, seed)
 
 
 def fold_file(number: int) -> str:
@@ -208,26 +194,3 @@ def _start_at_the_ridge(
     with torch.no_grad():
         model.history_factors[labels, : history.shape[1]] = history
         model.label_factors[labels, : label.shape[1]] = label
-
-
-def ridge_factors(
-    history: Ragged, times: NDArray[np.integer], gold: Ragged, n_labels: int, rank: int, config: RidgeConfig, seed: int
-) -> tuple[Ints, Floats, Floats]:
-    """The regression of the most popular labels, the history factors (labels, rank) of these, and the label factors.
-
-    The product of both is the regression, as near as so few numbers come; the rank is smaller where labels are fewer.
-    """
-    from sklearn.utils.extmath import randomized_svd  # half a second, and only training needs it
-
-    bought = np.bincount(gold.values, minlength=n_labels)
-    labels = np.sort(np.argsort(-bought, kind="stable")[: config.labels])
-    histories = history_matrix(history, times, n_labels)[:, labels]
-    golds = indicators(gold, n_labels)[:, labels]
-    rows = with_bias(histories)  # the bias is solved for as well, and left out
-    gram = (rows.T @ rows).toarray().astype(np.float64) + config.strength * np.eye(rows.shape[1])
-    to_gold = (rows.T @ golds).toarray().astype(np.float64)
-    solved = cho_solve(cho_factor(gram, overwrite_a=True), to_gold, overwrite_b=True)[:-1]
-    weights = config.weight * solved.astype(np.float32)
-    svd_seed = int(stream(seed, "ridge").integers(2**31))
-    left, sizes, right = randomized_svd(weights, min(rank, len(labels)), random_state=svd_seed)
-    return labels, left * np.sqrt(sizes), right.T * np.sqrt(sizes)

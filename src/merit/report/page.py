@@ -94,7 +94,12 @@ def provenance(manifest: Manifest) -> Provenance:
 
 def render(page: Page) -> str:
     """The whole report as one HTML text."""
-    return _template().render(page=page, grid=_grid)
+    return _template("page.html.j2").render(page=page, grid=_grid)
+
+
+def summary_html(page: Page) -> str:
+    """The title and the key figures alone, as a notebook shows them below a cell."""
+    return _template("summary.html.j2").render(page=page)
 
 
 def count(value: float) -> str:
@@ -162,8 +167,8 @@ def _hidden(users: pl.Series, partition: bool) -> tuple[pl.Series, pl.Series]:
 
 
 @cache
-def _template() -> jinja2.Template:
-    text = files("merit.report").joinpath("page.html.j2").read_text(encoding="utf-8")
+def _template(name: str) -> jinja2.Template:
+    text = files("merit.report").joinpath(name).read_text(encoding="utf-8")
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

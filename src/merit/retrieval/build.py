@@ -1,21 +1,23 @@
 """model: everything needed to score, in one folder that can be moved: what `merit.load` opens.
 
-The artifact: labels/, propensity/ and generator/ (copies of those artifacts), users/ and interests/ (vectors and
-projections for retrieval), mlp.safetensors, verticals.*, users.parquet, items.parquet, and README.md, a model card:
-what the model was made from, how good it is, and what not to use it for.
+The artifact: labels/, propensity/ and, of the standard preset, generator/ (copies of those artifacts), users/ and
+interests/ (vectors and projections for retrieval), mlp.safetensors, verticals.*, users.parquet, items.parquet, and
+README.md, a model card: what the model was made from, how good it is, and what not to use it for. torch is imported for
+the standard preset only.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
-import torch
 from pydantic import Field
 from safetensors.numpy import save
 
@@ -23,25 +25,34 @@ from merit import __version__
 from merit.core import artifacts, console
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
-from merit.core.ragged import list_column
+from merit.core.ragged import Ragged
 from merit.core.types import Floats
 from merit.data.corpus import NOW
+from merit.data.examples import ExamplesConfig
 from merit.evaluation import calibration, tables
 from merit.evaluation.calibration import Reliability
 from merit.labels import space
 from merit.labels.space import LabelSpace
-from merit.propensity.features import UserFeatures
-from merit.propensity.states import read_features
-from merit.propensity.states_model import Propensity
-from merit.propensity.train import TrainedScorer, load_scorer
+from merit.propensity.factor_scorer import FactorScorer
+from merit.propensity.features import LikelyLabels, UserFeatures, stateless
+from merit.propensity.quick import load_quick
 from merit.report.markdown import plain
 from merit.report.page import SMALLEST_CELL
 from merit.retrieval import store
+from merit.retrieval.encode import QUICK
 from merit.retrieval.exact import Exact, Projection, ScorerWeights
 from merit.retrieval.store import Form
 from merit.retrieval.verticals import vertical_shares
 
+if TYPE_CHECKING:
+    from merit.propensity.states_model import Propensity
+
+STANDARD = "standard"
 BLOCK = 8_192  # users encoded at a time
+MADE = {
+    QUICK: "the factor model in closed form, calibrated; no generator",
+    STANDARD: "a generator trained by self-correction, on top of the factor model, calibrated",
+}
 WEAK = 2.0  # a vertical whose calibration error is so many times the overall one is named in the card
 
 
@@ -65,46 +76,114 @@ def write_model(
     seed: int,
 ) -> Artifact:
     """The model: every user as of the end of the data, and all that scoring needs, in one folder."""
-    scorer, label_space = load_scorer(propensity, labels), space.load(labels.path)
-    users, features = read_features(corpus, states, NOW)
-    weights = weights_of(scorer.model)
-    exact = Exact.of(weights)
+    import torch
+
+    from merit.propensity.states import read_features
+    from merit.propensity.train import load_scorer
+
+    scorer, (users, features) = load_scorer(propensity, labels), read_features(corpus, states, NOW)
     parents = {"propensity": propensity, "states": states, "generator": generator, "corpus": corpus}
     parents |= {"labels": labels, "results": results}
+    with torch.inference_mode():
+        vectors = scorer.model.labels(torch.from_numpy(scorer.texts), torch.arange(len(scorer.texts))).numpy()
+    parts = ModelParts(
+        preset=STANDARD,
+        weights=weights_of(scorer.model),
+        repeat=scorer.model.repeat.detach().numpy(),
+        label_repeats=scorer.repeats.numpy(),
+        user_vectors=lambda part: scorer.vectors(part).numpy(),
+        label_vectors=_at_the_end(vectors, features, float(scorer.model.trend_weight.detach().sum())),
+        likely_weight=scorer.model.likely_weight.item(),
+    )
+    return _write(parts, users, features, parents, ("labels", "propensity", "generator"), out, config, seed)
+
+
+def write_quick_model(
+    propensity: Artifact,
+    corpus: Artifact,
+    labels: Artifact,
+    results: Artifact,
+    out: Path,
+    config: ModelConfig,
+    seed: int,
+) -> Artifact:
+    """The same of the quick preset, without a generator."""
+    scorer, (users, features) = load_quick(propensity, labels), stateless(corpus, NOW, "items", "days")
+    parents = {"propensity": propensity, "corpus": corpus, "labels": labels, "results": results}
+    parts = ModelParts(
+        preset=QUICK,
+        weights=quick_weights(scorer),
+        repeat=scorer.weights.repeat,
+        label_repeats=scorer.label_repeats,
+        user_vectors=scorer.users,
+        label_vectors=_at_the_end(scorer.label_vectors, features, float(scorer.weights.trend_weight.sum())),
+    )
+    return _write(parts, users, features, parents, ("labels", "propensity"), out, config, seed)
+
+
+@dataclass(frozen=True)
+class ModelParts:
+    """What a model's folder is made of, as plain arrays."""
+
+    preset: str
+    weights: ScorerWeights
+    repeat: Floats  # (3,)
+    label_repeats: Floats  # (C,)
+    user_vectors: Callable[[UserFeatures], Floats]
+    label_vectors: Floats
+    likely_weight: float = 0.0
+    """Of the labels that the generator finds likely."""
+
+
+def _write(
+    parts: ModelParts,
+    users: pl.DataFrame,
+    features: UserFeatures,
+    parents: Mapping[str, Artifact],
+    kept: Iterable[str],
+    out: Path,
+    config: ModelConfig,
+    seed: int,
+) -> Artifact:
+    """The folder; `kept` names the parents that go into it."""
+    corpus, labels = parents["corpus"], parents["labels"]
+    label_space, exact = space.load(labels.path), Exact.of(parts.weights)
     with artifacts.writing(out, "model", config=config, seed=seed, parents=parents) as draft:
-        for name, artifact in (("labels", labels), ("propensity", propensity), ("generator", generator)):
-            shutil.copytree(artifact.path, draft.path / name)
+        for name in kept:
+            shutil.copytree(parents[name].path, draft.path / name)
         shutil.copyfile(corpus.file("items.parquet"), draft.path / "items.parquet")
-        assert features.likely
-        likely, weight = features.likely.labels, float(scorer.model.likely_weight.detach())
-        added = list_column(weight * features.likely.values, likely.lengths())
-        table = users.select("user_id", "history", "counts", "items", "days").with_columns(
-            likely=list_column(likely.values.astype(np.uint32), likely.lengths()), likely_scores=added
-        )
-        table.write_parquet(draft.path / "users.parquet")
-        repeat = {"repeat": scorer.model.repeat.detach().numpy(), "repeat_labels": scorer.repeats.numpy()}
-        (draft.path / "mlp.safetensors").write_bytes(save(weights.arrays() | repeat))
+        likely = features.likely or LikelyLabels(Ragged.empty(len(users)), np.zeros(0, np.float32))
+        added = likely.columns(parts.likely_weight)
+        kept_columns = users.select("user_id", "history", "counts", "items", "days")
+        kept_columns.with_columns(**added).write_parquet(draft.path / "users.parquet")
+        repeat = {"repeat": parts.repeat, "repeat_labels": parts.label_repeats}
+        (draft.path / "mlp.safetensors").write_bytes(save(parts.weights.arrays() | repeat))
         shares, names = vertical_shares(corpus, label_space)
         (draft.path / "verticals.safetensors").write_bytes(save({"shares": shares}))
         (draft.path / "verticals.json").write_text(json.dumps(names, ensure_ascii=False), encoding="utf-8")
         starts = range(0, len(features), BLOCK)
-        user_vectors = (scorer.vectors(features.part(start, start + BLOCK)).numpy() for start in starts)
+        user_vectors = (parts.user_vectors(features.part(start, start + BLOCK)) for start in starts)
         sides: dict[str, tuple[int, Iterable[Floats], Projection]] = {
             "users": (len(users), user_vectors, exact.users),
-            "interests": (len(label_space), [_label_vectors(scorer, features)], exact.labels),
+            "interests": (len(label_space), [parts.label_vectors], exact.labels),
         }
         for name, (rows, blocks, projection) in sides.items():
             (draft.path / name).mkdir()
             with console.spinner(f"storing {rows:,} {name}"):
                 store.write(draft.path / name, rows, blocks, projection, config.projections)
-        card = _card(propensity, corpus, labels, results, label_space)
+        card = _card(parts.preset, parents["propensity"], corpus, labels, parents["results"], label_space)
         (draft.path / "README.md").write_text(card, encoding="utf-8")
         draft.summary |= {"users": len(users), "labels": len(label_space), "label_version": label_space.version}
+        window = {name: getattr(ExamplesConfig(), name) for name in ("history_days", "gap_days")}
+        made = window | corpus.manifest.summary  # an older corpus does not say
+        draft.summary |= {"preset": parts.preset} | {name: made[name] for name in ("last", *window)}
     return artifacts.load(out, "model")
 
 
 def weights_of(model: Propensity) -> ScorerWeights:
     """The layers and factors of a trained model as plain arrays; without a scorer of states its layers are empty."""
+    import torch
+
     same, width = torch.eye(model.factors), model.of_text.shape[1]
     values = {"P_e": torch.cat([model.of_text, same], dim=1)}
     if model.reads_states:
@@ -132,18 +211,32 @@ def weights_of(model: Propensity) -> ScorerWeights:
     return ScorerWeights.of({name: value.detach().numpy() for name, value in values.items()})
 
 
-@torch.inference_mode()
-def _label_vectors(scorer: TrainedScorer, now: UserFeatures) -> Floats:
-    """The vectors of all labels, with their popularity of the last week: all users are scored for it."""
-    numbers = torch.arange(len(scorer.texts))
-    vectors: Floats = scorer.model.labels(torch.from_numpy(scorer.texts), numbers).numpy()
-    if scorer.model.factors and now.trends and len(now):
-        trends = torch.from_numpy(now.trends.gather(np.arange(1)).of(numbers.numpy()))
-        vectors[:, -1] += scorer.model.trend_score(trends)[0].numpy()
+def quick_weights(scorer: FactorScorer) -> ScorerWeights:
+    """The factors of a quick model as plain arrays. Its MLP is one unit that adds nothing."""
+    factors, text = scorer.weights.of_text.shape
+    shapes = {"W_u": (1, factors), "W_e": (1, text + factors), "d1": (1,), "W2": (1, 1), "d2": (1,), "w3": (1,)}
+    nothing = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    same = np.eye(factors, dtype=np.float32)
+    projections = {"P_u": same, "P_e": np.concatenate([scorer.weights.of_text, same], axis=1)}
+    return ScorerWeights.of(nothing | projections | {"d3": scorer.weights.bias})
+
+
+def _at_the_end(vectors: Floats, now: UserFeatures, trend_weight: float) -> Floats:
+    """The vectors of all labels with their popularity of the last week: all users are scored for it."""
+    if trend_weight and now.trends and len(now):
+        vectors = vectors.copy()
+        vectors[:, -1] += trend_weight * now.trends.gather(np.arange(1)).of(np.arange(len(vectors)))[0]
     return vectors
 
 
-def _card(propensity: Artifact, corpus: Artifact, labels: Artifact, results: Artifact, label_space: LabelSpace) -> str:
+def _card(
+    preset: str,
+    propensity: Artifact,
+    corpus: Artifact,
+    labels: Artifact,
+    results: Artifact,
+    label_space: LabelSpace,
+) -> str:
     """The card in Markdown."""
     figures, bins = (
         pl.read_parquet(artifact.file(f"{name}.parquet"))
@@ -153,7 +246,8 @@ def _card(propensity: Artifact, corpus: Artifact, labels: Artifact, results: Art
     first, last = (datetime.fromtimestamp(summary[name] / 1000, UTC).date() for name in ("first", "last"))
     parts = [
         "# Model card",
-        f"Propensities over {live:,} text interests, made by merit {__version__} with seed {propensity.manifest.seed}.",
+        f"Propensities over {live:,} text interests, made by merit {__version__} with seed {propensity.manifest.seed}, "
+        f"preset `{preset}`: {MADE[preset]}.",
         "## Data",
         f"- Interactions from {first} to {last}: {summary['events']:,} events of {summary['users']:,} users.\n"
         f"- Label space version {label_space.version}: {len(label_space):,} labels, {live:,} of them live, "
@@ -177,7 +271,9 @@ def _card(propensity: Artifact, corpus: Artifact, labels: Artifact, results: Art
 
 
 def _shares(propensity: Artifact) -> str:
-    summary, model = propensity.manifest.summary, propensity.manifest.config["model"]
+    summary, model = propensity.manifest.summary, propensity.manifest.config.get("model")
+    if not model:
+        return "The factor model, alone."
     if not model["factors"]:
         return "A scorer of the generator's states, alone."
     share, states = summary["likely_share"], "; the rest is the factor model and a scorer of states"

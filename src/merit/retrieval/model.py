@@ -6,8 +6,9 @@
     model.score(["1042", "7"], ["trail running"])  # every pair
     model.explain("1042", "trail running")         # which purchases carry that probability
 
-Answers are polars frames (`.to_pandas()` converts them). Users and interests may come as lists, numpy arrays, pandas or
-polars columns. Nothing here trains; torch is loaded only for a phrase that is no label, and to explain.
+Answers are polars frames, or pandas frames where the model was made from pandas or asked about new histories in it.
+Users and interests may come as lists, numpy arrays, pandas or polars columns. Nothing here trains; torch is loaded only
+where a generator is asked, and for a phrase that is no label where the encoder is made of it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from copy import copy
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,14 +31,18 @@ from merit.core.artifacts import Artifact
 from merit.core.errors import DataError, MissingArtifact
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
+from merit.data import frames
 from merit.labels import space
 from merit.labels.space import LabelSpace
 from merit.privacy.floor import require_enough_named
-from merit.privacy.hidden import Hidden, Purged
+from merit.privacy.hidden import Hidden, Nobody, Purged
 from merit.propensity import unseen_labels
 from merit.propensity.calibration import CalibrationCurve
+from merit.report.page import Page, Tile, count, summary_html
 from merit.retrieval import diversity, repeats, store, topk, verticals
+from merit.retrieval.encode import preset_of
 from merit.retrieval.exact import Doubles, ScorerWeights, map_threads, spans
+from merit.retrieval.histories import HistoryReader, NewUsers, open_reader, parse
 from merit.retrieval.query import Interest, QueryResolver
 from merit.retrieval.repeats import Added, Additions, Repeats, RepeatScorer
 from merit.retrieval.scorer import Mask, Scorer
@@ -86,6 +92,12 @@ class Model:
         self, artifact: Artifact, newer: Artifact | None = None, threads: int | None = None, users: bool = True
     ) -> None:
         self.artifact = artifact
+        self.pandas = False
+        """Whether answers are pandas frames, as the tables were that the model was made from or asked about."""
+        self.folder: Any = None
+        """A temporary folder that goes when nobody has the model any more."""
+        self.rests_on: Any = None
+        """Of new histories: user_id, rests_on (history, titles or popularity), events, known (items), read (titles)."""
         self._labels = newer or artifacts.load(artifact.file("labels"), "labels", verify=False)
         self.labels: LabelSpace = space.load(self._labels.path)
         self._queries = QueryResolver(artifact, self.labels, self._labels)
@@ -114,6 +126,31 @@ class Model:
             self._scorer, Additions(again, likely.labels, likely.values.astype(np.float64), len(self.labels))
         )
 
+    def with_histories(self, events: Any, users: Any = None) -> Model:
+        """The same model over the users of these events, stored or not: it answers about them and nobody else.
+
+        `events` is a table (polars, pandas, Arrow, DuckDB) of user_id, item_id or title, and timestamp; `users` names
+        all who are answered about, those without any event too. `rests_on` tells what each answer rests on.
+        """
+        table, listed = parse(frames.polars(events)), None if users is None else texts_of(users, "users")
+        return self._over(self._histories.read(table, listed), self.pandas or frames.is_pandas(events))
+
+    def _over(self, new: NewUsers, pandas: bool) -> Model:
+        part = copy(self)
+        part._scorer = self._scorer.over(store.hold("the histories", new.vectors, self._scorer.exact.users))
+        part._hidden, part.pandas = Nobody(), pandas
+        part.rests_on = part._answer(new.rests_on)
+        part._set_users(StoredUsers.of(new.users, len(self.labels)))
+        return part
+
+    @cached_property
+    def _histories(self) -> HistoryReader:
+        """Over the label space of the training, as the stored users were read."""
+        own = artifacts.load(self.artifact.file("labels"), "labels", verify=False)
+        same = own.manifest.hash == self._labels.manifest.hash
+        queries = self._queries if same else QueryResolver(self.artifact, space.load(own.path), own)
+        return open_reader(self.artifact, own, queries)
+
     def for_users(self, users: pl.DataFrame) -> Model:
         """The same model of some of its users, rows of `stored_users`; it takes memory for these only."""
         part = copy(self)
@@ -125,6 +162,18 @@ class Model:
         """`users`, and `row`, where each is stored: what another process needs for `for_users`."""
         visible = self.visible()
         return visible.users.with_columns(row=pl.Series(visible.rows))
+
+    def _answer(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """As pandas, where the model was made from pandas or asked about it."""
+        return frame.to_pandas() if self.pandas else frame
+
+    def _repr_html_(self) -> str:
+        summary = self.artifact.manifest.summary
+        tiles = [Tile("Users", count(len(self._users))), Tile("Interests", count(self.live))]
+        tiles.append(Tile("Preset", preset_of(self.artifact)))
+        if "last" in summary:
+            tiles.append(Tile("Data until", f"{datetime.fromtimestamp(summary['last'] / 1000, UTC):%Y-%m-%d}"))
+        return summary_html(Page("merit model", str(self.artifact.path), (), tiles))
 
     def __repr__(self) -> str:
         return f"<merit model: {len(self._users):,} users, {self.live:,} interests, {self.artifact.path}>"
@@ -171,7 +220,7 @@ class Model:
             parts = [diversity.spread(part, self._clusters, k) for part in parts]
         lists = ragged.stacked([part.labels for part in parts])
         labels = self.labels.table.select(interest="text", vertical="vertical")[lists.values]
-        return pl.DataFrame(
+        table = pl.DataFrame(
             {
                 "user_id": self._users.table["user_id"].gather(np.repeat(rows, lists.lengths())),
                 "rank": ragged.ranks(lists) + 1,
@@ -180,6 +229,7 @@ class Model:
                 "vertical": labels["vertical"],
             }
         )
+        return self._answer(table)
 
     def all_interests(self, k: int = 10, regions: int | None = None) -> Iterator[pl.DataFrame]:
         """The same for all users, some thousands at a time, so that lists of millions are never in memory at once."""
@@ -234,7 +284,8 @@ class Model:
         if n > len(visible):
             raise DataError(f"There are {len(visible):,} users; ask for no more than that (n = {n:,}).")
         (ranked,) = self._ranking.audiences(query.vector[None], [(users, added)], n, rows)
-        return self.probabilities(*ranked).insert_column(1, pl.Series("rank", np.arange(1, len(ranked.rows) + 1)))
+        places = pl.Series("rank", np.arange(1, len(ranked.rows) + 1))
+        return self._answer(self.probabilities(*ranked).insert_column(1, places))
 
     def audiences(self, labels: Ints, users: Any, n: int) -> Iterator[Ranked]:
         """For each label of the space in turn, the n most likely of these users: `probabilities` names them.
@@ -274,7 +325,7 @@ class Model:
         rows, queries = self._rows(users), [self.interest(text) for text in texts_of(interests, "interests")]
         scores = np.stack([self._ranking.scores(rows, query.vector, self._additions(query)) for query in queries], 1)
         texts = pl.Series("interest", [query.text for _ in rows for query in queries])
-        return self.probabilities(np.repeat(rows, len(queries)), scores.ravel()).insert_column(1, texts)
+        return self._answer(self.probabilities(np.repeat(rows, len(queries)), scores.ravel()).insert_column(1, texts))
 
     def score_pairs(self, users: Any, interests: Any) -> pl.DataFrame:
         """The probability of the first user for the first interest, of the second for the second, and so on."""
@@ -285,7 +336,7 @@ class Model:
         for text in dict.fromkeys(texts):
             same, query = np.array([other == text for other in texts]), self.interest(text)
             scores[same] = self._ranking.scores(rows[same], query.vector, self._additions(query))
-        return self.probabilities(rows, scores).insert_column(1, pl.Series("interest", texts))
+        return self._answer(self.probabilities(rows, scores).insert_column(1, pl.Series("interest", texts)))
 
     def card(self) -> str:
         """The model card: what the model was made from, how good it is, and what not to use it for."""
@@ -302,14 +353,14 @@ class Model:
         names = json.loads(self.artifact.file("verticals.json").read_text(encoding="utf-8"))
         user_ids = self._users.table["user_id"].gather(np.repeat(rows, len(names)))
         table = pl.DataFrame({"user_id": user_ids, "vertical": names * len(rows), "expected": expected.ravel()})
-        return table.sort("user_id", "expected", descending=[False, True])
+        return self._answer(table.sort("user_id", "expected", descending=[False, True]))
 
     def over_indexed(self, users: Any, k: int = 20, at_least: int = 1) -> pl.DataFrame:
         """Labels that these users have in their histories more often than all users, `at_least` so many of them.
 
         The share of these users (share), of all users (base), and the ratio (index).
         """
-        return self.over_indexed_rows(np.unique(self._rows(users)), k, at_least)
+        return self._answer(self.over_indexed_rows(np.unique(self._rows(users)), k, at_least))
 
     def over_indexed_rows(self, rows: Ints, k: int = 20, at_least: int = 1) -> pl.DataFrame:
         """The same for distinct users by row, as in `visible().rows`."""
@@ -322,7 +373,7 @@ class Model:
 
         `probability` is what is left without the item, `effect` what the item adds in log-odds.
         """
-        from merit.retrieval import explain  # loads torch
+        from merit.retrieval import explain  # a generator loads torch
 
         row, query = int(self._rows([user])[0]), self.interest(interest)
         items, exact, again = self._users.items[row], self._scorer.exact, self._ranking.additions.repeats
@@ -338,7 +389,7 @@ class Model:
             effect=scores[0] - scores[1:],
             probability=self._calibration.probability(scores[1:]),
         )
-        return table.sort("effect", "item_id", descending=[True, False]).head(k)
+        return self._answer(table.sort("effect", "item_id", descending=[True, False]).head(k))
 
     def interest(self, text: str | Interest) -> Interest:
         """The label or phrase that a text stands for. Blocked interests, and paraphrases of them, are refused."""

@@ -1,16 +1,19 @@
 """ranking: the propensity model's lists for test users, and its audiences.
 
 The artifact: predictions (the most likely interests of each user, for the results table), and audiences.parquet: users
-for an interest, beside the history's frequencies and the generator's own likelihood, with intervals.
+for an interest, beside the history's frequencies and the generator's own likelihood, with intervals. torch is imported
+where a generator is; the quick preset has none.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 from pydantic import Field
 
 from merit.core import artifacts, console
@@ -24,21 +27,39 @@ from merit.evaluation.classification import Metrics
 from merit.evaluation.evaluate import AUDIENCES, HISTORY_SHARE, training_popularity, truth_of_test_users
 from merit.evaluation.predictions import Predictions, Truth, top
 from merit.evaluation.ranking import Scores
-from merit.generator import backbone
-from merit.generator.items.histories import COLUMNS
-from merit.generator.items.model import ItemGenerator
-from merit.generator.model import Generator, TrainedGenerator, load_generator, name_of
 from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.labels.space import LabelSpace
-from merit.propensity.features import UserFeatures
+from merit.propensity.calibration import CalibrationCurve
+from merit.propensity.features import UserFeatures, stateless
 from merit.propensity.lengths import LengthConfig, best_lengths
-from merit.propensity.states import read_features
-from merit.propensity.train import TrainedScorer, load_scorer
+from merit.propensity.quick import load_quick
 from merit.retrieval.verticals import vertical_shares
 
+if TYPE_CHECKING:
+    from merit.generator.model import Generator, TrainedGenerator
+
 NAME = "MERIT"
+QUICK = "quick"
 LIKELIHOOD = "likelihood"
+
+
+class PairScorer(Protocol):
+    """A trained propensity model, of either preset."""
+
+    @property
+    def live(self) -> NDArray[np.bool_]:
+        """(labels,)"""
+
+    @property
+    def calibration(self) -> CalibrationCurve | None:
+        """From scores to probabilities."""
+
+    def users(self, features: UserFeatures) -> Any:
+        """What stands for each of these users in `grid`."""
+
+    def grid(self, users: Any, features: UserFeatures, labels: Ints) -> Floats:
+        """(B, labels): the scores of all pairs."""
 
 
 class RankingConfig(Frozen):
@@ -62,28 +83,54 @@ def rank(
     seed: int,
 ) -> Artifact:
     """Score all test users against all labels and judge both directions."""
-    label_space = space.load(labels.path)
-    truth = truth_of_test_users(corpus, label_space, load_vectors(labels))
-    scorer = load_scorer(propensity, labels)
-    _, features = read_features(corpus, states, "test")
+    from merit.generator.model import load_generator, name_of
+    from merit.propensity.states import read_features
+    from merit.propensity.train import load_scorer
+
+    scorer, (_, features) = load_scorer(propensity, labels), read_features(corpus, states, "test")
     trained, method = load_generator(generator, corpus, labels), name_of(generator)
+    likelihood = _likelihood(trained, corpus, features, space.load(labels.path))
     parents = {"propensity": propensity, "states": states, "generator": generator}
     parents |= {"corpus": corpus, "labels": labels}
-    methods: dict[str, Scores] = {
-        HISTORY_SHARE: history_share_scores(truth),
-        f"{method}, {LIKELIHOOD}": _likelihood(trained, corpus, features, label_space),
-        NAME: propensity_scores(scorer, features),
-    }
+    others = {f"{method}, {LIKELIHOOD}": likelihood}
+    return _rank(scorer, features, NAME, others, parents, out, config, seed)
+
+
+def rank_quick(
+    propensity: Artifact, corpus: Artifact, labels: Artifact, out: Path, config: RankingConfig, seed: int
+) -> Artifact:
+    """The same of a quick model: its lists and audiences, beside the history's frequencies."""
+    parents = {"propensity": propensity, "corpus": corpus, "labels": labels}
+    features = stateless(corpus, "test")[1]
+    return _rank(load_quick(propensity, labels), features, QUICK, {}, parents, out, config, seed)
+
+
+def _rank(
+    scorer: PairScorer,
+    features: UserFeatures,
+    name: str,
+    others: Mapping[str, Scores],
+    parents: Mapping[str, Artifact],
+    out: Path,
+    config: RankingConfig,
+    seed: int,
+) -> Artifact:
+    """The lists of one method, and the figures of its audiences and of `others`."""
+    corpus, labels = parents["corpus"], parents["labels"]
+    label_space = space.load(labels.path)
+    truth = truth_of_test_users(corpus, label_space, load_vectors(labels))
+    scores = propensity_scores(scorer, features)
+    methods = {HISTORY_SHARE: history_share_scores(truth), **others, name: scores}
     with artifacts.writing(out, "predictions", config=config, seed=seed, parents=parents) as draft:
         with console.spinner(f"ranking {len(features):,} users for {len(label_space):,} labels"):
             free, ranked = top_labels(scorer, features, config.budget, config.length)
             shares, _ = vertical_shares(corpus, label_space)
             metrics = [judge(method, seed, score, truth, shares) for method, score in methods.items()]
             figures = tables.compare(metrics, truth.users, seed, HISTORY_SHARE, config.resamples)
-        predictions.write(draft.path / "predictions-0.parquet", Predictions(NAME, seed, free, ranked))
+        predictions.write(draft.path / "predictions-0.parquet", Predictions(name, seed, free, ranked))
         figures.write_parquet(draft.path / AUDIENCES)
-        shutil.copyfile(propensity.file("reliability.parquet"), draft.path / "reliability.parquet")
-        draft.summary |= {"examples": len(ranked), "methods": [NAME]}
+        shutil.copyfile(parents["propensity"].file("reliability.parquet"), draft.path / "reliability.parquet")
+        draft.summary |= {"examples": len(ranked), "methods": [name]}
     return artifacts.load(out, "predictions")
 
 
@@ -93,9 +140,7 @@ def judge(method: str, seed: int, score: Scores, truth: Truth, shares: Floats) -
     return Predictions(method, seed, no_lists), ranking.measure_audiences(score, truth, shares)
 
 
-def top_labels(
-    scorer: TrainedScorer, features: UserFeatures, budget: int, length: LengthConfig
-) -> tuple[Ragged, Ragged]:
+def top_labels(scorer: PairScorer, features: UserFeatures, budget: int, length: LengthConfig) -> tuple[Ragged, Ragged]:
     """The labels with the highest scores of each user, best first; of equal ones the lower number.
 
     First at their best lengths, then `budget` of them.
@@ -116,7 +161,7 @@ def top_labels(
     return head(ranked, np.concatenate(lengths)), ranked
 
 
-def propensity_scores(scorer: TrainedScorer, features: UserFeatures) -> Scores:
+def propensity_scores(scorer: PairScorer, features: UserFeatures) -> Scores:
     """Calibrated probabilities."""
     users, curve = scorer.users(features), scorer.calibration
     assert curve is not None
@@ -137,6 +182,10 @@ def history_share_scores(truth: Truth) -> Scores:
 
 def _likelihood(trained: TrainedGenerator, corpus: Artifact, features: UserFeatures, labels: LabelSpace) -> Scores:
     """The generator's probability of a label as its first one."""
+    from merit.generator.items.histories import COLUMNS
+    from merit.generator.items.model import ItemGenerator
+    from merit.generator.model import Generator
+
     if isinstance(trained, ItemGenerator):
         return trained.likelihood(trained.inputs(read_table(corpus, "test", *COLUMNS)))
     assert isinstance(trained, Generator)
@@ -148,6 +197,10 @@ def likelihood_scores(trained: Generator, features: UserFeatures, popularity: In
 
     That of its first token is exact; labels that share a first token share its probability by their popularity.
     """
+    import torch
+
+    from merit.generator import backbone
+
     paths = trained.shop.paths
     first = paths.tokens[paths.offsets[:-1]]
     live = trained.labels.live_mask()

@@ -13,6 +13,7 @@ bytes per row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from itertools import chain
 from pathlib import Path
 
@@ -55,7 +56,13 @@ class Scorer:
 
     def of_users(self, rows: Ints) -> Scorer:
         """The same over some users, who are read into memory."""
-        return Scorer(self.weights, self.users.subset(_rows(rows, self.users)), self.labels, self.threads, self.block)
+        return self.over(self.users.subset(_rows(rows, self.users)))
+
+    def over(self, users: Side) -> Scorer:
+        """The same over other users; what was computed of the weights is shared."""
+        scorer = copy(self)
+        scorer.users = users
+        return scorer
 
     def audiences(
         self, labels: Floats, counts: Sequence[int], users: Ints | None = None, at_once: int = 32

@@ -37,6 +37,7 @@ from merit.core import files
 from merit.core.errors import DataError, MeritError
 from merit.service import campaign_schemas as campaigns
 from merit.service import schemas
+from merit.service.history_schemas import HistoryInterestsResponse, HistoryScoresResponse, SentHistory
 
 T = TypeVar("T", bound=BaseModel)
 Audience = AudienceRequest | Mapping[str, Any]
@@ -94,6 +95,20 @@ class Client:
         """Which events of a user carry the probability of an interest."""
         body = {"user_id": user, "interest": interest, "k": k}
         return _frame(self._post("/v1/explain", body, schemas.ExplanationResponse))
+
+    def history_interests(
+        self, histories: Sequence[SentHistory | Mapping[str, Any]], k: int = 10
+    ) -> HistoryInterestsResponse:
+        """The most likely interests of users by the histories that are sent; the service keeps nothing of them."""
+        body = {"histories": [_plain(history) for history in histories], "k": k}
+        return self._post("/v1/histories/interests", body, HistoryInterestsResponse)
+
+    def history_scores(
+        self, histories: Sequence[SentHistory | Mapping[str, Any]], interests: Sequence[str]
+    ) -> pl.DataFrame:
+        """The probability of every pair of these histories and interests, and what it rests on."""
+        body = {"histories": [_plain(history) for history in histories], "interests": list(interests)}
+        return _frame(self._post("/v1/histories/score", body, HistoryScoresResponse))
 
     def key(self) -> schemas.KeyResponse:
         """The key in use, and what it may do."""

@@ -1,4 +1,6 @@
-"""Explanations, from a child process: they need the generator, which the service itself never loads.
+"""Explanations, and answers about new histories, from a child process: they need the generator.
+
+The service itself never loads it.
 
 A line of JSON in, a line of JSON out. The child starts with the first request, ends with the service however that ends
 (its input is closed), and is ended when an answer takes too long.
@@ -9,6 +11,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from select import select
 from threading import Lock
@@ -17,7 +20,14 @@ from typing import Any
 import merit
 from merit.core import errors
 from merit.core.errors import DataError, MeritError
+from merit.service.histories import interests_of, scores_of
 from merit.service.problems import Refusal
+
+CALLS: dict[str, Callable[..., list[dict[str, Any]]]] = {
+    "explain": lambda model, **arguments: model.explain(**arguments).to_dicts(),
+    "interests_of": interests_of,
+    "scores_of": scores_of,
+}
 
 
 class Explainer:
@@ -30,12 +40,16 @@ class Explainer:
         self._child: subprocess.Popen[str] | None = None
 
     def explain(self, user: str, interest: str, k: int) -> list[dict[str, Any]]:
-        """The rows of `Model.explain`. One request at a time: each takes a core."""
+        """The rows of `Model.explain`."""
+        return self.ask("explain", user=user, interest=interest, k=k)
+
+    def ask(self, call: str, **arguments: Any) -> list[dict[str, Any]]:
+        """The rows of one of the CALLS. One request at a time: each takes a core."""
         with self._lock:
             child = self._running()
             assert child.stdin and child.stdout
             try:
-                child.stdin.write(json.dumps({"user": user, "interest": interest, "k": k}) + "\n")
+                child.stdin.write(json.dumps([call, arguments]) + "\n")
                 child.stdin.flush()
                 ready, _, _ = select([child.stdout], [], [], self._seconds)
                 line = child.stdout.readline() if ready else ""
@@ -43,9 +57,7 @@ class Explainer:
                 line = ""
             if not line:
                 self._end()
-                raise Refusal(
-                    503, "It takes too long", "The explanation took too long, or its process ended.", "Ask again."
-                )
+                raise Refusal(503, "It takes too long", "The answer took too long, or its process ended.", "Ask again.")
         answer = json.loads(line)
         if "error" in answer:
             raise getattr(errors, answer["error"])(answer["message"])
@@ -79,7 +91,8 @@ def answer_lines(folder: str, labels: str, expected: str) -> None:
         try:
             if model.artifact.manifest.hash != expected:
                 raise DataError("The model's folder has changed since it was opened. Reload the service and ask again.")
-            answer: dict[str, Any] = {"rows": model.explain(**json.loads(line)).to_dicts()}
+            call, arguments = json.loads(line)
+            answer: dict[str, Any] = {"rows": CALLS[call](model, **arguments)}
         except MeritError as error:
             answer = {"error": type(error).__name__, "message": str(error)}
         print(json.dumps(answer), flush=True)

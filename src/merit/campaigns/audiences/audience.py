@@ -36,6 +36,7 @@ from merit.campaigns.experiments.assign import arm_of
 from merit.core.config import Frozen
 from merit.core.errors import DataError, PolicyError
 from merit.privacy.floor import SMALLEST
+from merit.report.page import summary_html
 
 Rows = NDArray[np.int64]
 Contacted = Callable[[Rows], Mask]  # which of these rows are neither in the holdout nor in the control
@@ -90,6 +91,11 @@ class AudienceSummary(Frozen):
     separation: float | None = None
     notes: tuple[str, ...] = ()
 
+    def _repr_html_(self) -> str:
+        from merit.campaigns.audiences.report import audience_page  # it imports this module
+
+        return summary_html(audience_page(self))
+
 
 @dataclass(frozen=True)
 class Audience:
@@ -100,6 +106,9 @@ class Audience:
     """Rows of the members among the given users, ascending."""
     noise: AudienceNoise
     _ranked: Callable[[], pl.DataFrame]
+
+    def _repr_html_(self) -> str:
+        return self.figures._repr_html_()
 
     @cached_property
     def published(self) -> AudienceSummary:

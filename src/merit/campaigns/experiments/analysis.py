@@ -20,6 +20,7 @@ from merit.campaigns.experiments.power import FLAT, Prior, detectable
 from merit.campaigns.experiments.statistics import CHOSEN, CellMoments, Flow, Moments, Outcomes, merge
 from merit.core.config import Frozen
 from merit.core.errors import DataError
+from merit.report.page import summary_html
 
 
 class LiftSummary(Frozen):
@@ -107,6 +108,11 @@ class Analysis(Frozen):
     segments_alike: float | None
     groups: tuple[PolicyGroup, ...]
     flow: Flow | None
+
+    def _repr_html_(self) -> str:
+        from merit.campaigns.experiments.report import lift_page  # it imports this module
+
+        return summary_html(lift_page(self))
 
 
 def analyse(design: ExperimentDesign, outcomes: Outcomes, context: AnalysisContext) -> Analysis:

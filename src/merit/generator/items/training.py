@@ -248,7 +248,7 @@ def fit(training: Training, judged: Lesson, folder: Path) -> dict[str, float]:
         rows = next(batches)
         with torch_stream(training.seed, f"items-{step}"):
             loss = training.loss(rows, step, bool(share[step]))
-        failure = f"The loss of the generator is not a number at step {step}. Halve items.train.learning_rate."
+        failure = f"The loss of the generator is not a number at step {step}. Halve item_generator.train.learning_rate."
         return backward(loss, failure)
 
     def rate(step: int) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from merit.service.keys import Scope
-from merit.service.routes import audiences, experiments, labels, model, users
+from merit.service.routes import audiences, experiments, histories, labels, model, users
 
 Public = Literal["public"]
 
@@ -46,6 +46,8 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/score", "read", users.score),
     Route("POST", "/v1/score-pairs", "read", users.score_pairs),
     Route("POST", "/v1/explain", "read", users.explain),
+    Route("POST", "/v1/histories/interests", "read", histories.history_interests),
+    Route("POST", "/v1/histories/score", "read", histories.history_scores),
     Route("GET", "/v1/tables", "audience", audiences.tables),
     Route("POST", "/v1/audience/preview", "audience", audiences.preview),
     Route("POST", "/v1/audience/sample", "export", audiences.sample),
