@@ -63,7 +63,8 @@ class RunConfig(SharedRun):
     """Whether tokens that are whole labels start from their label vectors."""
     reads: Literal["items", "text"] = "items"
     """What the generator reads of a history: its items, a position each, with a small network that starts from the
-    factor model (`item_generator`); or text, as in the paper, with a language model (`backbone`, `stage_1`, `stage_2`)."""
+    factor model (`item_generator`). Or text, with a language model (`backbone`, `stage_1`, `stage_2`), as in the
+    paper."""
     item_generator: ItemsConfig = ItemsConfig()
     stage_1: FirstStage = FirstStage()
     mining: MiningConfig = MiningConfig()
