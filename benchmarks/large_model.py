@@ -32,6 +32,7 @@ from merit.evaluation.calibration import Bins
 from merit.labels import space
 from merit.labels.build import LabelsConfig, build_labels, load_vectors
 from merit.propensity.calibration import CENTRES, CalibrationCurve
+from merit.propensity.features import LikelyLabels
 from merit.retrieval import store
 from merit.retrieval.exact import Exact, ScorerWeights, spans
 
@@ -146,7 +147,7 @@ def label_vectors(rng: np.random.Generator, texts: Floats) -> Iterator[Floats]:
 
 
 def write_users(file: Path, catalogue: Artifact, labels: Artifact, users: int, seed: int) -> None:
-    """user_id, history, counts, items: a few products each, popular ones more often."""
+    """user_id, history, counts, items, and nothing likely: a few products each, popular ones more often."""
     rng = stream(seed, "large", "users")
     carried = Ragged(*space.item_labels(space.load(labels.path), pl.read_parquet(catalogue.file("items.parquet"))))
     names = rng.permutation(users)
@@ -160,6 +161,7 @@ def write_users(file: Path, catalogue: Artifact, labels: Artifact, users: int, s
                 "user_id": pl.Series([f"u{number:08}" for number in names[span.start : span.stop].tolist()]),
                 **_histories(np.repeat(np.arange(len(span)), sizes), had, each, len(span)),
                 "items": list_column(items.astype(np.uint32), sizes),
+                **LikelyLabels(Ragged.empty(len(span)), np.zeros(0, np.float32)).columns(0.0),
             }
         ).to_arrow()
         writer = writer or pq.ParquetWriter(file, block.schema)

@@ -205,7 +205,7 @@ def chain(config: RunConfig, shop: Shop, seconds: float) -> None:
         "mined": mistakes(second, "mined-2"),
         "labels": few.labels,
     }
-    learn = partial(train_propensity, *own.values(), config=config.propensity, seed=seed)
+    learn = partial(train_propensity, **own, config=config.propensity, seed=seed)
     scorer = made(config, "propensity", "propensity", config.propensity, own, learn)
     order = partial(rank, scorer, states, second, *few, config=config.ranking, seed=seed)
     made(config, RANKED, SAID, config.ranking, on_second | {"propensity": scorer, "states": states}, order)

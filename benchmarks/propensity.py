@@ -115,7 +115,7 @@ def fitted_propensity(
     out: Path,
     seed: int,
 ) -> Artifact:
-    return kept(out, "propensity") or train_propensity(corpus, factors, states, mined, labels, out, config, seed)
+    return kept(out, "propensity") or train_propensity(corpus, factors, states, labels, out, config, seed, mined)
 
 
 def user_rankings(

@@ -18,13 +18,12 @@ from merit.data.corpus import LABEL_COUNTS, NOW, PURCHASES, TRENDS, CorpusConfig
 from merit.data.examples import DAY
 from merit.data.prepare import shards
 from merit.data.split import SPLITS
-from merit.data.texts import EncodedShop, encode_shop, read_shop, write_prompts
+from merit.data.texts import TOKENS, EncodedShop, encode_shop, read_shop, save, write_prompts
 from merit.data.trends import WEEK, trends_of
 from merit.evaluation.evaluate import truth_of_test_users
 from merit.labels import space
 from merit.labels.build import load_vectors
-from merit.propensity.features import read_purchases
-from merit.propensity.states import read_features
+from merit.propensity.features import read_purchases, stateless
 
 
 @pytest.fixture(scope="module")
@@ -145,9 +144,17 @@ def test_without_purchases_the_factor_model_learns_from_the_examples(
     without = again(stages, tmp_path / "corpus", purchases_per_user=0)
     assert f"{PURCHASES}.parquet" not in without.manifest.files
     gold, features = read_purchases(without)
-    table, kept = read_features(stages["corpus"], stages["states"], "train")
+    table, kept = stateless(stages["corpus"], "train")
     assert gold.values.tolist() == table["gold"].explode().to_list()
     assert features.history.values.tolist() == kept.history.values.tolist()
+
+
+def test_a_shop_in_tokens_has_the_same_bytes_every_time(stages: dict[str, Artifact], tmp_path: Path) -> None:
+    """Keys of safetensors' metadata come in any order, so that there must be one only."""
+    shop = read_shop(stages["corpus"])
+    for _ in range(12):
+        save(shop, tmp_path)
+        assert (tmp_path / TOKENS).read_bytes() == stages["corpus"].file(TOKENS).read_bytes()
 
 
 def test_verticals_of_a_purchase_are_those_of_its_products(stages: dict[str, Artifact]) -> None:

@@ -14,7 +14,18 @@ from merit.core.shared import SharedRun
 from merit.core.stage import make_all
 
 OF_THE_GENERATOR = (
-    *("devices", "decode_batch", "backbone", "text", "label_vectors", "reads", "items", "stage_1", "mining", "stage_2"),
+    *(
+        "devices",
+        "decode_batch",
+        "backbone",
+        "text",
+        "label_vectors",
+        "reads",
+        "item_generator",
+        "stage_1",
+        "mining",
+        "stage_2",
+    ),
     *("predict", "states", "propensity", "plan"),
 )
 """Sections of a run that the quick preset does not read. A file may have them: the preset is one word in it."""

@@ -6,6 +6,7 @@ part = encode_examples(shard, "train", shop, prompt)
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,20 +131,24 @@ def save(shop: EncodedShop, folder: Path) -> None:
     arrays: dict[str, NDArray[Any]] = {f"{name}.offsets": ragged.offsets for name, ragged in rows.items()}
     arrays |= {f"{name}.values": ragged.values for name, ragged in rows.items()}
     arrays |= {f"paths.{part}": getattr(shop.paths, part) for part in PATHS}
-    facts = {"form": shop.paths.form, "removed": str(shop.texts.removed)}
-    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / TOKENS, metadata=facts)
+    header = json.dumps(
+        {"form": shop.paths.form, "removed": shop.texts.removed}
+    )  # keys of metadata have no fixed order
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    save_file(arrays, folder / TOKENS, metadata={"merit": header})
 
 
 def read_shop(corpus: Artifact) -> EncodedShop:
     """Labels and items in tokens, as they were saved."""
     vocabulary = tokenizer.load(corpus.path / TOKENIZER)
     with safe_open(corpus.path / TOKENS, framework="np") as file:
-        facts, arrays = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        header, arrays = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    facts = json.loads(header["merit"])
     titles, labels, item_labels = (
         Ragged(arrays[f"{name}.offsets"], arrays[f"{name}.values"]) for name in ("titles", "labels", "item_labels")
     )
     paths = Paths(facts["form"], *(arrays[f"paths.{part}"] for part in PATHS))
-    texts = Texts(titles, labels, vocabulary.controls, int(facts["removed"]))
+    texts = Texts(titles, labels, vocabulary.controls, facts["removed"])
     return EncodedShop(vocabulary, paths, texts, item_labels)
 
 

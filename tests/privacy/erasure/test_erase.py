@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -97,10 +96,12 @@ def test_others_keep_every_row_and_every_bit_of_their_scores(copy: Copy, filled:
     for name, frame in contents(work).items():
         if "user_id" in frame.columns and "examples" not in name:
             assert frame.equals(before[name].filter(~pl.col("user_id").is_in(list(gone)))), name
-    for split in ("train", "validation", "test", "now"):
-        stay = ~before[f"run/corpus/{split}.parquet"]["user_id"].is_in(list(gone)).to_numpy()
-        for name in (f"{split}.npy", f"{split}-counts.npy"):
-            assert np.array_equal(np.load(work / "run/states" / name), np.load(filled / "run/states" / name)[stay])
+    for split in ("validation", "test", "now"):
+        stay, name = (
+            ~before[f"run/corpus/{split}.parquet"]["user_id"].is_in(list(gone)),
+            f"run/states/likely-{split}.parquet",
+        )
+        assert pl.read_parquet(work / name).equals(pl.read_parquet(filled / name).filter(stay))
 
 
 def test_examples_are_those_of_tables_without_the_users(work: Path, made: Path, model: Any, tmp_path: Path) -> None:
@@ -126,9 +127,8 @@ def test_rows_without_ids_are_those_of_the_others(work: Path, model: Any) -> Non
     train = pl.read_parquet(work / "run/corpus/train.parquet")["user_id"]
     test = pl.read_parquet(work / "run/corpus/test.parquet")["user_id"]
     gone = [train[0], test[3]]
-    mined, said = (pl.read_parquet(work / "run" / name) for name in ("mined-2/mined.parquet", PREDICTED))
+    said = pl.read_parquet(work / "run" / PREDICTED)
     erase.erase([work], gone)
-    assert pl.read_parquet(work / "run/mined-2/mined.parquet").equals(mined.filter(~train.is_in(gone)))
     kept = said.filter(~test.is_in(gone))
     found = pl.read_parquet(work / "run" / PREDICTED)
     assert found.drop("example").equals(kept.drop("example")) and found["example"].to_list() == list(range(len(kept)))
