@@ -46,7 +46,7 @@ def trained(folder: Path, seed: int) -> Artifact:
     values |= {"source": {"kind": "tables", **tables}, "labels": {"encoder": "hashed"}}
     values |= {
         "predict": {"exposure": False, "union": False, "likelihood": False},
-        "item_generator": {"train": {"min_steps": 20, "epochs": 1}},
+        "item_generator": {"train": {"steps": 20}},
     }
     return run(config.build(RunConfig, values))["model"]
 

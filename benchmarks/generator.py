@@ -6,7 +6,7 @@ FOLDER holds interactions.parquet and items.parquet; without it, the Complete Jo
 small planted shop. Rows: popularity, the linear model of `merit.baselines`, the factor model that the generator starts
 from, and by kind of prefix (own: drawn from the model itself; mixed: the paper's; gold: teacher forcing) what a
 generator knows at its first position, and what it writes. Differences are of pooled recall, with their standard error
-over users. --set changes a setting of the run, --items one of the generator (train.epochs=3).
+over users. --set changes a setting of the run, --items one of the generator (train.steps=600).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from merit.propensity.linear import FactorsRun, train_factors
 BUDGETS = (5, 10, 20)
 PEER_SECONDS = 120.0
 PREFIXES = ("own", "mixed", "gold")
-QUICK = ["network.width=32", "network.layers=1", "network.heads=2", "train.min_steps=120", "train.epochs=1"]
+QUICK = ["network.width=32", "network.layers=1", "network.heads=2", "train.steps=120"]
 
 
 def settings(arguments: Any, folder: Path) -> RunConfig:

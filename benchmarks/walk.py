@@ -90,7 +90,7 @@ WALK: dict[str, dict[str, str]] = {
 }
 SMALL = {
     "labels": {"encoder": "hashed"},
-    "item_generator": {"network": {"width": 16, "layers": 1, "heads": 2}, "train": {"min_steps": 10, "epochs": 1}},
+    "item_generator": {"network": {"width": 16, "layers": 1, "heads": 2}, "train": {"steps": 10}},
     "evaluation": {"resamples": 100},
     "ranking": {"resamples": 100},
 }

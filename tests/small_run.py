@@ -18,7 +18,7 @@ SMALL: dict[str, Any] = {
     "backbone": {"width": 16, "layers": 1, "heads": 2, "vocabulary": 1400},
     "stage_1": {"objective": "teacher-forcing", "steps": 3},
     "stage_2": {"steps": 3},
-    "item_generator": {"network": {"width": 16, "layers": 1, "heads": 2}, "train": {"min_steps": 20, "epochs": 1}},
+    "item_generator": {"network": {"width": 16, "layers": 1, "heads": 2}, "train": {"steps": 20}},
     "states": {"labels": 3},
     "propensity": {
         "model": {"labels": 2, "width": 16, "layers": 1, "heads": 2, "hidden": 24, "second": 8},

@@ -44,8 +44,7 @@ def settings(folder: Path, users: int = 120) -> Path:
     layers = 1
     heads = 2
     [item_generator.train]
-    epochs = 1
-    min_steps = 12
+    steps = 12
     [backbone]
     width = 32
     layers = 1
@@ -71,7 +70,7 @@ def test_from_two_tables_to_a_report(tmp_path: Path, command: Command) -> None:
     made = json.loads(out)
     assert list(made) == [name for name in STAGES if name not in TEXT_ONLY]
     assert made["examples"]["summary"]["users"] == 360
-    assert made["stage-2"]["summary"]["steps"] >= 12
+    assert made["stage-2"]["summary"]["steps"] == 12
     figures = pl.read_parquet(tmp_path / "run" / "results" / "figures.parquet")
     said = {"trivial", "popularity", "history frequency", "self-correction on policy", "MERIT"}
     assert said <= set(figures["method"])

@@ -20,7 +20,7 @@ from tests.generator.items import worlds
 from tests.generator.items.worlds import CONFIG, ITEMS, LABELS, LIVE, WORDS
 
 USERS = 400
-SHORT = ItemTrainConfig(epochs=1, min_steps=12, batch_size=32, checks=3, checkpoint_every=4, history_dropout=0.0)
+SHORT = ItemTrainConfig(steps=12, batch_size=32, checks=3, checkpoint_every=4, history_dropout=0.0)
 
 
 def habit(seed: int = 0, users: int = USERS) -> Lesson:
@@ -54,7 +54,7 @@ def test_a_habit_is_learnt(tmp_path: Path) -> None:
 
 
 def replace_steps(config: ItemTrainConfig, steps: int) -> ItemTrainConfig:
-    return config.model_copy(update={"min_steps": steps, "epochs": 0.01, "learning_rate": 5e-3, "weight_decay": 0.0})
+    return config.model_copy(update={"steps": steps, "learning_rate": 5e-3, "weight_decay": 0.0})
 
 
 class Stopped(Exception):

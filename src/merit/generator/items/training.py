@@ -49,9 +49,8 @@ class ItemTrainConfig(DescentConfig):
     """Of the steps that read prefixes; the others learn the first position alone, which is much faster."""
     wrong: int = Field(8, ge=0)
     """Labels mixed among the gold ones, with prefixes = "mixed"."""
-    epochs: float = Field(2.0, gt=0)
-    min_steps: int = Field(1_200, ge=1)
-    """Where purchases are few, more epochs are trained until there are so many steps."""
+    steps: int = Field(1_200, ge=1)
+    """154,000 purchases: minutes on two cores, enough for all data sets of the grid (docs/decisions/0018-items.md)."""
     batch_size: int = Field(128, ge=1)
     learning_rate: float = Field(1e-3, gt=0)
     weight_decay: float = Field(0.3, ge=0)
@@ -122,11 +121,6 @@ class Training:
     live: Ints
     config: ItemTrainConfig
     seed: int
-
-    @property
-    def steps(self) -> int:
-        """Of the whole training."""
-        return max(self.config.min_steps, round(self.config.epochs * len(self.lesson) / self.config.batch_size))
 
     def loss(self, rows: Ints, step: int, prefixed: bool) -> Tensor:
         """The mean over items bought; of labels behind a list, where it is prefixed, as much again."""
@@ -231,7 +225,7 @@ def fit(training: Training, judged: Lesson, folder: Path) -> dict[str, float]:
 
     Checkpoints go to `folder`; a training that was stopped goes on from the last.
     """
-    network, config, steps = training.network, training.config, training.steps
+    network, config, steps = training.network, training.config, training.config.steps
     optimizer = torch.optim.AdamW(_groups(network, config), lr=config.learning_rate, betas=(0.9, 0.98))
     identity = f"{digest(config)}-{training.seed}-{len(training.lesson)}"
     file = checkpoint.latest(folder, identity)
