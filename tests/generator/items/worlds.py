@@ -25,7 +25,7 @@ def contents(seed: int = 0, items: int = ITEMS) -> ItemContents:
     labels = Ragged.of([sorted(rng.choice(LABELS, rng.integers(1, 4), replace=False).tolist()) for _ in range(items)])
     words = Ragged.of([sorted(rng.choice(WORDS, rng.integers(0, 3), replace=False).tolist()) for _ in range(items)])
     trends = rng.random((WEEKS, items, len(WINDOWS))).astype(np.float16)
-    return ItemContents(labels, labels, words, ItemTrends(trends))
+    return ItemContents(labels, labels, words, ItemTrends(trends), (LABELS, WORDS))
 
 
 def network(seed: int = 0, labels: int = LABELS, items: int = ITEMS) -> ItemNetwork:

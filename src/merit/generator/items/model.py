@@ -36,6 +36,7 @@ from merit.generator.items.network import (
     ItemNetwork,
     NetworkConfig,
     label_chances,
+    product,
 )
 from merit.generator.items.prefixes import NONE, Prefixes
 from merit.generator.items.training import FactorPrior, ItemTrainConfig
@@ -249,7 +250,7 @@ class ItemGenerator:
         """(users, labels): of the first position. All items are in the norm, whatever labels are asked for."""
         items, norm = self._first_items(inputs)
         chances = (items[:, 0, among.items] - norm).exp()
-        by_items = (among.carried @ chances.T).T
+        by_items = product(among.carried, chances.T).T
         prior = self.prior.of(inputs, np.arange(len(inputs)), among.labels)
         return self.network.logits(by_items[:, None], prior)[:, 0]
 
@@ -331,7 +332,7 @@ def catalogue_of(
     """What a network of so many labels reads of every item; a later version of the space may have more."""
     carried = Ragged(*space.item_labels(label_space, items))
     known = select(carried, carried.values < labels)
-    return ItemContents(carried, known, TitleWords.of(words, items["title"]).of_item, trends)
+    return ItemContents(carried, known, TitleWords.of(words, items["title"]).of_item, trends, (labels, len(words)))
 
 
 def log_odds(log_probs: Floats) -> Floats:

@@ -318,7 +318,7 @@ def fit_trust(training: Training, judged: Lesson) -> None:
 
 
 class _Judged(NamedTuple):
-    """Some validation users: chances of labels at the first position, the factor model's log-odds, and what is right."""
+    """Some validation users as read: chances of labels, the log-odds of the factor model, and what is right."""
 
     read: Read
     chances: Tensor  # (B, 1, C)
