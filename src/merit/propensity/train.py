@@ -1,16 +1,15 @@
 """propensity: the factor model and what the generator knows of users → a calibrated model of who wants what.
 
-The artifact: model.safetensors, calibration.json, and reliability.parquet: predicted probabilities of test users and
-the shares that came true, by probability and vertical. The model is fitted on train users, the curve and the weight of
-likely labels on validation users; the table is of test users.
+The artifact: model.safetensors, and the curve and its check (`held_out`). The model is fitted on train users, the curve
+and the weight of likely labels on validation users; the check is of test users.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +20,20 @@ from numpy.typing import NDArray
 from pydantic import Field
 from safetensors.torch import load_file, save_file
 
-from merit.core import artifacts, console
+from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, DataError
-from merit.core.ragged import column_lists, indicators
-from merit.core.seeds import stream, torch_stream
+from merit.core.ragged import column_lists
+from merit.core.seeds import torch_stream
 from merit.core.types import Floats, Ints
 from merit.data.corpus import WORDS
-from merit.evaluation import calibration
-from merit.evaluation.calibration import Bins
 from merit.generator.mining import read_mined
 from merit.labels import space
 from merit.labels.build import load_vectors
-from merit.propensity.calibration import CalibrationCurve, ScoreTally, calibrate
+from merit.propensity.calibration import CalibrationCurve, fit_curve
 from merit.propensity.features import UserFeatures
+from merit.propensity.held_out import HeldOut, held_out, later_labels, read_curve, reliability, write_check
 from merit.propensity.likely import Pairs, fit_weight
 from merit.propensity.linear import MODEL, FactorsConfig
 from merit.propensity.negatives import NegativeSampler, NegativesConfig, make_sampler
@@ -129,24 +127,26 @@ def train_propensity(
         if config.model.states:
             draft.summary |= _fit_states(model, corpus, states, mined, vectors, live, config, seed)
         scorer = _scorer(model.eval(), config, vectors, live, None)
-        if config.model.likely:
-            blocks = _grids(scorer, corpus, states, "validation", config.calibration_pairs)
-            model.likely_weight.data.fill_(fit_weight([Pairs(*block) for block in blocks]))
-        verticals = label_space.table["vertical"].fill_null("unknown")
-        curve, reliability, shares = _calibrated(scorer, corpus, states, verticals, config.calibration_pairs)
+        validation, test = (
+            held_out(scorer, *read_features(corpus, states, split), split, config.calibration_pairs)
+            for split in ("validation", "test")
+        )
+        pairs = [Pairs(block.scores, _likely(block, scorer), block.truth) for block in validation]
+        weight = fit_weight(pairs) if config.model.likely else 0.0
+        model.likely_weight.data.fill_(weight)
+        curve = fit_curve((scores + np.float32(weight) * likely, truth) for scores, likely, truth in pairs)
+        shares: list[tuple[float, float]] = []
+        table = reliability(curve, _variances(test, scorer, shares), label_space)
+        within, whole = np.sum(shares, axis=0)
         save_file(model.state_dict(), draft.path / "model.safetensors")
         shutil.copyfile(corpus.file(WORDS), draft.path / WORDS)
-        (draft.path / "calibration.json").write_text(json.dumps(asdict(curve)), encoding="utf-8")
-        reliability.write_parquet(draft.path / "reliability.parquet")
-        overall = calibration.summary(reliability)
+        draft.summary |= {"parameters": sum(value.numel() for value in model.parameters())}
+        write_check(draft, curve, table)
         draft.summary |= {
-            "parameters": sum(value.numel() for value in model.parameters()),
-            "ece": overall.ece,
-            "brier": overall.brier,
             "state_width": width,
             "likely": states.manifest.config["likely"],
             "likely_weight": round(float(model.likely_weight.detach()), 4),
-            "likely_share": shares,
+            "likely_share": round(float(within / max(whole, 1e-9)), 4),
         }
     return artifacts.load(out, "propensity")
 
@@ -174,21 +174,15 @@ def _fit_states(
 def load_scorer(propensity: Artifact, labels: Artifact) -> TrainedScorer:
     """A trained model over its label space, or over a later version: new labels are scored by their text."""
     config = PropensityRun.model_validate(propensity.manifest.config)
-    label_space, vectors = space.load(labels.path), load_vectors(labels)
     weights = load_file(propensity.file("model.safetensors"))
-    if len(weights["trained"]) > len(label_space):
-        raise DataError(
-            f"{propensity.path} was trained on {len(weights['trained']):,} labels, but {labels.path} has only "
-            f"{len(label_space):,}. Use the label space of its training, or a later version of that."
-        )
+    live, vectors = later_labels(propensity, labels, len(weights["trained"]))
     width, words = propensity.manifest.summary["state_width"], len(weights["word_factors"])
     model = make_model(config.model, width, vectors.shape[1], weights["trained"].numpy(), seed=0, words=words)
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
         raise DamagedArtifact(f"{propensity.path} does not hold its model: {str(error).splitlines()[0]}") from None
-    curve = CalibrationCurve(**json.loads(propensity.file("calibration.json").read_text(encoding="utf-8")))
-    scorer = _scorer(model.eval(), config, vectors, label_space.live_mask(), curve)
+    scorer = _scorer(model.eval(), config, vectors, live, read_curve(propensity))
     return replace(scorer, likely=propensity.manifest.summary["likely"])
 
 
@@ -216,41 +210,18 @@ def _sampler(users: pl.DataFrame, mined: Artifact, live: NDArray[np.bool_], conf
     return make_sampler(gold, hits, wrong, counts, live, config.negatives)
 
 
-def _grids(
-    scorer: TrainedScorer, corpus: Artifact, states: Artifact, split: str, pairs: int
-) -> Iterator[tuple[Floats, Floats, NDArray[np.bool_]]]:
-    """Of all live labels and users of a split, up to so many pairs: scores, what is likely, and what came true."""
-    users, features = read_features(corpus, states, split)
-    live, gold = np.flatnonzero(scorer.live), column_lists(users["gold"])
-    most = max(1, pairs // len(live))
-    if most < len(users):  # a sample, so that no part of the table is preferred
-        drawn = np.sort(stream(0, "calibration", split).permutation(len(users))[:most])
-        features, gold = features.gather(drawn), gold.gather(drawn)
-    block = max(1, GRID // len(live))
-    starts = range(0, len(features), block)
-    for at in console.track(starts, f"scoring {split} users", total=len(starts)):
-        part = features.part(at, at + block)
-        truth = indicators(gold.gather(np.arange(at, at + len(part))), len(scorer.live))
-        assert part.likely
-        likely = part.likely.grid(live, len(scorer.live))
-        yield scorer.grid(scorer.users(part), part, live), likely, truth[:, live].toarray() > 0
+def _likely(block: HeldOut, scorer: TrainedScorer) -> Floats:
+    """(users, live labels): what the generator finds likely."""
+    assert block.users.likely
+    return block.users.likely.grid(np.flatnonzero(scorer.live), len(scorer.live))
 
 
-def _calibrated(
-    scorer: TrainedScorer, corpus: Artifact, states: Artifact, verticals: pl.Series, pairs: int
-) -> tuple[CalibrationCurve, pl.DataFrame, float]:
-    """The curve of validation users; its check, by vertical, on test users; the share of likely labels in the score.
-
-    The share is that of the variance of scores within a test user.
-    """
-    tally, names = ScoreTally(), verticals.unique().sort()
-    for scores, _, truth in _grids(scorer, corpus, states, "validation", pairs):
-        tally.add(scores.ravel(), truth.ravel())
-    curve, bins = calibrate(tally), Bins.empty(len(names))
-    of_label = names.search_sorted(verticals).to_numpy()[np.flatnonzero(scorer.live)]
-    weight, within, whole = float(scorer.model.likely_weight.detach()), 0.0, 0.0
-    for scores, likely, truth in _grids(scorer, corpus, states, "test", pairs):
-        bins.add(curve.probability(scores), truth, np.broadcast_to(of_label, scores.shape))
-        within += float((weight * likely).var(axis=1).sum())
-        whole += float(scores.var(axis=1).sum())
-    return curve, bins.table(names.to_list()), round(within / max(whole, 1e-9), 4)
+def _variances(
+    blocks: Iterable[HeldOut], scorer: TrainedScorer, variances: list[tuple[float, float]]
+) -> Iterator[HeldOut]:
+    """The same blocks; on the way, the variance within users of what likely labels add, and of the whole score."""
+    weight = float(scorer.model.likely_weight.detach())
+    for block in blocks:
+        within, whole = (part.var(axis=1).sum() for part in (weight * _likely(block, scorer), block.scores))
+        variances.append((float(within), float(whole)))
+        yield block
