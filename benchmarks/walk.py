@@ -71,7 +71,7 @@ WALK: dict[str, dict[str, str]] = {
     },
     "model": {
         "retrieval/store:write": "a file of all users' vectors, memory-mapped",
-        "propensity/training:user_vectors": "the history of the user as one of them",
+        "propensity/train:user_vectors": "the history of the user as one of them",
     },
     "audience build": {
         "propensity/score:repeat_score": "what earlier purchases of a label add",

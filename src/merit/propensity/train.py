@@ -7,6 +7,7 @@ and the weight of likely labels on validation users; the check is of test users.
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -19,19 +20,23 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, embedding
 
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, DataError
 from merit.core.ragged import column_lists
-from merit.core.seeds import torch_stream
+from merit.core.seeds import stream, torch_stream
 from merit.core.types import Floats, Ints
 from merit.data.corpus import WORDS
 from merit.generator.mining import read_mined
 from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.propensity.calibration import CalibrationCurve, fit_curve
+from merit.propensity.epochs import FASTER, train_epochs
+from merit.propensity.factor_model import WEIGHTS, bag_sums, summed_factors
 from merit.propensity.features import UserFeatures
 from merit.propensity.held_out import HeldOut, held_out, later_labels, read_curve, reliability, write_check
 from merit.propensity.likely import Pairs, fit_weight
@@ -39,9 +44,17 @@ from merit.propensity.linear import MODEL, FactorsConfig
 from merit.propensity.negatives import NegativeSampler, NegativesConfig, make_sampler
 from merit.propensity.states import read_features
 from merit.propensity.states_model import Propensity, PropensityConfig
-from merit.propensity.training import PropensityFitConfig, fit, user_vectors
 
 GRID = 1 << 22  # values of the hidden layer computed at a time
+
+
+class PropensityFitConfig(Frozen):
+    """How the rest of the model is trained, once the factor model is."""
+
+    epochs: int = Field(1, ge=1)
+    batch_size: int = Field(64, ge=1)
+    learning_rate: float = Field(1e-3, gt=0)
+    weight_decay: float = Field(0.01, ge=0)
 
 
 class PropensityRun(Frozen):
@@ -64,26 +77,26 @@ class TrainedScorer:
     """k_g: states that make a user."""
     texts: Floats
     """By label: its text vector."""
-    projections: torch.Tensor  # (C, hidden + R)
-    repeats: torch.Tensor  # (C,)
+    projections: Tensor  # (C, hidden + R)
+    repeats: Tensor  # (C,)
     live: NDArray[np.bool_]
     calibration: CalibrationCurve | None
     likely: int = 0
     """Likely labels of the generator that are read, at most."""
 
-    def vectors(self, features: UserFeatures) -> torch.Tensor:
+    def vectors(self, features: UserFeatures) -> Tensor:
         """(B, width + R): the vectors of users."""
         with torch.inference_mode():
             states = features.first(self.labels) if self.model.reads_states else features
             return user_vectors(self.model, states, self.texts)
 
-    def users(self, features: UserFeatures) -> torch.Tensor:
+    def users(self, features: UserFeatures) -> Tensor:
         """(B, hidden + R): the projections of users, which are computed once to be scored for any labels."""
         with torch.inference_mode():
             return self.model.user_projections(self.vectors(features))
 
     @torch.inference_mode()
-    def grid(self, users: torch.Tensor, features: UserFeatures, labels: Ints) -> Floats:
+    def grid(self, users: Tensor, features: UserFeatures, labels: Ints) -> Floats:
         """(B, labels): the scores of all pairs, of projections of users and their features."""
         step, blocks = max(1, GRID // max(1, len(labels) * self.projections.shape[1])), []
         for at in range(0, len(users), step):
@@ -151,26 +164,6 @@ def train_propensity(
     return artifacts.load(out, "propensity")
 
 
-def _fit_states(
-    model: Propensity,
-    corpus: Artifact,
-    states: Artifact,
-    mined: Artifact | None,
-    vectors: Floats,
-    live: NDArray[np.bool_],
-    config: PropensityRun,
-    seed: int,
-) -> dict[str, Any]:
-    """Fit the scorer of states in place; its figures."""
-    if not mined:
-        raise DataError("A scorer of states needs mined labels. Without one, set propensity.model.states to false.")
-    users, features = read_features(corpus, states, "train")
-    sampler = _sampler(users, mined, live, config)
-    losses = fit(model, features.first(config.model.labels), sampler, vectors, config.fit, seed)
-    summary = {name: mined.manifest.summary[name] for name in ("mined", "later_bought_share")}
-    return {"losses": [round(loss, 4) for loss in losses]} | summary
-
-
 def load_scorer(propensity: Artifact, labels: Artifact) -> TrainedScorer:
     """A trained model over its label space, or over a later version: new labels are scored by their text."""
     config = PropensityRun.model_validate(propensity.manifest.config)
@@ -203,13 +196,6 @@ def _scorer(
     return TrainedScorer(model, config.model.labels, vectors, projections, repeats, live, curve)
 
 
-def _sampler(users: pl.DataFrame, mined: Artifact, live: NDArray[np.bool_], config: PropensityRun) -> NegativeSampler:
-    table = read_mined(mined, len(users))
-    gold, wrong = column_lists(users["gold"]), column_lists(table["labels"])
-    hits, counts = (column_lists(table[name]).values for name in ("hits", "counts"))
-    return make_sampler(gold, hits, wrong, counts, live, config.negatives)
-
-
 def _likely(block: HeldOut, scorer: TrainedScorer) -> Floats:
     """(users, live labels): what the generator finds likely."""
     assert block.users.likely
@@ -225,3 +211,112 @@ def _variances(
         within, whole = (part.var(axis=1).sum() for part in (weight * _likely(block, scorer), block.scores))
         variances.append((float(within), float(whole)))
         yield block
+
+
+def user_vectors(model: Propensity, users: UserFeatures, vectors: Floats) -> Tensor:
+    """(B, width + R). `vectors` are the text vectors of all labels; only those in these histories are read."""
+    factors = summed_factors(model, users)
+    if not model.reads_states:
+        return model.user_factors(factors)
+    labels, place = np.unique(users.history.values.astype(np.int64), return_inverse=True)
+    table = model.labels(torch.from_numpy(vectors[labels]), torch.from_numpy(labels))
+    histories = bag_sums(place, users.history.offsets, table, users.history_shares())
+    states, counts = torch.from_numpy(users.states.values.astype(np.float32)), torch.tensor(users.states.counts)
+    return model.users(states, counts, histories, factors)
+
+
+# --- the scorer of states ---------------------------------------------------------------------------------------------
+
+
+def _fit_states(
+    model: Propensity,
+    corpus: Artifact,
+    states: Artifact,
+    mined: Artifact | None,
+    vectors: Floats,
+    live: NDArray[np.bool_],
+    config: PropensityRun,
+    seed: int,
+) -> dict[str, Any]:
+    """Fit the scorer of states in place; its figures."""
+    if not mined:
+        raise DataError("A scorer of states needs mined labels. Without one, set propensity.model.states to false.")
+    users, features = read_features(corpus, states, "train")
+    sampler = _sampler(users, mined, live, config)
+    losses = fit(model, features.first(config.model.labels), sampler, vectors, config.fit, seed)
+    summary = {name: mined.manifest.summary[name] for name in ("mined", "later_bought_share")}
+    return {"losses": [round(loss, 4) for loss in losses]} | summary
+
+
+def _sampler(users: pl.DataFrame, mined: Artifact, live: NDArray[np.bool_], config: PropensityRun) -> NegativeSampler:
+    table = read_mined(mined, len(users))
+    gold, wrong = column_lists(users["gold"]), column_lists(table["labels"])
+    hits, counts = (column_lists(table[name]).values for name in ("hits", "counts"))
+    return make_sampler(gold, hits, wrong, counts, live, config.negatives)
+
+
+def fit(
+    model: Propensity,
+    features: UserFeatures,
+    sampler: NegativeSampler,
+    vectors: Floats,
+    config: PropensityFitConfig,
+    seed: int,
+) -> list[float]:
+    """The mean loss of every epoch; the model is trained in place."""
+
+    def loss(rows: Ints, epoch: int, start: int) -> Tensor:
+        return batch_loss(model, features, sampler, vectors, rows, stream(seed, "negatives", epoch, start))
+
+    _start_at_prevalence(model, sampler)
+    model.train()
+    groups = _groups(model, config)
+    losses = train_epochs(
+        "propensity", groups, loss, len(features), config.epochs, config.batch_size, seed, clipped=model.parameters()
+    )
+    model.eval()
+    return losses
+
+
+def _groups(model: Propensity, config: PropensityFitConfig) -> list[dict[str, Any]]:
+    """All weights but those of the factor model, which stay as they were trained on all labels."""
+    few = [model.repeat, model.repeat_bias]
+    rest = [value for name, value in model.named_parameters() if name not in {*WEIGHTS, "likely_weight"}]
+    return [
+        {"params": rest, "lr": config.learning_rate, "weight_decay": config.weight_decay},
+        {"params": few, "lr": FASTER * config.learning_rate, "weight_decay": 0.0},
+    ]
+
+
+def _start_at_prevalence(model: Propensity, sampler: NegativeSampler) -> None:
+    """Without a factor model, every pair starts as likely as the average one: no epochs are spent on that."""
+    share = len(sampler.gold.values) / (len(sampler.gold) * len(sampler.live))
+    with torch.no_grad():
+        model.last.weight.mul_(0.1)
+        model.last.bias.fill_(0.0 if model.factors else math.log(share / (1 - share)))
+
+
+def batch_loss(
+    model: Propensity,
+    features: UserFeatures,
+    sampler: NegativeSampler,
+    vectors: Floats,
+    rows: Ints,
+    rng: np.random.Generator,
+) -> Tensor:
+    """The mean over pairs. A label is projected once, however many users it is scored for."""
+    batch, (gold, gold_rates) = features.gather(rows), sampler.positives(rows)
+    wrong, wrong_rates = sampler.negatives(rows, rng)
+    labels, rates = np.concatenate([gold, wrong], axis=1), np.concatenate([gold_rates, wrong_rates], axis=1)
+    distinct, place = np.unique(labels, return_inverse=True)  # -1, the padding, is the first of them if it is there
+    table = model.labels(torch.from_numpy(vectors[distinct]), torch.from_numpy(distinct))
+    which = torch.from_numpy(place.reshape(labels.shape))
+    users = model.user_projections(user_vectors(model, batch, vectors))
+    times, shares = map(torch.from_numpy, features.history_counts(rows, labels, len(vectors)))
+    projections = embedding(which, model.label_projections(table))  # indexing trains slower
+    trends = torch.from_numpy(batch.trends.of(labels)) if batch.trends else None
+    scores = model.score(users[:, None], projections, times, shares, model.label_repeats(table)[which], trends)
+    truth = torch.zeros_like(scores)
+    truth[:, : gold.shape[1]] = 1
+    losses = binary_cross_entropy_with_logits(scores - torch.from_numpy(rates).log(), truth, reduction="none")
+    return losses[torch.from_numpy(labels >= 0)].mean()
