@@ -61,7 +61,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Counter[Any
             patch.setattr(module, "label_histories", label_histories)
         for name, step in STAGES.items():
             patch.setitem(STAGES, name, replace(step, make=entered(name, step.make)))
-        values = TEXT | {"source": shop(place, 160, 3), "out": str(place / "run"), "cache": str(place / "cache")}
+        values = TEXT | {"source": shop(place, 90, 3), "out": str(place / "run"), "cache": str(place / "cache")}
         run(config.build(RunConfig, values | {"prepare": {"shards": SHARDS}}))
     return place / "run", calls
 

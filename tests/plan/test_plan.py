@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,14 @@ from tests.small_run import SMALL
 
 EXPECTED = ExpectedSizes(train=100, validation=10, test=20, users=130, events=4000, items=300, labels=200)
 GENERATIVE = ["stage-1", "mined-1", "stage-2", "predictions-1", "predictions-2", "mined-2", "states"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short() -> Iterator[None]:
+    """A probe of one row: that it is timed is what matters here, not how long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "OPERATIONS", 1.0)
+        yield
 
 
 @pytest.fixture(scope="module")
