@@ -23,17 +23,10 @@ def next_chances(generator: ItemGenerator, row: int, users: worlds.ItemHistories
     states, _ = network.write(torch.tensor([[-1, *said]]), *network.read(user.positions(), catalogue))
     values, biases = network.vectors(catalogue, np.arange(ITEMS))
     offsets = network.offsets(user.positions(), user.weeks, catalogue, np.arange(ITEMS))[0]
-
-    def by_label(state: torch.Tensor) -> np.ndarray:
-        items = (values @ network.choose(state) + biases + offsets).softmax(0).numpy()
-        return np.array(
-            [sum(items[item] for item in range(ITEMS) if label in catalogue.labels[item]) for label in LIVE]
-        )
-
-    before, behind = (np.log(by_label(state) + 1e-7) for state in (states[0, 0], states[0, -1]))
-    logs = before + network.list_trust.item() * (behind - before)
+    items = (values @ network.choose(states[0, -1]) + biases + offsets).softmax(0).numpy()
+    by_label = [sum(items[item] for item in range(ITEMS) if label in catalogue.labels[item]) for label in LIVE]
     prior = generator.prior.of(user, np.array([0]), LIVE)[0].numpy()
-    logits = network.trust.item() * prior + network.share.item() * logs
+    logits = network.trust.item() * prior + network.share.item() * np.log(np.array(by_label) + 1e-7)
     logits[np.isin(LIVE, said)] = -np.inf
     return logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
 

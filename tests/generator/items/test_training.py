@@ -12,7 +12,6 @@ import torch
 
 from merit.core.ragged import Ragged
 from merit.core.seeds import stream
-from merit.generator.items import prefixes
 from merit.generator.items.histories import ItemHistories
 from merit.generator.items.network import ItemCandidates, ItemNetwork
 from merit.generator.items.prefixes import Prefixes
@@ -118,10 +117,9 @@ def test_what_was_written_cannot_be_chosen_and_is_not_right() -> None:
     among, histories = made.candidates(made.lesson, rows, 0), made.lesson.histories.gather(rows)
     read = made.read(histories, among)
     gold = made.gold(made.lesson, rows, among)
-    columns = prefixes.draw("own", torch.zeros(30, len(LIVE)), gold, made.most, 0)
-    chances, written, right = made.behind(read, columns, gold, stream(0, "places"))
-    assert chances.shape == written.shape == right.shape == (30, 1 + CONFIG.written, len(LIVE))
-    assert not (right & written).any() and not written[:, 0].any() and (written.sum(2) == torch.arange(5)).all()
+    logits, right = made.behind(read, torch.zeros(30, len(LIVE)), torch.zeros(30, len(LIVE)), gold, stream(0, "places"))
+    assert logits.shape == right.shape == (30, 1 + CONFIG.written, len(LIVE))
+    assert not (right & (logits < -1e8)).any() and (logits[:, 0] > -1e8).all()
 
 
 def test_a_prior_does_not_see_its_own_fold() -> None:

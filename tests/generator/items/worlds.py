@@ -36,7 +36,6 @@ def network(seed: int = 0, labels: int = LABELS, items: int = ITEMS) -> ItemNetw
             value.add_(0.3 * torch.randn_like(value))
         made.share.fill_(0.6)
         made.trust.fill_(0.8)
-        made.list_trust.fill_(0.7)
     return made.eval()
 
 

@@ -38,7 +38,7 @@ from merit.generator.items.network import (
     label_chances,
     product,
 )
-from merit.generator.items.prefixes import NONE, Prefixes
+from merit.generator.items.prefixes import Prefixes
 from merit.generator.items.training import FactorPrior, ItemTrainConfig
 from merit.labels import space
 from merit.labels.build import load_vectors
@@ -189,22 +189,18 @@ class ItemGenerator:
         prior = self.prior.of(inputs, np.arange(len(inputs)), self.live).repeat_interleave(samples, 0)
         cache = [(key.repeat_interleave(samples, 0), value.repeat_interleave(samples, 0)) for key, value in cache]
         mask, offsets = mask.repeat_interleave(samples, 0), offsets.repeat_interleave(samples, 0)
-        said, rows, live = (
-            torch.zeros(prior.shape, dtype=torch.bool),
-            torch.arange(len(prior)),
-            torch.from_numpy(self.live),
-        )
-        states, cache = network.write(torch.full((len(prior), 1), NONE), cache, mask)
-        first = by_items = label_chances(network.item_logits(states, self._vectors, offsets), among)
-        for label in _columns(written, self.live, samples) if written else ():  # NONE where a list is shorter
-            said[rows[label >= 0], label[label >= 0]] = True
-            states, cache = network.write(torch.where(label >= 0, live[label], NONE)[:, None], cache, mask)
+        said = torch.zeros(prior.shape, dtype=torch.bool)
+        token, rows = torch.full((len(prior), 1), -1), torch.arange(len(prior))
         steps = min(most, prior.shape[1] - (int(written.lengths().max(initial=0)) if written else 0))
+        for label in _columns(written, self.live, samples) if written else ():  # NONE where a list is shorter
+            _, cache = network.write(token, cache, mask)
+            said[rows[label >= 0], label[label >= 0]] = True
+            token = torch.where(label >= 0, torch.from_numpy(self.live)[label], -1)[:, None]
         chosen, chances, kept = [], [], []
         for step in range(steps):
-            if step or written:
-                by_items = label_chances(network.item_logits(states, self._vectors, offsets), among)
-            logits = network.logits(by_items, prior, first)[:, 0].masked_fill(said, -torch.inf)
+            states, cache = network.write(token, cache, mask)
+            by_items = label_chances(network.item_logits(states, self._vectors, offsets), among)
+            logits = network.logits(by_items, prior)[:, 0].masked_fill(said, -torch.inf)
             if noise is None:
                 column = logits.argmax(1)
             else:
@@ -215,8 +211,7 @@ class ItemGenerator:
             chosen.append(column)
             kept.append(states[:, 0])
             said[rows, column] = True
-            if step + 1 < steps:
-                states, cache = network.write(live[column][:, None], cache, mask)
+            token = torch.from_numpy(self.live)[column][:, None]
         columns = torch.stack(chosen, 1).numpy()
         return ItemLists(self.live[columns], torch.stack(chances, 1).numpy(), torch.stack(kept, 1).numpy())
 
@@ -257,7 +252,7 @@ class ItemGenerator:
     def _first_items(self, inputs: ItemHistories) -> tuple[Tensor, Tensor]:
         """(users, 1, items): the logits of items at the first position; (users, 1): their norm."""
         cache, mask, offsets = self._read(inputs)
-        states, _ = self.network.write(torch.full((len(inputs), 1), NONE), cache, mask)
+        states, _ = self.network.write(torch.full((len(inputs), 1), -1), cache, mask)
         items = self.network.item_logits(states, self._vectors, offsets)
         return items, items.logsumexp(-1)
 
@@ -351,5 +346,5 @@ def _noise(names: Hashes, config: DecodeConfig, seed: int) -> Tensor:
 def _columns(written: Ragged, live: Ints, samples: int) -> Iterator[Tensor]:
     """Label after label of the lists, as columns among the live ones; -1 where a list is shorter."""
     padded = written.padded()
-    columns = np.where(padded >= 0, np.searchsorted(live, np.maximum(padded, 0)), NONE)
+    columns = np.where(padded >= 0, np.searchsorted(live, np.maximum(padded, 0)), -1)
     return (torch.from_numpy(column).repeat_interleave(samples) for column in columns.T)

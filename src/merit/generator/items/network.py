@@ -11,8 +11,7 @@ that which labels:
     logit(c) = α · prior(c) + γ · log P(c)
 
 where prior(c) are the log-odds that the factor model gives to label c. So every label that an item carries has an
-output, new ones too, and nothing grows with the number of labels but the vectors of those that are read. Behind a list
-log P(c) is taken for (1 - δ) log P(c at BEGIN) + δ log P(c): δ is how far a list is trusted that the network wrote.
+output, new ones too, and nothing grows with the number of labels but the vectors of those that are read.
 """
 
 from __future__ import annotations
@@ -125,7 +124,6 @@ class ItemNetwork(nn.Module):
         self.recent = nn.Parameter(torch.zeros(len(WINDOWS)))  # of how often all users had it lately
         self.trust = nn.Parameter(torch.ones(()))  # α
         self.share = nn.Parameter(torch.tensor(0.5))  # γ
-        self.list_trust = nn.Parameter(torch.ones(()), requires_grad=False)  # δ, fitted behind its own lists
 
     def read(self, positions: Positions, catalogue: ItemContents) -> tuple[Cache, Tensor]:
         """Keys and values of the histories by layer, and which of them (B, 1, 1, L) may be looked at."""
@@ -181,15 +179,9 @@ class ItemNetwork(nn.Module):
         logits: Tensor = self.choose(states) @ values.T + (biases + offsets)[:, None]
         return logits
 
-    def logits(self, chances: Tensor, prior: Tensor, first: Tensor | None = None) -> Tensor:
-        """(B, T, C), from the probabilities of labels by items (B, T, C), and the factor model's log-odds (B, C).
-
-        Behind a list, `first` (B, 1, C) are the probabilities before it.
-        """
-        logs = (chances + FLOOR).log()
-        if first is not None:
-            logs = torch.lerp((first + FLOOR).log(), logs, self.list_trust)
-        mixed: Tensor = self.trust * prior[:, None] + self.share * logs
+    def logits(self, chances: Tensor, prior: Tensor) -> Tensor:
+        """(B, T, C), from the probabilities of labels by items (B, T, C), and the factor model's log-odds (B, C)."""
+        mixed: Tensor = self.trust * prior[:, None] + self.share * (chances + FLOOR).log()
         return mixed
 
     def _contents(self, catalogue: ItemContents, items: Ints) -> Tensor:

@@ -79,7 +79,6 @@ def train_items(
             "examples": len(learnt),
             "trust": round(float(network.trust.detach()), 3),
             "share": round(float(network.share.detach()), 3),
-            "list_trust": round(float(network.list_trust.detach()), 3),
         }
     shutil.rmtree(checkpoints, ignore_errors=True)
     return artifacts.load(out, "generator")

@@ -10,7 +10,7 @@ from fewer users than the one that serves, so how much of both is trusted is fit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,7 +38,6 @@ from merit.propensity.factor_model import FactorModel
 from merit.propensity.negatives import LabelSampler
 
 CHECKED = 2_000  # validation examples
-NEVER = -1e9  # the logit of a label that is in the list already
 
 
 class ItemTrainConfig(DescentConfig):
@@ -134,9 +133,7 @@ class Training:
         prior, gold = self.lesson.prior.of(histories, rows, among.labels), self.gold(self.lesson, rows, among)
         with torch.no_grad():
             first = self.network.logits(label_chances(items, among), prior)[:, 0]
-            columns = prefixes.draw(self.config.prefixes, first, gold, self.most, self.config.wrong)
-        chances, written, right = self.behind(read, columns, gold, stream(self.seed, "items-places", step))
-        logits = self.network.logits(chances, prior).masked_fill(written, NEVER)
+        logits, right = self.behind(read, prior, first, gold, stream(self.seed, "items-places", step))
         return loss + labels_loss(logits, right, among)
 
     def read(self, histories: ItemHistories, among: ItemCandidates, dropout: float = 0.0) -> Read:
@@ -156,22 +153,18 @@ class Training:
         states, _ = self.network.write(begin, read.cache, read.mask)
         return self.network.item_logits(states, read.vectors, read.offsets)
 
-    def behind(self, read: Read, columns: Tensor, gold: Tensor, rng: Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """(B, T, C) at some places of lists: chances of labels behind what stands before, which of them stand there,
-        and which are right."""
-        network, labels, kind = self.network, torch.from_numpy(read.among.labels), self.config.prefixes
+    def behind(self, read: Read, prior: Tensor, first: Tensor, gold: Tensor, rng: Generator) -> tuple[Tensor, Tensor]:
+        """Logits (B, T, C) at some places of a list, behind what stands before, and which labels are right there."""
+        network, config, labels = self.network, self.config, torch.from_numpy(read.among.labels)
+        columns = prefixes.draw(config.prefixes, first, gold, len(network.step) - 1, config.wrong)
         written = torch.where(columns >= 0, labels[columns.clamp(min=0)], prefixes.NONE)
         begin = torch.full((len(written), 1), prefixes.NONE)
         states, _ = network.write(torch.cat([begin, written], dim=1), read.cache, read.mask)
-        places = np.sort(rng.permutation(states.shape[1])[: self.config.places]).tolist()
+        places = np.sort(rng.permutation(states.shape[1])[: config.places]).tolist()
         items = network.item_logits(states[:, places], read.vectors, read.offsets)
-        before, right = prefixes.said(columns, len(labels), places), prefixes.right(kind, columns, gold, places)
-        return label_chances(items, read.among), before, right
-
-    @property
-    def most(self) -> int:
-        """Labels of a list that are read."""
-        return len(self.network.step) - 1
+        logits = network.logits(label_chances(items, read.among), prior)
+        said = prefixes.said(columns, len(labels), places)
+        return logits.masked_fill(said, -1e9), prefixes.right(config.prefixes, columns, gold, places)
 
     def gold(self, lesson: Lesson, rows: Ints, among: ItemCandidates) -> Tensor:
         """(B, C): which of the candidates are right."""
@@ -296,64 +289,26 @@ def judge(training: Training, judged: Lesson) -> float:
 
 
 def fit_trust(training: Training, judged: Lesson) -> None:
-    """Fit to validation users, in place: how much the factor model and the items are trusted (α and γ), and then how
-    much a list of the network's own (δ)."""
-    network = training.network
-    parts = [_part(training, judged, rows) for rows in _parts(training, judged)]
-    golds = sum(int(part.right.sum()) for part in parts)
-
-    def first(part: _Judged) -> Tensor:
-        return labels_loss(network.logits(part.chances, part.prior), part.right, part.among) * part.right.sum() / golds
-
-    _minimise([network.trust, network.share], lambda: torch.stack([first(part) for part in parts]).sum())
-    behind = [(part, *_behind(training, part, number)) for number, part in enumerate(parts)]
-
-    def later(part: _Judged, chances: Tensor, written: Tensor, right: Tensor) -> Tensor:
-        logits = network.logits(chances, part.prior, part.chances).masked_fill(written, NEVER)
-        return labels_loss(logits, right, part.among) * right.sum() / golds
-
-    network.list_trust.requires_grad_()
-    _minimise([network.list_trust], lambda: torch.stack([later(*one) for one in behind]).sum())
-    network.list_trust.requires_grad_(False)
-
-
-class _Judged(NamedTuple):
-    """Some validation users as read: chances of labels, the log-odds of the factor model, and what is right."""
-
-    read: Read
-    chances: Tensor  # (B, 1, C)
-    prior: Tensor  # (B, C)
-    right: Tensor  # (B, 1, C)
-
-    @property
-    def among(self) -> ItemCandidates:
-        return self.read.among
-
-
-@torch.no_grad()
-def _part(training: Training, judged: Lesson, rows: Ints) -> _Judged:
-    histories, among = judged.histories.gather(rows), training.candidates(judged, rows, int(rows[0]))
-    read = training.read(histories, among)
-    prior, right = judged.prior.of(histories, rows, among.labels), training.gold(judged, rows, among)
-    return _Judged(read, label_chances(training.first(read), among), prior, right[:, None])
-
-
-@torch.no_grad()
-def _behind(training: Training, part: _Judged, number: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Behind the labels that it finds the most likely ones."""
-    scores = training.network.logits(part.chances, part.prior)[:, 0]
-    columns = scores.topk(min(training.most, scores.shape[1])).indices
-    return training.behind(part.read, columns, part.right[:, 0], stream(training.seed, "items-trust", number))
-
-
-def _minimise(parameters: list[Tensor], loss: Callable[[], Tensor]) -> None:
-    optimizer = torch.optim.LBFGS(parameters, max_iter=30, line_search_fn="strong_wolfe")
+    """Fit α and γ, how much the factor model and the items are trusted, to validation users, in place."""
+    network, parts = training.network, []
+    with torch.no_grad():
+        for rows in _parts(training, judged):
+            histories, among = judged.histories.gather(rows), training.candidates(judged, rows, int(rows[0]))
+            chances = label_chances(training.first(training.read(histories, among)), among)
+            prior, right = judged.prior.of(histories, rows, among.labels), training.gold(judged, rows, among)
+            parts.append((chances, prior, right[:, None], among))
+    optimizer = torch.optim.LBFGS([network.trust, network.share], max_iter=30, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        value = loss()
-        value.backward()  # type: ignore[no-untyped-call]
-        return value
+        golds = sum(int(right.sum()) for _, _, right, _ in parts)
+        losses = [
+            labels_loss(network.logits(chances, prior), right, among) * right.sum() / golds
+            for chances, prior, right, among in parts
+        ]
+        loss = torch.stack(losses).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
 
     optimizer.step(closure)  # type: ignore[no-untyped-call]
 
