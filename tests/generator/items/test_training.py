@@ -20,7 +20,7 @@ from tests.generator.items import worlds
 from tests.generator.items.worlds import CONFIG, ITEMS, LABELS, LIVE, WORDS
 
 USERS = 400
-SHORT = ItemTrainConfig(steps=12, batch_size=32, checks=3, checkpoint_every=4, history_dropout=0.0)
+SHORT = ItemTrainConfig(prefixes="own", steps=12, batch_size=32, checks=3, checkpoint_every=4, history_dropout=0.0)
 
 
 def habit(seed: int = 0, users: int = USERS) -> Lesson:

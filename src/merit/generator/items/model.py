@@ -51,6 +51,7 @@ from merit.propensity.lengths import best_lengths
 NETWORK, FACTORS, CURVE = "network.safetensors", "factors.safetensors", "curve.json"
 ITEM_TRENDS = "trends.npy"
 NAMES: dict[Prefixes, str] = {
+    "none": "item generator",
     "own": "self-correction on policy",
     "mixed": "self-correction on the mixture",
     "gold": "teacher forcing on items",
@@ -192,15 +193,19 @@ class ItemGenerator:
         said = torch.zeros(prior.shape, dtype=torch.bool)
         token, rows = torch.full((len(prior), 1), -1), torch.arange(len(prior))
         steps = min(most, prior.shape[1] - (int(written.lengths().max(initial=0)) if written else 0))
+        reads = self.config.train.reads_lists
         for label in _columns(written, self.live, samples) if written else ():  # NONE where a list is shorter
-            _, cache = network.write(token, cache, mask)
             said[rows[label >= 0], label[label >= 0]] = True
-            token = torch.where(label >= 0, torch.from_numpy(self.live)[label], -1)[:, None]
+            if reads:
+                _, cache = network.write(token, cache, mask)
+                token = torch.where(label >= 0, torch.from_numpy(self.live)[label], -1)[:, None]
         chosen, chances, kept = [], [], []
         for step in range(steps):
-            states, cache = network.write(token, cache, mask)
-            by_items = label_chances(network.item_logits(states, self._vectors, offsets), among)
-            logits = network.logits(by_items, prior)[:, 0].masked_fill(said, -torch.inf)
+            if reads or not step:
+                states, cache = network.write(token, cache, mask)
+                by_items = label_chances(network.item_logits(states, self._vectors, offsets), among)
+                scores = network.logits(by_items, prior)[:, 0]
+            logits = scores.masked_fill(said, -torch.inf)
             if noise is None:
                 column = logits.argmax(1)
             else:
