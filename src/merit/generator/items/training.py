@@ -57,6 +57,8 @@ class ItemTrainConfig(DescentConfig):
     batch_size: int = Field(128, ge=1)
     learning_rate: float = Field(1e-3, gt=0)
     weight_decay: float = Field(0.3, ge=0)
+    item_decay: float = Field(0.3, ge=0)
+    """The same for the vectors that items have beside those of their labels and words."""
     history_dropout: float = Field(0.3, ge=0, lt=1)
     """This share of the items of a history is not read."""
     labels: int = Field(4_096, ge=1)
@@ -328,9 +330,10 @@ def _parts(training: Training, judged: Lesson) -> list[Ints]:
 
 
 def _groups(network: ItemNetwork, config: ItemTrainConfig) -> list[dict[str, object]]:
-    """Matrices decay; norms, other vectors and the trust in the factor model do not."""
-    weights = list(network.parameters())
+    """Matrices decay, the vectors of items at a rate of their own; norms, other vectors and the trusts do not."""
+    matrices = [value for value in network.parameters() if value.ndim > 1 and value is not network.item]
     return [
-        {"params": [value for value in weights if value.ndim > 1], "weight_decay": config.weight_decay},
-        {"params": [value for value in weights if value.ndim <= 1], "weight_decay": 0.0},
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": [network.item], "weight_decay": config.item_decay},
+        {"params": [value for value in network.parameters() if value.ndim <= 1], "weight_decay": 0.0},
     ]
