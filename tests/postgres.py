@@ -47,13 +47,15 @@ class Postgres:
 
     @contextmanager
     def database(self) -> Iterator[str]:
-        """The name of an empty database, which is gone afterwards."""
+        """The name of an empty database. It is gone afterwards, and so are roles whose names end in its name."""
         name = f"test_{uuid.uuid4().hex[:12]}"
         self.run(f"CREATE DATABASE {name}")
         try:
             yield name
         finally:
             self.run(f"DROP DATABASE {name} WITH (FORCE)")
+            for role in self.run(f"SELECT rolname FROM pg_roles WHERE rolname LIKE '%{name}'").split():
+                self.run(f"DROP ROLE {role}")
 
 
 def binaries() -> Path | None:

@@ -11,10 +11,14 @@ from merit.data import planted
 from merit.data.sources import SqlSource
 from tests.postgres import Postgres
 
-SHOP = planted.PlantedConfig(users=60, items=40)
+SHOP = planted.PlantedConfig(users=60, items=90)
 EVENTS = "SELECT user_id, item_id, timestamp, event, order_id FROM log"
 ITEMS = "SELECT item_id, title, tags, vertical FROM catalogue"
 TYPES = "user_id text, item_id text, timestamp timestamptz, event text, order_id text"
+
+
+READER = "r3ader-of/the@shop"  # the password of a role that may read, and nothing else
+NUMBERED = "SELECT row_number() OVER (ORDER BY timestamp, user_id, item_id) AS n, * FROM log"
 
 
 def source(folder: Path, **changes: object) -> SqlSource:
@@ -38,7 +42,7 @@ def fill_duckdb(file: Path, events: pl.DataFrame, items: pl.DataFrame) -> str:
 
 
 def fill_postgres(server: Postgres, database: str, events: pl.DataFrame, items: pl.DataFrame) -> None:
-    """Both tables, by COPY; times are instants, and tags an array."""
+    """Both tables, by COPY; times are instants, and tags an array. The role reader_DATABASE may read them."""
     columns = "item_id text, title text, tags text[], vertical text"
     server.run(f"CREATE TABLE log ({TYPES}); CREATE TABLE catalogue ({columns})", database)
     quoted = pl.col("tags").list.eval(pl.format('"{}"', pl.element())).list.join(",")
@@ -49,3 +53,10 @@ def fill_postgres(server: Postgres, database: str, events: pl.DataFrame, items: 
     for table, frame in copies.items():
         rows = frame.write_csv(include_header=False)
         server.run(f"\\copy {table} FROM STDIN (FORMAT csv)\n{rows}\\.\n", database)
+    role = f"reader_{database}"
+    server.run(f"CREATE ROLE {role} LOGIN PASSWORD '{READER}'; GRANT SELECT ON log, catalogue TO {role}", database)
+
+
+def reader(server: Postgres, database: str) -> str:
+    """The address by which that role reads."""
+    return server.dsn(database, f"reader_{database}", READER)

@@ -104,7 +104,7 @@ def explained(place: Address, what: str, remedy: str) -> Iterator[None]:
         raise
     except Exception as error:  # every driver has exceptions of its own, and some raise those of Arrow
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-        reason = re.sub(r"^(?:\w+: )?(?:\[\w+\] )?(?:Failed to \w+(?: \w+)?: )?(?:ERROR:\s+)?", "", lines[0])
+        reason = re.sub(r"^(?:.*\b(?:ERROR|FATAL):\s+|(?:\w+: )?(?:\[\w+\] )?)", "", lines[0])
         raise DataError(f"{what}: {place.cleared(reason)[:300].rstrip('.')}. {remedy}") from None
 
 

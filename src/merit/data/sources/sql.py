@@ -82,8 +82,7 @@ def read(source: SqlSource, out: Path, held: Mapping[str, Any] | None, before: P
             rows = _hidden(source, selection, _guarded(_rows(database, selection, kept.value), explained))
             (out / table).mkdir()
             with console.spinner(f"reading {table}"):
-                described = parts.write(rows, out / table, table, selection.watermark, kept)
-            summary[table] = {"query": selection.query} | described
+                summary[table] = parts.write(rows, out / table, table, selection.watermark, kept)
     return summary
 
 
