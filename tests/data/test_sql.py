@@ -221,7 +221,7 @@ def test_an_address_in_the_file_is_refused_and_not_repeated(tmp_path) -> None:
 def test_the_variable_and_the_driver_have_to_be_there(duck, tmp_path, monkeypatch) -> None:
     with pytest.raises(ValidationError, match="not an ADBC driver"):
         source(tmp_path, driver="os")
-    with pytest.raises(MissingDependency, match="pip install adbc-driver-snowflake$"):
+    with pytest.raises(MissingDependency, match=r"pip install adbc-driver-snowflake$"):
         snapshot.pull(source(tmp_path, driver="adbc_driver_snowflake"))
     for scheme, module in (
         ("duckdb", "duckdb"),
@@ -233,7 +233,7 @@ def test_the_variable_and_the_driver_have_to_be_there(duck, tmp_path, monkeypatc
         with pytest.raises(MissingDependency, match=r"pip install 'merit-interests\[sql\]'$"):
             snapshot.pull(source(tmp_path))
     monkeypatch.delenv("SHOP_DSN")
-    with pytest.raises(ConfigError, match="SHOP_DSN .*is not set"):
+    with pytest.raises(ConfigError, match=r"SHOP_DSN .*is not set"):
         snapshot.pull(source(tmp_path))
 
 
