@@ -118,7 +118,7 @@ def test_a_bucket_that_vanishes_leaves_the_copy(store, shop, tmp_path) -> None:
     far = TablesSource(interactions=f"s3://{BUCKET}/log", items=shop / "items.jsonl", snapshot=tmp_path / "copy")
     before = snapshot.pull(far).manifest
     empty(store)
-    with pytest.raises(DataError, match=rf"s3://{BUCKET}/log (cannot be read|holds no data files)") as refused:
+    with pytest.raises(DataError, match=rf"s3://{BUCKET}/log (cannot be read|holds no data files)"):
         snapshot.pull(far)
     assert artifacts.load(tmp_path / "copy").manifest == before
     assert rows(far)

@@ -214,7 +214,7 @@ def driver_name(name: str | None) -> str | None:
 
 
 def variable_name(connection: str) -> str:
-    """The name in `env:NAME`. The value is not repeated: it may be a password that stands in the wrong place."""
-    if not re.fullmatch(r"env:[A-Za-z_]\w*", connection):
+    """`env:NAME`, checked. The value is not repeated: it may be an address that stands in the wrong place."""
+    if not re.fullmatch(r"(env:)?[A-Za-z_]\w*", connection):
         raise ValueError('name an environment variable that holds the address, as in "env:SHOP_DSN"; it is secret')
     return connection

@@ -33,7 +33,7 @@ class SqlSource(TableOptions):
 
     kind: Literal["sql"] = "sql"
     connection: Annotated[str, AfterValidator(databases.variable_name)]
-    """"env:SHOP_DSN": the environment variable that holds the address of the database, such as
+    """`env:SHOP_DSN`, or SHOP_DSN: the environment variable that holds the address of the database, such as
     postgresql://reader:PASSWORD@host/shop or duckdb:///shop.duckdb. The address itself is never written down."""
     interactions: Query
     """SELECT … with the columns user_id, item_id, timestamp and event, or others that `columns` names."""
