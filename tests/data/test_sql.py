@@ -18,6 +18,7 @@ from merit.core.errors import ConfigError, DataError, MeritError, MissingDepende
 from merit.data.prepare import PrepareConfig, PrepareRun, prepare
 from merit.data.sources import SqlSource, TablesSource, open_source, parts, snapshot
 from merit.privacy import pseudonyms
+from merit.privacy.erasure.erase import erase
 from tests.data import warehouse
 from tests.data.warehouse import EVENTS, ITEMS, NUMBERED, READER, source
 from tests.postgres import PASSWORD, Postgres
@@ -162,6 +163,17 @@ def test_ids_are_pseudonyms_in_the_snapshot_already(duck, shop, tmp_path) -> Non
     assert ids.str.starts_with(f"p-{key.number}-").all()
     plain = of_files(shop).model_copy(update={"pseudonyms": key.path})
     assert example_files(tmp_path / "sql", hidden) == example_files(tmp_path / "files", plain)
+
+
+def test_an_erased_user_leaves_the_snapshot_and_does_not_come_back(duck, tmp_path) -> None:
+    live = source(tmp_path, watermark="timestamp")
+    ids = pl.read_parquet(snapshot.pull(live).path / "interactions")["user_id"]
+    user = ids[0]
+    erase([tmp_path / "snapshot"], [user])
+    left = snapshot.held(tmp_path / "snapshot", snapshot.described(live))
+    assert left and left.manifest.summary["interactions"]["rows"] == (ids != user).sum()
+    assert snapshot.pull(live).manifest.summary["interactions"]["rows"] == (ids != user).sum()
+    assert user not in pl.read_parquet(tmp_path / "snapshot" / "interactions")["user_id"]
 
 
 # --- secrets ---------------------------------------------------------------------------------------------------------

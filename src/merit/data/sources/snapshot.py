@@ -43,12 +43,12 @@ class SnapshotConfig(Frozen):
 
 def needed(source: object) -> TypeGuard[SqlSource | TablesSource]:
     """Whether the tables of a source have to be copied before they can be read."""
-    return isinstance(source, SqlSource | TablesSource) and bool(_described(source).tables)
+    return isinstance(source, SqlSource | TablesSource) and bool(described(source).tables)
 
 
 def opened(source: SqlSource | TablesSource) -> SourceTables:
     """The two tables of the snapshot, which is made unless it is there."""
-    folder, config = folder_of(source), _described(source)
+    folder, config = folder_of(source), described(source)
     snapshot = held(folder, config) or pull(source)
     places = {table: folder / table if table in config.tables else Path(getattr(source, table)) for table in TABLES}
     tables = open_places(places["interactions"], places["items"], source)
@@ -60,7 +60,7 @@ def pull(source: object, full: bool = False) -> Artifact:
     """The snapshot as of now. What an earlier one has is kept as far as it can be, unless `full`."""
     if not needed(source):
         raise ConfigError("The tables of this source are files on this disk, which are read where they are.")
-    folder, config = folder_of(source), _described(source)
+    folder, config = folder_of(source), described(source)
     earlier = None if full else held(folder, config)
     before = earlier.manifest.summary if earlier else None
     with artifacts.writing(folder, KIND, config=config) as draft:
@@ -85,10 +85,11 @@ def held(folder: Path, config: SnapshotConfig) -> Artifact | None:
 
 def folder_of(source: SqlSource | TablesSource) -> Path:
     """Where the snapshot of a source is."""
-    return source.snapshot or DEFAULT / digest(_described(source))
+    return source.snapshot or DEFAULT / digest(described(source))
 
 
-def _described(source: SqlSource | TablesSource) -> SnapshotConfig:
+def described(source: SqlSource | TablesSource) -> SnapshotConfig:
+    """What the snapshot of a source is a copy of; no tables where they are all on this disk."""
     if isinstance(source, TablesSource):
         places = {table: getattr(source, table) for table in TABLES}
         far = {table: place for table, place in places.items() if addresses.is_address(place)}
@@ -112,7 +113,7 @@ def _described(source: SqlSource | TablesSource) -> SnapshotConfig:
 def _copied(source: TablesSource, out: Path, before: Any, folder: Path) -> dict[str, Any]:
     """Copies of the tables at addresses; which versions of which files they are."""
     summary = {}
-    for table, address in _described(source).tables.items():
+    for table, address in described(source).tables.items():
         earlier = before[table]["versions"] if before else {}
         option = f"--set source.{table}=ADDRESS"
         versions = addresses.copy(address, option, out / table, earlier, folder / table if before else None)

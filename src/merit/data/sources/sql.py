@@ -19,7 +19,7 @@ from merit.core.errors import DataError
 from merit.data import normalise
 from merit.data.schema import matching
 from merit.data.sources import databases, parts
-from merit.data.sources.databases import Database
+from merit.data.sources.databases import Address, Database
 from merit.data.sources.tables import TableOptions, interaction_columns, item_columns
 from merit.privacy import pseudonyms
 
@@ -70,20 +70,32 @@ def read(source: SqlSource, out: Path, held: Mapping[str, Any] | None, before: P
     """
     place = databases.address(source.variable)
     with databases.connect(place, source.driver) as database:
-        summary: dict[str, Any] = {}
-        for table in TABLES:
-            explained = partial(databases.explained, place, f"The query of {table} fails", REMEDY.format(table=table))
-            with explained(), console.spinner(f"reading {table}"):
-                columns = database.columns(f"SELECT * FROM {_inner(getattr(source, table))} WHERE 1=0")
-            selection, earlier = _selection(source, table, columns), held[table] if held else None
-            kept = parts.Kept.of(before / table, selection.watermark, earlier)
-            if kept.types:
-                parts.require_same(table, kept.types, dict.fromkeys(selection.types))
-            rows = _hidden(source, selection, _guarded(_rows(database, selection, kept.value), explained))
-            (out / table).mkdir()
-            with console.spinner(f"reading {table}"):
-                summary[table] = parts.write(rows, out / table, table, selection.watermark, kept)
-    return summary
+        return {
+            table: _read(source, table, place, database, out, held[table] if held else None, before) for table in TABLES
+        }
+
+
+def _read(
+    source: SqlSource,
+    table: str,
+    place: Address,
+    database: Database,
+    out: Path,
+    held: Mapping[str, Any] | None,
+    before: Path,
+) -> dict[str, Any]:
+    explained = partial(databases.explained, place, f"The query of {table} fails", REMEDY.format(table=table))
+    with console.spinner(f"reading {table}"):
+        with explained():
+            columns = database.columns(f"SELECT * FROM {_inner(getattr(source, table))} WHERE 1=0")
+        selection = _selection(source, table, columns)
+        kept = parts.Kept.of(before / table, selection.watermark, held)
+        if kept.types:
+            parts.require_same(table, kept.types, dict.fromkeys(selection.types))
+        rows = _hidden(source, selection, _guarded(_rows(database, selection, kept.value), explained))
+        (out / table).mkdir()
+        users = [name for name, kind in selection.ids.items() if kind == pseudonyms.PERSON]
+        return parts.write(rows, out / table, table, selection.watermark, kept) | {"users": users}
 
 
 def _guarded(
@@ -114,7 +126,7 @@ def _selection(source: SqlSource, table: str, columns: Mapping[str, pa.DataType 
         raise DataError(f"{where} returns no column '{source.watermark}' (source.watermark), only {shown}.")
     used = dict.fromkeys([*([watermark] if watermark else []), *mapping.values()])
     kinds = {"user_id": pseudonyms.PERSON, "order_id": pseudonyms.ORDER}
-    ids = {mapping[ours]: kind for ours, kind in kinds.items() if ours in mapping} if source.pseudonyms else {}
+    ids = {mapping[ours]: kind for ours, kind in kinds.items() if ours in mapping}
     return Selection(table, source.interactions, {name: columns[name] for name in used}, watermark, ids)
 
 
@@ -136,7 +148,7 @@ def _literal(value: int | date) -> str:
 
 def _hidden(source: SqlSource, selection: Selection, frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     """The same rows with pseudonyms in place of ids, where the source has a key."""
-    if not selection.ids or not source.pseudonyms:
+    if not source.pseudonyms:
         yield from frames
         return
     key = pseudonyms.read(source.pseudonyms)
