@@ -21,7 +21,7 @@ PART_ROWS = 500_000
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptRows:
     """Rows of the snapshot before that are below its watermark. Those that equal it are read again: more may have come
     with the same value."""
 
@@ -34,21 +34,21 @@ class Kept:
     types: Mapping[str, str] | None = None
 
     @staticmethod
-    def of(folder: Path, watermark: str | None, held: Mapping[str, Any] | None) -> Kept:
+    def of(folder: Path, watermark: str | None, held: Mapping[str, Any] | None) -> KeptRows:
         """The rows in a folder that go on; none where the table has no watermark."""
         if not held or not watermark:
-            return Kept()
+            return KeptRows()
         paths, column = sorted(folder.glob("*.parquet")), pl.col(watermark)
         value = pl.read_parquet(paths[-1], columns=[watermark])[watermark].max()
         if value is None:  # all its users were erased
-            return Kept()
+            return KeptRows()
         below = [pl.scan_parquet(path).select((column < value).sum()).collect().item() for path in paths]
         whole = [path for path, rows in zip(paths, below, strict=True) if rows == pq.read_metadata(path).num_rows]
-        return Kept(value, tuple(whole), pl.read_parquet(paths[len(whole)]).filter(column < value), held["columns"])
+        return KeptRows(value, tuple(whole), pl.read_parquet(paths[len(whole)]).filter(column < value), held["columns"])
 
 
 def write(
-    frames: Iterator[pl.DataFrame], folder: Path, table: str, watermark: str | None, kept: Kept
+    frames: Iterator[pl.DataFrame], folder: Path, table: str, watermark: str | None, kept: KeptRows
 ) -> dict[str, Any]:
     """Write what is kept and then the rows that come; what a manifest says of them."""
     for path in kept.files:

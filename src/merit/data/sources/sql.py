@@ -89,7 +89,7 @@ def _read(
         with explained():
             columns = database.columns(f"SELECT * FROM {_inner(getattr(source, table))} WHERE 1=0")
         selection = _selection(source, table, columns)
-        kept = parts.Kept.of(before / table, selection.watermark, held)
+        kept = parts.KeptRows.of(before / table, selection.watermark, held)
         if kept.types:
             parts.require_same(table, kept.types, dict.fromkeys(selection.types))
         rows = _hidden(source, selection, _guarded(_rows(database, selection, kept.value), explained))
