@@ -8,6 +8,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -16,7 +17,7 @@ from pydantic import ValidationError
 
 from merit.core import artifacts
 from merit.core.errors import ConfigError, DataError, MissingDependency
-from merit.data.sources import TablesSource, open_source, snapshot
+from merit.data.sources import TablesSource, addresses, open_source, snapshot
 from tests.data import warehouse
 
 boto3 = pytest.importorskip("boto3")
@@ -138,6 +139,12 @@ def test_a_store_that_refuses(store, shop, tmp_path, monkeypatch) -> None:
     assert "s3cret" not in str(refused.value) and not (tmp_path / "copy").exists()
 
 
+def test_names_that_lead_out_of_the_copy_are_no_data() -> None:
+    keys = ["b/log/a.csv", "b/log/../../../x.csv", "b/log/../_delta_log/x.json", "b/log/_delta_log/0.json"]
+    store = SimpleNamespace(find=lambda root, detail: {key: {} for key in keys})
+    assert [name for name, _ in addresses._listed(store, "b/log")] == ["a.csv", "_delta_log/0.json"]
+
+
 def test_a_file_behind_http(shop, tmp_path) -> None:
     quiet = type("Quiet", (SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(quiet, directory=str(shop)))
@@ -145,6 +152,8 @@ def test_a_file_behind_http(shop, tmp_path) -> None:
     address = f"http://127.0.0.1:{server.server_port}"
     far = TablesSource(interactions=shop / "log", items=f"{address}/items.jsonl", snapshot=tmp_path / "copy")
     assert rows(far) == rows(far.model_copy(update={"items": shop / "items.jsonl"}))
+    with pytest.raises(DataError, match=r"holds no data files"):
+        open_source(far.model_copy(update={"items": f"{address}/"}))
     with pytest.raises(DataError, match=r"nothing\.csv cannot be read: .*source\.items"):
         open_source(far.model_copy(update={"items": f"{address}/nothing.csv"}))
     server.shutdown()

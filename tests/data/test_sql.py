@@ -230,6 +230,14 @@ def test_an_address_in_the_file_is_refused_and_not_repeated(tmp_path) -> None:
     assert "s3cret" not in str(refused.value)
 
 
+@pytest.mark.parametrize("secret", ["password=s3cret", "SECRET_KEY = 's3cret'", "x', 'postgresql://me:s3cret@h/d"])
+def test_a_password_in_a_query_is_refused_and_not_repeated(secret) -> None:
+    values = {"kind": "sql", "connection": "SHOP_DSN", "items": "b", "interactions": f"SELECT * FROM scan('{secret}')"}
+    with pytest.raises(ConfigError, match="this one has a password in it") as refused:
+        config.build(PrepareRun, {"source": values})
+    assert "s3cret" not in str(refused.value)
+
+
 def test_the_variable_and_the_driver_have_to_be_there(duck, tmp_path, monkeypatch) -> None:
     with pytest.raises(ValidationError, match="not an ADBC driver"):
         source(tmp_path, driver="os")

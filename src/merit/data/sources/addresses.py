@@ -5,6 +5,7 @@ Keys and endpoints are settings of fsspec and of the store's library, in their f
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from merit.data.sources import files
 
 PACKAGES = dict.fromkeys(("s3", "s3a", "http", "https"), "'merit-interests[s3]'")
 PACKAGES |= {"gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs"}
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 Copied = dict[str, list[int | str]]  # name in the copy → bytes, and the store's mark of this version
 
 
@@ -66,11 +68,13 @@ def copy(address: str, setting: str, folder: Path, held: Mapping[str, list[int |
 def _listed(system: Any, root: str) -> Iterator[tuple[str, tuple[str, dict[str, Any]]]]:
     """Name in the copy → path in the store, and what the store says of it. Delta's log belongs to its table."""
     if root.startswith("http"):
-        yield PurePosixPath(urlsplit(root).path).name, (root, system.info(root))
+        name = PurePosixPath(urlsplit(root).path).name
+        if files.is_data(PurePosixPath(name)):
+            yield name, (root, system.info(root))
         return
     for path, info in system.find(root, detail=True).items():
         inside = PurePosixPath(path).relative_to(root) if path != root else PurePosixPath(PurePosixPath(root).name)
-        if files.is_data(inside) or "_delta_log" in inside.parts:
+        if files.is_data(inside) or ("_delta_log" in inside.parts and ".." not in inside.parts):
             yield str(inside), (path, info)
 
 
@@ -95,6 +99,8 @@ def _refusals(address: str, setting: str) -> Iterator[None]:
         package = PACKAGES.get(urlsplit(address).scheme, "the package of fsspec for it")
         raise MissingDependency(f"{address} needs another package. Run: pip install {package}") from None
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in FULL:
+            raise  # about the copy
         reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
         raise DataError(
             f"{address} cannot be read: {reason}. Mend the address ({setting}), or give the store's library its keys. "

@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 from urllib.parse import unquote
 
 import polars as pl
@@ -147,9 +148,15 @@ def _adbc(package: str, value: str, first: str = "") -> Iterator[Database]:
 @contextmanager
 def _duckdb(place: Address) -> Iterator[Database]:
     duckdb = importlib.import_module("duckdb")
-    settings = {"memory_limit": DUCKDB_MEMORY}
     file = place.path or ":memory:"
-    with duckdb.connect(file, read_only=file != ":memory:", config=settings) as connection:
+    with (
+        TemporaryDirectory() as scratch,  # by default it would lie beside the database
+        duckdb.connect(
+            file,
+            read_only=file != ":memory:",
+            config={"memory_limit": DUCKDB_MEMORY, "temp_directory": scratch},
+        ) as connection,
+    ):
         connection.begin()
 
         def columns(sql: str) -> dict[str, pa.DataType | None]:
@@ -169,7 +176,8 @@ def _sqlalchemy(place: Address) -> Iterator[Database]:
     """Rows of Python values; types are those of the first batch."""
     sqlalchemy = importlib.import_module("sqlalchemy")
     engine = sqlalchemy.create_engine(place.value, hide_parameters=True)
-    with engine.connect().execution_options(stream_results=True, max_row_buffer=ROWS_AT_ONCE) as connection:
+    options = {"stream_results": True, "max_row_buffer": ROWS_AT_ONCE, "no_parameters": True}  # % is a % in a query
+    with engine.connect().execution_options(**options) as connection:
 
         def columns(sql: str) -> dict[str, pa.DataType | None]:
             return dict.fromkeys(connection.exec_driver_sql(sql).keys())
@@ -218,3 +226,10 @@ def variable_name(connection: str) -> str:
     if not re.fullmatch(r"(env:)?[A-Za-z_]\w*", connection):
         raise ValueError('name an environment variable that holds the address, as in "env:SHOP_DSN"; it is secret')
     return connection
+
+
+def without_secrets(query: str) -> str:
+    """A query, checked: it is kept in manifests."""
+    if re.search(r"(?i)\b(?:password|passwd|pwd|secret\w*)\s*=|://[^/\s:@']+:[^@\s']+@", query):
+        raise ValueError("a query is kept in manifests, and this one has a password in it; give it to the database")
+    return query

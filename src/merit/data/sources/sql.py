@@ -23,7 +23,7 @@ from merit.data.sources.databases import Address, Database
 from merit.data.sources.tables import TableOptions, interaction_columns, item_columns
 from merit.privacy import pseudonyms
 
-Query = Annotated[str, Field(min_length=1)]
+Query = Annotated[str, Field(min_length=1), AfterValidator(databases.without_secrets)]
 REMEDY = "Mend the query (source.{table}), or grant its role SELECT. Nothing was left half-written."
 TABLES: tuple[Literal["interactions"], Literal["items"]] = ("interactions", "items")
 
