@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
+from typing import Any
 from urllib.parse import unquote
 
 import polars as pl
@@ -131,18 +132,11 @@ def _adbc(package: str, value: str, first: str = "") -> Iterator[Database]:
         if first:
             cursor.execute(first)
 
-        def columns(sql: str) -> dict[str, pa.DataType | None]:
+        def read(sql: str) -> Any:
             cursor.execute(sql)
-            with cursor.fetch_record_batch() as reader:
-                return {field.name: field.type for field in reader.schema}
+            return cursor.fetch_record_batch()
 
-        def batches(sql: str) -> Iterator[pl.DataFrame]:
-            cursor.execute(sql)
-            with cursor.fetch_record_batch() as reader:
-                for batch in reader:
-                    yield _frame(batch)
-
-        yield Database(columns, batches)
+        yield _streamed(read)
 
 
 @contextmanager
@@ -158,17 +152,7 @@ def _duckdb(place: Address) -> Iterator[Database]:
         ) as connection,
     ):
         connection.begin()
-
-        def columns(sql: str) -> dict[str, pa.DataType | None]:
-            with connection.sql(sql).to_arrow_reader(ROWS_AT_ONCE) as reader:
-                return {field.name: field.type for field in reader.schema}
-
-        def batches(sql: str) -> Iterator[pl.DataFrame]:
-            with connection.sql(sql).to_arrow_reader(ROWS_AT_ONCE) as reader:
-                for batch in reader:
-                    yield _frame(batch)
-
-        yield Database(columns, batches)
+        yield _streamed(lambda sql: connection.sql(sql).to_arrow_reader(ROWS_AT_ONCE))
 
 
 @contextmanager
@@ -194,14 +178,26 @@ def _sqlalchemy(place: Address) -> Iterator[Database]:
     engine.dispose()
 
 
+def _streamed(read: Callable[[str], Any]) -> Database:
+    """A database of which `read` gives a stream of Arrow batches for a query."""
+
+    def columns(sql: str) -> dict[str, pa.DataType | None]:
+        with read(sql) as reader:
+            return {field.name: field.type for field in reader.schema}
+
+    def batches(sql: str) -> Iterator[pl.DataFrame]:
+        with read(sql) as reader:
+            for batch in reader:
+                yield _frame(batch)
+
+    return Database(columns, batches)
+
+
 def _frame(batch: pa.RecordBatch) -> pl.DataFrame:
     frame = pl.DataFrame(batch)
     zoned = [name for name, kind in frame.schema.items() if isinstance(kind, pl.Datetime) and kind.time_zone]
-    return frame.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String), *_in_utc(zoned))
-
-
-def _in_utc(zoned: list[str]) -> list[pl.Expr]:
-    return [pl.col(name).dt.convert_time_zone("UTC") for name in zoned]
+    in_utc = [pl.col(name).dt.convert_time_zone("UTC") for name in zoned]
+    return frame.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String), *in_utc)
 
 
 # One state for all queries, and no right to change it.
