@@ -74,7 +74,11 @@ def asked() -> list[tuple[str, str, str, str]]:
 
 
 def written(rules: Policy) -> set[str]:
-    own = (text for each in rules.category.values() for text in (*each.terms, *each.phrases, *each.allow))
+    own = (
+        text
+        for each in rules.category.values()
+        for text in (*each.terms, *each.exact, *each.phrases, *each.sayings, *each.allow)
+    )
     return {normalise(text) for text in (*own, *rules.allow)}
 
 

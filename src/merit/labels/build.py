@@ -207,7 +207,8 @@ def _apply_policy(
 def _review(labels: LabelSpace, rules: Path, encoder: LabelEncoder, vectors: Floats) -> pl.DataFrame:
     """The live labels that the policy nearly blocks."""
     live, law = np.flatnonzero(labels.live_mask()), policy.load(rules)
-    reasons = policy.borderline(vectors[live], policy.anchor(law, encoder))
+    texts = labels.table["text"].gather(live).to_list()
+    reasons = policy.borderline(texts, vectors[live], policy.anchor(law, encoder))
     excused = policy.overridden(labels.texts, law)
     rows = [(at, why) for at, why in zip(live.tolist(), reasons, strict=True) if why and at not in excused]
     if rows:
