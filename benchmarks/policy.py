@@ -1,9 +1,9 @@
 """The sensitive-interest policy on hundreds of interests: which pass that should not, and which are wrongly blocked.
 
-Every text of policy_probe.toml, of policy_evasion.toml and of policy_latest.toml is in one of two halves, by a hash of
-it. The open half may be looked at while the policy is changed, and its mistakes are listed; of the held-out half, and of
-policy_fresh.toml and policy_later.toml, which were written after a change, only counts are printed: by category or kind
-of evasion. With --open, nothing of held-out texts is judged at all.
+Every text of policy_probe.toml, policy_evasion.toml and policy_latest.toml is in one of two halves, by a hash of it.
+The open half may be looked at while the policy is changed, and its mistakes are listed; of the held-out half, and of
+policy_fresh.toml and policy_later.toml, which were written after a change, only counts are printed: by category or
+kind of evasion. With --open, nothing of held-out texts is judged at all.
 
     python -m benchmarks.policy [--data MY-POLICY.toml] [--open]
 """
