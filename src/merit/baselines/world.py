@@ -12,7 +12,6 @@ does not.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -23,7 +22,7 @@ import polars as pl
 from merit.core.artifacts import Artifact
 from merit.core.ragged import Ragged, column_lists, head
 from merit.core.types import Floats, Ints
-from merit.data.corpus import WORDS, purchases_table, read_examples, read_table
+from merit.data.corpus import purchases_table, read_examples, read_table, read_words
 from merit.data.labelled import LabelledExamples
 from merit.data.split import SPLITS
 from merit.data.texts import read_shop
@@ -144,7 +143,7 @@ def make_world(corpus: Artifact, labels: Artifact, backbone: BackboneConfig, tex
     """The world of a comparison. `seconds` is what a method may spend on training, on this machine."""
     label_space = space.load(labels.path)
     train, validation, test, purchases = (_known(corpus, name) for name in (*SPLITS, purchases_table(corpus)))
-    vocabulary = json.loads(corpus.file(WORDS).read_text(encoding="utf-8"))
+    vocabulary = read_words(corpus)
     titles = pl.read_parquet(corpus.file("items.parquet"), columns=["title"])["title"]
     prompts = (column_lists(read_table(corpus, split, "prompt")["prompt"]) for split in SPLITS)
     nothing = Ragged.empty(len(test))

@@ -178,7 +178,7 @@ def _winsorised(
     if cap <= 0:
         raise DataError(
             f"The {level:g} quantile of '{design.outcome.column}' is {cap:g}: so few users have an amount that "
-            "outcome.winsorise leaves nothing of it. Take an outcome that happens more often, or agree on a cap next time."
+            "outcome.winsorise leaves nothing of it. Take an outcome that happens more often, or agree on a cap."
         )
     above = frame.select((value > cap).sum()).collect(engine="streaming").item()
     return frame.with_columns(value.clip(upper_bound=cap)), design, replace(flow, capped=above, cap=cap)
