@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor
 
+from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged, offsets_of, select
 from merit.core.seeds import Hashes, derive, mix, unit_interval
 from merit.core.types import Floats, Ints
-from merit.data.corpus import WORDS, item_trends
+from merit.data.corpus import item_trends, read_words
 from merit.data.title_words import TitleWords
 from merit.data.trends import ItemTrends
 from merit.generator.decoding import DecodeConfig
@@ -300,6 +301,7 @@ class ItemGenerator:
         return (np.arange(at, min(at + size, users)) for at in range(0, users, size))
 
 
+@artifacts.opens
 def load_items(
     generator: Artifact, corpus: Artifact | None, labels: Artifact, items: pl.DataFrame | None = None
 ) -> ItemGenerator:
@@ -320,7 +322,7 @@ def load_items(
         items, trends = pl.read_parquet(corpus.file("items.parquet")), item_trends(corpus)
     else:
         trends = ItemTrends(np.load(generator.file(ITEM_TRENDS), allow_pickle=False))
-    words = json.loads(generator.file(WORDS).read_text(encoding="utf-8"))
+    words = read_words(generator)
     catalogue = catalogue_of(items, label_space, words, trends, len(weights["label"]))
     live = np.flatnonzero(label_space.live_mask())
     return ItemGenerator(network.eval(), catalogue, prior, live, config, corpus, CalibrationCurve(**curve), expected)
