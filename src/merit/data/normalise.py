@@ -70,14 +70,23 @@ def items(
     file: str,
     options: ParseOptions,
     text: bool = False,
+    further: Mapping[str, Sequence[str]] | None = None,
 ) -> pl.LazyFrame:
-    """The items of one scan. `extra_tags`: further columns whose text becomes tags."""
+    """The items of one scan. `extra_tags`: further columns whose text becomes tags. `further`: columns whose text is
+    `text` and `brand`, which only the tagger reads."""
     raw = _raws(frame, mapping, text)
     extra = _raws(frame, {f"extra {name}": name for name in extra_tags}, text)
+    more = {
+        ours: _raws(frame, {f"{ours} {name}": name for name in theirs}, text)
+        for ours, theirs in (further or {}).items()
+    }
     _require_types(raw, file)
     tagged = [raw["tags"], *extra.values()] if "tags" in raw else [*extra.values()]
     lists = [tag_list(column, options.tag_separator) for column in tagged]
-    parsed = _renamed(frame, raw | extra).with_columns(
+    others = {ours: [tidy(_text(column)) for column in columns.values()] for ours, columns in more.items()}
+    parsed = _renamed(
+        frame, raw | extra | {name: column for columns in more.values() for name, column in columns.items()}
+    ).with_columns(
         item_id=_id(raw["item_id"]),
         title=tidy(_text(raw["title"])).fill_null(""),
         tags=clean_tags(pl.concat_list(lists)) if lists else pl.lit([], _TEXT),
@@ -90,7 +99,13 @@ def items(
         problems.append(pl.format(too_long, pl.lit(name), pl.when(length > options.max_title_chars).then(length)))
     return parsed.select(
         *("item_id", "title", "tags", "vertical", _first(problems), *_PLACE, _original(raw, tuple(ITEM_NAMES))),
+        **{ours: _together(others.get(ours, [])) for ours in ("text", "brand")},
     )
+
+
+def _together(texts: list[pl.Expr]) -> pl.Expr:
+    """Texts of several columns as one, set apart; null where there are none."""
+    return pl.concat_str(texts, separator=" | ", ignore_nulls=True) if texts else pl.lit(None, pl.String)
 
 
 def tidy(text: pl.Expr) -> pl.Expr:

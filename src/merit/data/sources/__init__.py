@@ -10,7 +10,7 @@ from pydantic import Field
 from merit.data.schema import SourceTables
 from merit.data.sources.amazon_reviews import AmazonReviewsSource, open_amazon_reviews
 from merit.data.sources.complete_journey import CompleteJourneySource, open_complete_journey
-from merit.data.sources.tables import TablesSource, open_tables
+from merit.data.sources.tables import TablesSource, has_tags, open_catalogue, open_tables
 from merit.privacy import pseudonyms
 
 __all__ = [
@@ -19,6 +19,8 @@ __all__ = [
     "Source",
     "SourceTables",
     "TablesSource",
+    "brings_tags",
+    "open_items",
     "open_source",
 ]
 
@@ -35,3 +37,13 @@ def open_source(source: Source) -> SourceTables:
     """The two tables of a source, normalised and still lazy."""
     tables = OPEN[source.kind](source)
     return pseudonyms.hide(tables, pseudonyms.read(source.pseudonyms)) if source.pseudonyms else tables
+
+
+def open_items(source: Source) -> SourceTables:
+    """The same with items alone, where these can be read alone."""
+    return open_catalogue(source) if isinstance(source, TablesSource) else OPEN[source.kind](source)
+
+
+def brings_tags(source: Source) -> bool:
+    """Whether the source has tags of items at all, by its columns."""
+    return not isinstance(source, TablesSource) or has_tags(source)

@@ -28,7 +28,10 @@ def without_brands(table: pl.DataFrame, brands: pl.Series | None) -> pl.DataFram
     words = marked.group_by("key").agg(pl.col("brand").mean()).filter(pl.col("brand") >= MOSTLY)["key"]
     brand = pl.col("brand") | pl.col("key").is_in(words.implode())
     marked = marked.with_columns(brand).with_columns(
-        run=(pl.col("run") != pl.col("run").shift(1)).or_(pl.col("row") != pl.col("row").shift(1)).or_("brand").cum_sum()
+        run=(pl.col("run") != pl.col("run").shift(1))
+        .or_(pl.col("row") != pl.col("row").shift(1))
+        .or_("brand")
+        .cum_sum()
     )
     return marked.filter(~pl.col("brand")).drop("brand")
 

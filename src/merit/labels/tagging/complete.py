@@ -13,30 +13,24 @@ import polars as pl
 import scipy.sparse as sp
 from pydantic import Field
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from merit.core import seeds
-from merit.core.config import Frozen
 from merit.core.types import Ints, LabelEncoder
-from merit.labels.tagging.evidence import Evidence, TitleFeatures, evidence, title_features
+from merit.labels.tagging.evidence import Evidence, EvidenceConfig, evidence, title_features
 
 SET_ASIDE = 5  # one in so many tagged items
+TOP = 3  # labels of an item, by which decays are compared
 AT_MOST = 6_000  # of them: the weights of eight kinds of evidence need no more
 PROBABILITIES = {"row": pl.Int64, "label": pl.Int64, "score": pl.Float64}
 
 
-class CompleteConfig(Frozen):
+class CompleteConfig(EvidenceConfig):
     """How tags are completed."""
 
-    neighbours: int = Field(20, ge=1)
-    """Tagged items with the most similar titles, which vote."""
-    words: int = Field(3_000, ge=0)
-    """Words, pairs of words and verticals with a weight of their own in the linear model; rarer ones count by their
-    meaning."""
-    decay: float = Field(0.5, gt=0)
-    """Of the linear model."""
-    candidates: int = Field(20, ge=1)
-    """Labels of each item, by either, that are weighed."""
+    decays: tuple[float, ...] = Field((0.5, 5.0, 30.0), min_length=1)
+    """Of the linear model: the one that finds most tags of the items set aside."""
     enough: int = Field(100, ge=10)
     """Tagged items. From fewer, nothing is completed."""
 
@@ -53,16 +47,27 @@ def complete(
     if len(known) < config.enough or not len(wanted):
         return pl.DataFrame(schema=PROBABILITIES)
     features = title_features(texts, verticals, encoder)
-    settings = (config.neighbours, config.words, config.decay, config.candidates)
     known = seeds.stream(seed, "tags", "complete").permutation(known)
-    aside = min(len(known) // SET_ASIDE, AT_MOST)
-    judge = _fitted(evidence(features, tags, np.sort(known[aside:]), np.sort(known[:aside]), *settings), tags)
-    distinct, same = _distinct(texts, verticals, wanted)
-    found = evidence(features, tags, np.sort(known), distinct, *settings)
+    size = min(len(known) // SET_ASIDE, AT_MOST)
+    aside, rest = np.sort(known[:size]), np.sort(known[size:])
+    tried = [evidence(features, tags, rest, aside, config, decay) for decay in config.decays]
+    judges = [_fitted(found, tags) for found in tried]
+    best = int(np.argmax([_hits(judge, found, tags) for judge, found in zip(judges, tried, strict=True)]))
+    judge, (distinct, same) = judges[best], _distinct(texts, verticals, wanted)
+    found = evidence(features, tags, np.sort(known), distinct, config, config.decays[best])
     chance = judge.predict_proba(found.columns)[:, 1] if len(found.row) else np.zeros(0)
     scored = pl.DataFrame({"first": found.row, "label": found.label, "score": chance.astype(np.float64)})
     table = same.join(scored.cast({"first": pl.Int64, "label": pl.Int64}), on="first").select(*PROBABILITIES)
     return table.sort("row", "score", "label", descending=[False, True, False])
+
+
+def _hits(judge: Any, found: Evidence, tags: Any) -> int:
+    """Tags among the three most likely labels of each item."""
+    chance = judge.predict_proba(found.columns)[:, 1]
+    order = np.lexsort((found.label, -chance, found.row))
+    row, label = found.row[order], found.label[order]
+    first = np.arange(len(row)) - np.searchsorted(row, row) < TOP
+    return int(np.asarray(tags[row[first], label[first]]).sum())
 
 
 def _distinct(texts: pl.Series, verticals: pl.Series, wanted: Ints) -> tuple[Ints, pl.DataFrame]:
@@ -77,8 +82,6 @@ def _fitted(found: Evidence, tags: Any) -> Any:
     truth = np.asarray(tags[found.row, found.label]).ravel() > 0
     if truth.all() or not truth.any():
         truth = np.arange(len(truth)) % 2 == 0  # nothing to learn from: all pairs are as likely as not
-    from sklearn.pipeline import make_pipeline
-
     return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1_000)).fit(found.columns, truth)
 
 
@@ -99,6 +102,3 @@ def tag_matrix(rows: Ints, labels: Ints, items: int, count: int) -> Any:
     matrix = sp.csr_matrix((np.ones(len(rows), np.float32), (rows, labels)), shape=(items, count))
     matrix.data[:] = 1  # of a tag that an item has twice
     return matrix
-
-
-__all__ = ["CompleteConfig", "TitleFeatures", "chosen", "complete", "tag_matrix"]

@@ -14,15 +14,29 @@ import numpy as np
 import polars as pl
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy.linalg import cho_factor, cho_solve
 from sklearn.feature_extraction.text import CountVectorizer
 
+from merit.core.config import Frozen
 from merit.core.types import Floats, Ints, LabelEncoder
 
 CELLS = 1 << 24  # scores that are in memory at a time: 64 MB
 WEIGHTS = 1 << 27  # of the linear model: with many labels, words without a weight of their own are read by meaning only
 POSTINGS = 0.05  # share of titles: a word in more of them finds no neighbour
 ENCODED = 30_000  # words, the most frequent, whose meaning is read
+
+
+class EvidenceConfig(Frozen):
+    """What is read of the tagged items."""
+
+    neighbours: int = Field(20, ge=1)
+    """Tagged items with the most similar titles, which vote."""
+    words: int = Field(3_000, ge=0)
+    """Words, pairs of words and verticals with a weight of their own in the linear model; rarer ones count by their
+    meaning."""
+    candidates: int = Field(20, ge=1)
+    """Labels of each item, by either, that are weighed."""
 
 
 @dataclass(frozen=True)
@@ -74,22 +88,22 @@ class Evidence:
 
 
 def evidence(
-    features: TitleFeatures, tags: Any, known: Ints, wanted: Ints, neighbours: int, words: int, decay: float, best: int
+    features: TitleFeatures, tags: Any, known: Ints, wanted: Ints, config: EvidenceConfig, decay: float
 ) -> Evidence:
     """For the items `wanted`, of which no tag is read, from the tags (items, labels; sparse) of those `known`."""
     weighed = weights_of(features, known)
-    model = _Linear(features, tags, known, words, decay)
+    model = _Linear(features, tags, known, config.words, decay)
     share = (np.asarray(tags[known].sum(axis=0)).ravel() / len(known)).astype(np.float32)
     tagged = tags[known]
     parts = []
     for rows in blocks(wanted, tags.shape[1]):
-        near = nearest(weighed[rows], weighed[known], neighbours)
+        near = nearest(weighed[rows], weighed[known], config.neighbours)
         closest = near.max(axis=1).toarray().ravel()
         near.data **= 2
         total = np.maximum(np.asarray(near.sum(axis=1)).ravel(), 1e-9)
         votes = np.asarray((near @ tagged).todense(), np.float32) / total[:, None].astype(np.float32)
         linear = np.maximum(model.scores(rows), 0)
-        at, label = np.nonzero(top_mask(votes, best) | top_mask(linear, best))
+        at, label = np.nonzero(top_mask(votes, config.candidates) | top_mask(linear, config.candidates))
         vote, line = votes[at, label], linear[at, label]
         speaks = [vote, line, np.sqrt(vote), np.sqrt(line), vote * line, vote * closest[at]]
         columns = np.stack([*speaks, np.log(share[label] + 1e-5), closest[at]], axis=1).astype(np.float32)

@@ -23,7 +23,7 @@ ENOUGH = 30  # titles: a phrase in so many is as good as its other figures are
 class MineConfig(Frozen):
     """What counts as a phrase."""
 
-    least: int = Field(2, ge=2)
+    least: int = Field(2, ge=1)
     """Different titles that have it."""
     longest: int = Field(4, ge=1, le=4)
     """Words."""
@@ -59,10 +59,27 @@ def mine(
         found = merged(found, encoder, config.alike)
     else:
         found = found.with_columns(root="key")
-    places = grams.select("row", "key").join(found.select("key", "root"), on="key")
     kept = found.filter(pl.col("key") == pl.col("root")).drop("root").sort("titles", "key", descending=[True, False])
+    places = _outermost(grams.join(found.select("key", "root"), on="key"))
     named = places.select("row", key="root").unique().join(kept.select("key", "quality"), on="key")
     return kept, named.sort("row", "quality", "key", descending=[False, True, False])
+
+
+def described(phrases: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
+    """row, tag, score: the phrases of each title as tags, the best first."""
+    named = places.join(phrases.select("key", tag="phrase"), on="key", maintain_order="left")
+    return named.select("row", "tag", score="quality")
+
+
+def _outermost(places: pl.DataFrame) -> pl.DataFrame:
+    """Places without those inside a longer phrase of the title, but for its end: a hair dryer is a dryer, and no hair."""
+    spans = places.with_columns(stop=pl.col("place") + pl.col("size"))
+    longer = spans.filter(pl.col("size") > 1).select("row", begin="place", end="stop", around="size")
+    both = spans.select("row", "place", "stop", "size").unique().join(longer, on="row")
+    inside = both.filter(
+        (pl.col("place") >= pl.col("begin")) & (pl.col("stop") < pl.col("end")) & (pl.col("size") < pl.col("around"))
+    )
+    return spans.join(inside.select("row", "place", "size").unique(), on=["row", "place", "size"], how="anti")
 
 
 def vocabulary(grams: pl.DataFrame, count: int, config: MineConfig) -> pl.DataFrame:
@@ -93,13 +110,13 @@ def _counts(grams: pl.DataFrame) -> pl.DataFrame:
         places=pl.len(),
         closed=pl.col("closes").mean(),
     )
-    return counts.filter((pl.col("titles") > 1) | (pl.col("size") < 4)).join(shown, on="key")
+    return counts.join(shown, on="key")
 
 
 def _with_cohesion(counts: pl.DataFrame, everything: int) -> pl.DataFrame:
     """With the NPMI of the weakest seam of each key; that of a single word is the best there is of the rest."""
     places = counts.select("key", "places")
-    several = counts.filter((pl.col("size") > 1) & (pl.col("titles") > 1)).select("key", "size", "places")
+    several = counts.filter(pl.col("size") > 1).select("key", "size", "places")
     parts = several.with_columns(word=pl.col("key").str.split(" "))
     seams = []
     for cut in range(1, 4):

@@ -63,8 +63,10 @@ def words(texts: pl.Series) -> pl.DataFrame:
 def keyed(small: pl.Expr) -> pl.Expr:
     """Words in the singular, as far as an ending tells, and without what is owned: women's is woman's key, nearly."""
     bare = small.str.replace(r"'s$", "")
-    return bare.str.replace(r"^(.{2,})ies$", "${1}y").str.replace(r"^(.{2,}(?:sh|ch|x|ss))es$", "$1").str.replace(
-        r"^(.{2,}[^su'])s$", "$1"
+    return (
+        bare.str.replace(r"^(.{2,})ies$", "${1}y")
+        .str.replace(r"^(.{2,}(?:sh|ch|x|ss))es$", "$1")
+        .str.replace(r"^(.{2,}[^su'])s$", "$1")
     )
 
 
