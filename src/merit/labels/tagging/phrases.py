@@ -17,6 +17,8 @@ from merit.labels.tagging import brands, titles
 from merit.labels.tagging.titles import EMPTY, LINKS, STOP
 
 BLOCK = 2_048  # phrases that are compared with all others at a time
+SINGLE = 4  # titles: a single word in fewer of them is a name or a slip more often than an interest
+NOT_LAST = r"(?:ed|ly|est|ful|less|able|ious|eous|ive|ic|al|ish)$"  # endings of English adjectives: no name ends so
 ENOUGH = 30  # titles: a phrase in so many is as good as its other figures are
 
 
@@ -35,6 +37,8 @@ class MineConfig(Frozen):
     """Share of its places where it ends as a name does. Adjectives and pieces of longer names rarely do."""
     absorbed: float = Field(0.7, gt=0, le=1)
     """A phrase with this share of its places inside one longer phrase is a piece of that."""
+    single: float = Field(0.57, ge=0, le=1)
+    """Quality of a single word: most of those below are pieces of names that titles share by chance."""
     alike: float = Field(0.93, gt=0, le=1)
     """Cosine from which two phrases are one, named by the more frequent. Judged on titles of beauty products."""
     brands: bool = False
@@ -89,7 +93,9 @@ def vocabulary(grams: pl.DataFrame, count: int, config: MineConfig) -> pl.DataFr
     counts = _with_cohesion(counts, int(everything))
     ends = pl.col("first", "last").is_in(STOP | LINKS | {""})
     wordy = pl.col("key").str.contains(r"\p{L}{3}") & ~pl.any_horizontal(ends) & ~pl.col("last").is_in(EMPTY)
-    often = pl.col("titles").is_between(config.least, max(config.least, config.most * count))
+    wordy &= ~pl.col("last").str.contains(NOT_LAST)
+    least = pl.when(pl.col("size") == 1).then(min(SINGLE, 2 * config.least)).otherwise(config.least)
+    often = (pl.col("titles") >= least) & (pl.col("titles") <= max(config.least, config.most * count))
     held = (pl.col("size") == 1) | (pl.col("cohesion") >= config.cohesion)
     found = counts.filter(wordy & often & held & (pl.col("closed") >= config.closed))
     found = found.filter(~pl.col("first").is_in(EMPTY) | (pl.col("cohesion") >= 0.5))
@@ -97,7 +103,9 @@ def vocabulary(grams: pl.DataFrame, count: int, config: MineConfig) -> pl.DataFr
     value = (pl.col("size") + 1).log(2) * (pl.col("titles") - pl.col("nested")).clip(1)
     strength = (value.log1p() / np.log1p(3 * ENOUGH)).clip(0, 1)
     quality = 0.4 * strength + 0.3 * pl.col("closed") + 0.3 * pl.col("cohesion").clip(0, 1)
-    return found.select("key", "phrase", "titles", quality=quality.round(4)).sort("key")
+    found = found.with_columns(quality=quality.round(4))
+    found = found.filter((pl.col("size") > 1) | (pl.col("quality") >= config.single))
+    return found.select("key", "phrase", "titles", "quality").sort("key")
 
 
 def _counts(grams: pl.DataFrame) -> pl.DataFrame:

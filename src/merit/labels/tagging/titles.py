@@ -78,13 +78,16 @@ def phrase_keys(texts: pl.Series) -> pl.Series:
 
 
 def grams(table: pl.DataFrame, longest: int) -> pl.DataFrame:
-    """row, place, size, key, shown, first, last, opens, closes: stretches of up to so many words within one run.
+    """row, place, size, key, shown, first, last, opens, closes: stretches of up to so many words within one run, which a
+    stop word ends.
 
     `opens` and `closes`: whether a phrase may begin and end there, because nothing that belongs to it comes before or
     after.
     """
     inside = ("row", "run")
-    free = pl.col("key").is_in(STOP | LINKS)
+    stop = pl.col("key").is_in(STOP - LINKS)
+    table = table.with_columns(run=pl.col("run") + stop.cum_sum(), stop=stop).filter(~pl.col("stop")).drop("stop")
+    free = pl.col("key").is_in(LINKS)
     opens = free.shift(1, fill_value=True).over(inside)
     closes = free.shift(-1, fill_value=True).over(inside)
     table = table.with_columns(opens=opens, closes=closes)
