@@ -87,7 +87,11 @@ def methods(
 def _counted(texts: pl.Series) -> Any:
     from sklearn.feature_extraction.text import CountVectorizer
 
-    return CountVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b", binary=True, dtype=np.float32).fit_transform(texts.to_list()).tocsr()
+    return (
+        CountVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b", binary=True, dtype=np.float32)
+        .fit_transform(texts.to_list())
+        .tocsr()
+    )
 
 
 def _near(vectors: Any, wanted: Ints, known: Ints) -> Any:
@@ -138,14 +142,26 @@ def quality(items: pl.DataFrame, vertical: bool, encoder: LabelEncoder, seed: in
     for name, ranking in ranked.items():
         cells = [name]
         for cut in CUTS:
-            found = {method: hits(ranks, truth, wanted, cut) for method, ranks in ((name, ranking), ("complete", ranked["complete"]))}
+            found = {
+                method: hits(ranks, truth, wanted, cut)
+                for method, ranks in ((name, ranking), ("complete", ranked["complete"]))
+            }
             for metric, below in (("recall", sizes), ("precision", cut)):
                 ours, best = (found[method] / below for method in (name, "complete"))
                 low, high = np.quantile((best - ours)[draws].mean(axis=1), [0.025, 0.975])
-                figures[f"{name.split(',')[0].split(' ')[0].replace('-', '').lower() if name != 'encoder, names of labels' else 'names'}_{metric}_{cut}"] = round(float(ours.mean()), 4)
-                cells.append(f"{ours.mean():.3f}" + ("" if name == "complete" else f"  complete is ahead by [{low:.3f}, {high:.3f}]"))
+                figures[
+                    f"{name.split(',')[0].split(' ')[0].replace('-', '').lower() if name != 'encoder, names of labels' else 'names'}_{metric}_{cut}"
+                ] = round(float(ours.mean()), 4)
+                cells.append(
+                    f"{ours.mean():.3f}"
+                    + ("" if name == "complete" else f"  complete is ahead by [{low:.3f}, {high:.3f}]")
+                )
         table.append(cells)
-    show_table(f"{len(wanted):,} items without tags, {len(names):,} labels, {seconds:.0f} s", ["method", *(f"{metric} at {cut}" for cut in CUTS for metric in ("recall", "precision"))], table)
+    show_table(
+        f"{len(wanted):,} items without tags, {len(names):,} labels, {seconds:.0f} s",
+        ["method", *(f"{metric} at {cut}" for cut in CUTS for metric in ("recall", "precision"))],
+        table,
+    )
     return figures
 
 
@@ -158,7 +174,9 @@ def write_sheet(items: pl.DataFrame, least: int, encoder: LabelEncoder, file: Pa
     tags = described(*mined(items, least, encoder))
     tags = tags.group_by("row", maintain_order=True).head(8)
     rows = np.sort(seeds.stream(seed, "benchmark", "sheet").permutation(len(tags))[:SHEET])
-    sheet = tags[rows].select(pl.col("tag"), title=items["title"].gather(tags[rows]["row"]), good=pl.lit(""), why=pl.lit(""))
+    sheet = tags[rows].select(
+        pl.col("tag"), title=items["title"].gather(tags[rows]["row"]), good=pl.lit(""), why=pl.lit("")
+    )
     sheet.write_csv(file)
     return len(sheet)
 
@@ -174,7 +192,7 @@ def main() -> None:
     parser = harness.parser(__doc__)
     parser.add_argument("--vertical", action="store_true", help="methods read the vertical of items, too")
     parser.add_argument("--run", action="store_true", help="train the quick preset on mined and completed tags")
-    parser.add_argument("--least", type=int, default=2, help="titles that have a mined phrase")
+    parser.add_argument("--least", type=int, default=MineConfig().least, help="titles that have a mined phrase")
     parser.add_argument("--sheet", type=Path, help="write 200 mined tags there, to be judged")
     parser.add_argument("--judged", type=Path, default=Path(__file__).with_name("tagging_judged.csv"))
     given = parser.parse_args()

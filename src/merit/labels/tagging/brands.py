@@ -10,6 +10,8 @@ from merit.labels.tagging.titles import EMPTY
 LONGEST = 4  # words of a brand
 LEAST = 3  # titles that begin alike
 AT_START = 0.8  # of all places where a brand's words stand, the share at the beginning of a title
+COMMON = EMPTY | {"hair", "skin", "body", "beauty", "cosmetic", "home", "food", "baby", "nail", "care", "organic"}
+"""Words of brands that stand for themselves as often: only the whole brand is one."""
 MOSTLY = 0.5  # of all places of a word: it names the brand, whatever stands before it
 
 
@@ -40,10 +42,15 @@ def _of_column(table: pl.DataFrame, brands: pl.Series) -> pl.DataFrame:
     """row, place, size: where a title has its own brand, and where it begins with the brand of another item."""
     keys = titles.phrase_keys(brands)
     own = pl.DataFrame({"row": pl.int_range(len(keys), eager=True), "key": keys}).filter(pl.col("key") != "")
-    grams = titles.grams(table, LONGEST).select("row", "place", "size", "key")
+    grams = titles.grams(table, LONGEST, over_stops=True).select("row", "place", "size", "key")
     first = pl.col("place") == pl.col("place").min().over("row")
     begins = grams.filter(first).join(own.select("key").unique(), on="key", how="semi")
-    return pl.concat([grams.join(own, on=["row", "key"], how="semi"), begins]).select("row", "place", "size").unique()
+    parts = own.select("row", key=pl.col("key").str.split(" ")).explode("key").filter(pl.col("key").str.len_chars() > 2)
+    near = grams.filter((pl.col("size") == 1) & (pl.col("place") < 2 * LONGEST)).join(
+        parts, on=["row", "key"], how="semi"
+    )
+    spans = [grams.join(own, on=["row", "key"], how="semi"), begins, near.filter(~pl.col("key").is_in(COMMON))]
+    return pl.concat([span.select("row", "place", "size") for span in spans]).unique()
 
 
 def _of_beginnings(table: pl.DataFrame) -> pl.DataFrame:
@@ -54,7 +61,7 @@ def _of_beginnings(table: pl.DataFrame) -> pl.DataFrame:
     later = table.filter(pl.col("place") > pl.col("place").min().over("row"))
     if later.is_empty() or later["shown"].str.contains(r"^\p{Lu}").mean() < 0.5:  # type: ignore[operator]
         return pl.DataFrame(schema={"row": pl.Int64, "place": pl.Int64, "size": pl.Int32})
-    grams = titles.grams(table, LONGEST - 1)
+    grams = titles.grams(table, LONGEST - 1, over_stops=True)
     start = (pl.col("place") == 0) & pl.col("closes").not_()
     counts = grams.group_by("key").agg(
         start=start.sum(), places=pl.len(), followed=pl.col("closes").not_().mean(), first=pl.col("first").first()

@@ -17,6 +17,7 @@ from merit.labels.tagging import brands, titles
 from merit.labels.tagging.titles import EMPTY, LINKS, STOP
 
 BLOCK = 2_048  # phrases that are compared with all others at a time
+OFTENER = 3  # than a longer phrase that it ends: a single word is an interest of its own
 SINGLE = 4  # titles: a single word in fewer of them is a name or a slip more often than an interest
 NOT_LAST = r"(?:ed|ly|est|ful|less|able|ious|eous|ive|ic|al|ish)$"  # endings of English adjectives: no name ends so
 ENOUGH = 30  # titles: a phrase in so many is as good as its other figures are
@@ -25,8 +26,9 @@ ENOUGH = 30  # titles: a phrase in so many is as good as its other figures are
 class MineConfig(Frozen):
     """What counts as a phrase."""
 
-    least: int = Field(2, ge=1)
-    """Different titles that have it."""
+    least: int = Field(3, ge=1)
+    """Different titles that have it. With 2 a shop of 12,000 items has twice as many phrases, and one in four is a piece
+    of a name (docs/tags.md); with 1 every name that a single title has is one."""
     longest: int = Field(4, ge=1, le=4)
     """Words."""
     most: float = Field(0.1, gt=0, le=1)
@@ -36,9 +38,11 @@ class MineConfig(Frozen):
     closed: float = Field(0.3, ge=0, le=1)
     """Share of its places where it ends as a name does. Adjectives and pieces of longer names rarely do."""
     absorbed: float = Field(0.7, gt=0, le=1)
-    """A phrase with this share of its places inside one longer phrase is a piece of that."""
-    single: float = Field(0.57, ge=0, le=1)
-    """Quality of a single word: most of those below are pieces of names that titles share by chance."""
+    """A phrase with this share of its places inside one longer phrase, or behind one word, is a piece of that."""
+    quality: float = Field(0.45, ge=0, le=1)
+    """Of several words, by all of these figures together. What is below is a piece of a name more often than one."""
+    single: float = Field(0.58, ge=0, le=1)
+    """Of a single word, which says less."""
     alike: float = Field(0.93, gt=0, le=1)
     """Cosine from which two phrases are one, named by the more frequent. Judged on titles of beauty products."""
     brands: bool = False
@@ -64,7 +68,7 @@ def mine(
     else:
         found = found.with_columns(root="key")
     kept = found.filter(pl.col("key") == pl.col("root")).drop("root").sort("titles", "key", descending=[True, False])
-    places = _outermost(grams.join(found.select("key", "root"), on="key"))
+    places = _outermost(grams.join(found.select("key", "root", "titles"), on="key"))
     named = places.select("row", key="root").unique().join(kept.select("key", "quality"), on="key")
     return kept, named.sort("row", "quality", "key", descending=[False, True, False])
 
@@ -76,14 +80,19 @@ def described(phrases: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
 
 
 def _outermost(places: pl.DataFrame) -> pl.DataFrame:
-    """Places without those inside a longer phrase of the title, but for its end: a hair dryer is a dryer, and no hair."""
+    """Places that say something of their own.
+
+    Inside a longer phrase only its end does: a hair dryer is a dryer, and no hair. A single word has to end a name, and
+    to be more than the end of that longer phrase: a coat is mostly the end of a top coat.
+    """
     spans = places.with_columns(stop=pl.col("place") + pl.col("size"))
-    longer = spans.filter(pl.col("size") > 1).select("row", begin="place", end="stop", around="size")
-    both = spans.select("row", "place", "stop", "size").unique().join(longer, on="row")
-    inside = both.filter(
-        (pl.col("place") >= pl.col("begin")) & (pl.col("stop") < pl.col("end")) & (pl.col("size") < pl.col("around"))
-    )
-    return spans.join(inside.select("row", "place", "size").unique(), on=["row", "place", "size"], how="anti")
+    longer = spans.filter(pl.col("size") > 1).select("row", begin="place", end="stop", around="size", often="titles")
+    both = spans.select("row", "place", "stop", "size", "titles").unique().join(longer, on="row")
+    piece = (pl.col("stop") < pl.col("end")) | ((pl.col("size") == 1) & (pl.col("titles") < OFTENER * pl.col("often")))
+    within = (pl.col("place") >= pl.col("begin")) & (pl.col("stop") <= pl.col("end"))
+    inside = both.filter(within & (pl.col("size") < pl.col("around")) & piece)
+    named = spans.filter((pl.col("size") > 1) | pl.col("closes"))
+    return named.join(inside.select("row", "place", "size").unique(), on=["row", "place", "size"], how="anti")
 
 
 def vocabulary(grams: pl.DataFrame, count: int, config: MineConfig) -> pl.DataFrame:
@@ -94,17 +103,19 @@ def vocabulary(grams: pl.DataFrame, count: int, config: MineConfig) -> pl.DataFr
     ends = pl.col("first", "last").is_in(STOP | LINKS | {""})
     wordy = pl.col("key").str.contains(r"\p{L}{3}") & ~pl.any_horizontal(ends) & ~pl.col("last").is_in(EMPTY)
     wordy &= ~pl.col("last").str.contains(NOT_LAST)
-    least = pl.when(pl.col("size") == 1).then(min(SINGLE, 2 * config.least)).otherwise(config.least)
+    least = pl.when(pl.col("size") == 1).then(max(min(SINGLE, 2 * config.least), config.least)).otherwise(config.least)
     often = (pl.col("titles") >= least) & (pl.col("titles") <= max(config.least, config.most * count))
     held = (pl.col("size") == 1) | (pl.col("cohesion") >= config.cohesion)
     found = counts.filter(wordy & often & held & (pl.col("closed") >= config.closed))
+    found = found.filter((pl.col("size") == 1) | (pl.col("same") < config.absorbed * pl.col("places")))
     found = found.filter(~pl.col("first").is_in(EMPTY) | (pl.col("cohesion") >= 0.5))
     found = _with_nesting(found).filter(pl.col("inside") < config.absorbed * pl.col("places"))
     value = (pl.col("size") + 1).log(2) * (pl.col("titles") - pl.col("nested")).clip(1)
     strength = (value.log1p() / np.log1p(3 * ENOUGH)).clip(0, 1)
     quality = 0.4 * strength + 0.3 * pl.col("closed") + 0.3 * pl.col("cohesion").clip(0, 1)
     found = found.with_columns(quality=quality.round(4))
-    found = found.filter((pl.col("size") > 1) | (pl.col("quality") >= config.single))
+    enough = pl.when(pl.col("size") == 1).then(config.single).otherwise(config.quality)
+    found = found.filter(pl.col("quality") >= enough)
     return found.select("key", "phrase", "titles", "quality").sort("key")
 
 
@@ -118,6 +129,8 @@ def _counts(grams: pl.DataFrame) -> pl.DataFrame:
         places=pl.len(),
         closed=pl.col("closes").mean(),
     )
+    before = grams.drop_nulls("before").group_by("key", "before").len().group_by("key").agg(same=pl.col("len").max())
+    counts = counts.join(before, on="key", how="left").with_columns(pl.col("same").fill_null(0))
     return counts.join(shown, on="key")
 
 

@@ -77,30 +77,27 @@ def phrase_keys(texts: pl.Series) -> pl.Series:
     return rows["key"].fill_null("")
 
 
-def grams(table: pl.DataFrame, longest: int) -> pl.DataFrame:
-    """row, place, size, key, shown, first, last, opens, closes: stretches of up to so many words within one run, which a
-    stop word ends.
+def grams(table: pl.DataFrame, longest: int, over_stops: bool = False) -> pl.DataFrame:
+    """row, place, size, key, shown, first, last, closes, before: stretches of up to so many words within one run.
 
-    `opens` and `closes`: whether a phrase may begin and end there, because nothing that belongs to it comes before or
-    after.
+    A stop word ends a run, unless `over_stops`. `closes`: whether a name may end there, because nothing that belongs to it
+    comes after; `before`: the word before it in the run, if any.
     """
     inside = ("row", "run")
-    stop = pl.col("key").is_in(STOP - LINKS)
-    table = table.with_columns(run=pl.col("run") + stop.cum_sum(), stop=stop).filter(~pl.col("stop")).drop("stop")
-    free = pl.col("key").is_in(LINKS)
-    opens = free.shift(1, fill_value=True).over(inside)
-    closes = free.shift(-1, fill_value=True).over(inside)
-    table = table.with_columns(opens=opens, closes=closes)
+    if not over_stops:
+        stop = pl.col("key").is_in(STOP - LINKS)
+        table = table.with_columns(run=pl.col("run") + stop.cum_sum(), stop=stop).filter(~pl.col("stop")).drop("stop")
+    after = pl.col("key").is_in(LINKS).shift(-1, fill_value=True).over(inside)
+    table = table.with_columns(closes=after, before=pl.col("key").shift(1).over(inside))
     parts = []
     for size in range(1, longest + 1):
         steps = [pl.col("key").shift(-step).over(inside) for step in range(size)]
         shown = [pl.col("shown").shift(-step).over(inside) for step in range(size)]
-        last = pl.col("closes").shift(-(size - 1)).over(inside)
         part = table.select(
-            *("row", "place", "opens"),
+            *("row", "place", "before"),
             first="key",
             last=steps[-1],
-            closes=last,
+            closes=pl.col("closes").shift(-(size - 1)).over(inside),
             key=pl.concat_str(steps, separator=" "),
             shown=pl.concat_str(shown, separator=" ").str.to_lowercase(),
         )
