@@ -39,9 +39,13 @@ def test_a_table_that_has_all_tags_runs_as_before(tmp_path: Path) -> None:
 def test_a_table_without_tags_is_mined_and_trained_on(tmp_path: Path) -> None:
     done = run(settings(tmp_path, items().drop("tags"), mine={"most": 1.0}))
     summary = done["tags"].manifest.summary
-    assert summary["items_with_tags_before"] == 0 and summary["items_with_tags"] == summary["mined_items"] == len(items())
+    assert summary["items_with_tags_before"] == 0 and summary["items_with_tags"] == summary["mined_items"] == len(
+        items()
+    )
     named = set(pl.read_parquet(done["examples"].file("items.parquet"))["tags"].explode())
-    assert {"yoga mat", "tea kettle"} <= {label.lower() for label in pl.read_parquet(done["labels"].file("labels.parquet"))["text"]}
+    assert {"yoga mat", "tea kettle"} <= {
+        label.lower() for label in pl.read_parquet(done["labels"].file("labels.parquet"))["text"]
+    }
     assert "yoga mat" in named and done["examples"].manifest.summary["train"] > 0
     page = done["data-report"].file("index.html").read_text(encoding="utf-8")
     assert "Tags from titles" in page and "mined" in page
@@ -50,7 +54,10 @@ def test_a_table_without_tags_is_mined_and_trained_on(tmp_path: Path) -> None:
 
 def test_untagged_items_are_completed_and_given_tags_stay(tmp_path: Path) -> None:
     tags, summary = made(settings(tmp_path, bare(), sources=["complete"]))
-    assert summary["items_with_tags"] == len(items()) and summary["completed_items"] == summary["items"] - summary["given_items"]
+    assert (
+        summary["items_with_tags"] == len(items())
+        and summary["completed_items"] == summary["items"] - summary["given_items"]
+    )
     given = tags.filter(pl.col("reason") == "given").group_by("item_id").agg(pl.col("tag").sort())
     truth = items().select("item_id", pl.col("tags").list.sort())
     assert given.join(truth, on="item_id").select((pl.col("tag") == pl.col("tags")).all()).item()
@@ -70,7 +77,9 @@ def test_sources_are_united_and_the_first_gives_the_reason(tmp_path: Path) -> No
 def test_sensitive_tags_are_kept_back(tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("Pregnancy test\nYoga mat\n", encoding="utf-8")
     table = items().drop("tags").with_columns(title=pl.concat_str("title", pl.lit(", pregnancy test")))
-    tags, summary = made(settings(tmp_path, table, sources=["vocabulary"], vocabulary={"file": str(tmp_path / "words.txt")}))
+    tags, summary = made(
+        settings(tmp_path, table, sources=["vocabulary"], vocabulary={"file": str(tmp_path / "words.txt")})
+    )
     assert summary["blocked"] == 1 and "Pregnancy test" not in tags["tag"].to_list()
 
 
@@ -110,10 +119,15 @@ def test_a_review_round_trip(tmp_path: Path, command: Command) -> None:
     artifact = make_all({"tags": TAGS}, chosen)["tags"]
     assert tagging.write_for_review(artifact, file) == len(first)
     again, _ = made(reviewed(chosen, file))
-    assert again.sort("item_id", "tag").select("item_id", "tag").equals(first.sort("item_id", "tag").select("item_id", "tag"))
+    assert (
+        again.sort("item_id", "tag")
+        .select("item_id", "tag")
+        .equals(first.sort("item_id", "tag").select("item_id", "tag"))
+    )
     text = file.read_text(encoding="utf-8").splitlines()
     header, row = text[0], next(line for line in text[1:] if '"i0003"' in line)
-    file.write_text("\n".join([header, row.rsplit(",", 1)[0] + ",no", '"i0006","","'=cmd",,,""', '"i0006","","picnic",,,""']), encoding="utf-8")
+    edited = [header, row.rsplit(",", 1)[0] + ",no", '"i0006","","picnic",,,""', '"i0006","","\'=cmd",,,""']
+    file.write_text("\n".join(edited), encoding="utf-8")
     after, _ = made(reviewed(chosen, file))
     assert after.filter(pl.col("item_id") == "i0003").is_empty()
     assert "picnic" in after.filter(pl.col("item_id") == "i0006")["tag"].to_list()
@@ -127,7 +141,9 @@ def reviewed(run_settings: SharedRun, file: Path) -> SharedRun:
 def test_formulas_are_marked_and_come_back(tmp_path: Path) -> None:
     tags = pl.DataFrame({"item_id": ["a"], "tag": ["=1+1"], "score": [1.0], "reason": ["given"]})
     write_review(tags, pl.DataFrame({"item_id": ["a"], "title": ["-x"]}), tmp_path / "r.csv")
-    assert "\"'=1+1\"" in (tmp_path / "r.csv").read_text() and read_review(tmp_path / "r.csv")["tag"].to_list() == ["=1+1"]
+    assert '"\'=1+1"' in (tmp_path / "r.csv").read_text() and read_review(tmp_path / "r.csv")["tag"].to_list() == [
+        "=1+1"
+    ]
 
 
 def test_a_review_without_its_columns_is_refused(tmp_path: Path) -> None:
@@ -138,7 +154,17 @@ def test_a_review_without_its_columns_is_refused(tmp_path: Path) -> None:
 
 def test_the_command(tmp_path: Path, command: Command) -> None:
     items().drop("tags").write_csv(tmp_path / "catalogue.csv")
-    words = ("tag", "--items", "catalogue.csv", "--out", "run", "--review", "tags.csv", "--set", "labels.encoder=hashed")
+    words = (
+        "tag",
+        "--items",
+        "catalogue.csv",
+        "--out",
+        "run",
+        "--review",
+        "tags.csv",
+        "--set",
+        "labels.encoder=hashed",
+    )
     code, out, err = command(*words, "--set", "tags.mine.most=1.0")
     assert code == 0 and "items_with_tags" in out and "tags.reviewed=tags.csv" in err.replace(" ", "")
     assert "mined" in (tmp_path / "tags.csv").read_text()
