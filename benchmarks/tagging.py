@@ -79,7 +79,7 @@ def methods(
     ranked["encoder, neighbours"] = of_neighbours(_near(vectors, wanted, known), tags[known], wanted, 6)
     labels = encoder.encode(names.to_list())
     ranked["encoder, names of labels"] = _of_names(vectors, labels, wanted)
-    assigned = assign(texts.gather(wanted), names, VocabularyConfig(encoded_titles=len(items)), encoder)
+    assigned = assign(texts.gather(wanted), names, VocabularyConfig(encoded_titles=len(items), enough=5, best=5, similar=0.01), encoder)
     ranked["assign"] = assigned.with_columns(row=pl.Series(wanted).gather(assigned["row"]))
     return ranked
 

@@ -16,7 +16,8 @@ from merit.data.report.build import DataReportConfig
 from merit.engine.job import EngineConfig
 from merit.evaluation.classification import EvaluationConfig
 from merit.labels.build import LabelsConfig
-from merit.labels.tagging.build import TagsConfig, TagsRun
+from merit.labels.tagging.build import TagsRun
+from merit.labels.tagging.finding import TagsConfig
 from merit.propensity.quick import QuickRun
 from merit.retrieval.build import ModelConfig
 from merit.retrieval.ranking import RankingConfig

@@ -76,17 +76,12 @@ def items(
     `text` and `brand`, which only the tagger reads."""
     raw = _raws(frame, mapping, text)
     extra = _raws(frame, {f"extra {name}": name for name in extra_tags}, text)
-    more = {
-        ours: _raws(frame, {f"{ours} {name}": name for name in theirs}, text)
-        for ours, theirs in (further or {}).items()
-    }
+    named = {f"{ours} {theirs}": theirs for ours, columns in (further or {}).items() for theirs in columns}
+    more = _raws(frame, named, text)
     _require_types(raw, file)
     tagged = [raw["tags"], *extra.values()] if "tags" in raw else [*extra.values()]
     lists = [tag_list(column, options.tag_separator) for column in tagged]
-    others = {ours: [tidy(_text(column)) for column in columns.values()] for ours, columns in more.items()}
-    parsed = _renamed(
-        frame, raw | extra | {name: column for columns in more.values() for name, column in columns.items()}
-    ).with_columns(
+    parsed = _renamed(frame, raw | extra | more).with_columns(
         item_id=_id(raw["item_id"]),
         title=tidy(_text(raw["title"])).fill_null(""),
         tags=clean_tags(pl.concat_list(lists)) if lists else pl.lit([], _TEXT),
@@ -99,12 +94,13 @@ def items(
         problems.append(pl.format(too_long, pl.lit(name), pl.when(length > options.max_title_chars).then(length)))
     return parsed.select(
         *("item_id", "title", "tags", "vertical", _first(problems), *_PLACE, _original(raw, tuple(ITEM_NAMES))),
-        **{ours: _together(others.get(ours, [])) for ours in ("text", "brand")},
+        **{ours: _together(more, ours) for ours in ("text", "brand")},
     )
 
 
-def _together(texts: list[pl.Expr]) -> pl.Expr:
-    """Texts of several columns as one, set apart; null where there are none."""
+def _together(columns: Mapping[str, Raw], ours: str) -> pl.Expr:
+    """The texts of several columns of one meaning as one, set apart; null where there are none."""
+    texts = [tidy(_text(column)) for name, column in columns.items() if name.startswith(f"{ours} ")]
     return pl.concat_str(texts, separator=" | ", ignore_nulls=True) if texts else pl.lit(None, pl.String)
 
 

@@ -125,8 +125,9 @@ def _tagged(tables: validate.IndexedTables, tags: Artifact | None) -> validate.I
     bare = int((items["tags"].list.len() == 0).sum())
     if bare == len(items):
         raise DataError(
-            f"No item of {tables.source.names['items']} has a tag, and without tags there are no interests. Read them from titles with "
-            "--set 'tags.sources=[\"mine\"]' (docs/tags.md), or name their column with --set source.item_columns.tags=THEIRS."
+            f"No item of {tables.source.names['items']} has a tag, and without tags there are no interests. Read them "
+            "from titles with --set 'tags.sources=[\"mine\"]' (docs/tags.md), or name their column with "
+            "--set source.item_columns.tags=THEIRS."
         )
     if bare > FEW_BARE * len(items):
         console.tell(

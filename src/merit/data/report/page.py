@@ -138,22 +138,25 @@ def _verticals(summary: DataSummary) -> Section:
 
 def tags_section(tags: Artifact) -> Section:
     """How many items have tags, what each source gave, and examples of each."""
-    told = tags.manifest.summary
-    kinds = [name.removesuffix("_items") for name in told if name.endswith("_items") and f"{name[:-6]}_tags" in told]
-    rows = [(kind, told[f"{kind}_items"], told[f"{kind}_tags"]) for kind in kinds]
+    figures = tags.manifest.summary
+    kinds = [
+        name.removesuffix("_items") for name in figures if name.endswith("_items") and f"{name[:-6]}_tags" in figures
+    ]
+    rows = [(kind, figures[f"{kind}_items"], figures[f"{kind}_tags"]) for kind in kinds]
     sources = pl.DataFrame(rows, schema={"source": pl.String, "items": pl.Int64, "tags": pl.Int64}, orient="row")
     before, after = (
-        percent(told[name] / max(1, told["items"])) for name in ("items_with_tags_before", "items_with_tags")
+        percent(figures[name] / max(1, figures["items"])) for name in ("items_with_tags_before", "items_with_tags")
     )
     return Section(
         "Tags from titles",
         (
-            "Items without tags were given some, with a reason. `merit tag --review FILE` writes them for a person to look through.",
+            "Items without tags were given some, with a reason. `merit tag --review FILE` writes them for a person to "
+            "look through.",
         ),
         tiles=(
             Tile("Items with tags", after, f"{before} in the table"),
-            Tile("Tags per item", number(told["tags_per_item"]), f"{count(told['tags'])} different"),
-            Tile("Kept back by the policy", count(told["blocked"]), "see blocked.parquet"),
+            Tile("Tags per item", number(figures["tags_per_item"]), f"{count(figures['tags'])} different"),
+            Tile("Kept back by the policy", count(figures["blocked"]), "see blocked.parquet"),
         ),
         tables=(
             Table("By source", sources),

@@ -20,8 +20,8 @@ def without_brands(table: pl.DataFrame, brands: pl.Series | None) -> pl.DataFram
 
     `brands` by row, where the items have such a column; without it, beginnings tell.
     """
-    named = brands is not None and brands.drop_nulls().len() > 0
-    spans = _of_column(table, brands) if named else _of_beginnings(table)
+    given = brands is not None and brands.drop_nulls().len() > 0
+    spans = _of_column(table, brands) if brands is not None and given else _of_beginnings(table)
     if spans.is_empty():
         return table
     steps = spans.select("row", place=pl.int_ranges("place", pl.col("place") + pl.col("size"))).explode("place")

@@ -12,9 +12,6 @@ import numpy as np
 import polars as pl
 import scipy.sparse as sp
 from pydantic import Field
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from merit.core import seeds
 from merit.core.types import Ints, LabelEncoder
@@ -79,6 +76,10 @@ def _distinct(texts: pl.Series, verticals: pl.Series, wanted: Ints) -> tuple[Int
 
 def _fitted(found: Evidence, tags: Any) -> Any:
     """A logistic regression from evidence to whether the label is one of the item's."""
+    from sklearn.linear_model import LogisticRegression  # a second that runs without this need not wait
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     truth = np.asarray(tags[found.row, found.label]).ravel() > 0
     if truth.all() or not truth.any():
         truth = np.arange(len(truth)) % 2 == 0  # nothing to learn from: all pairs are as likely as not

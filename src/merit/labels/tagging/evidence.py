@@ -16,7 +16,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import Field
 from scipy.linalg import cho_factor, cho_solve
-from sklearn.feature_extraction.text import CountVectorizer
 
 from merit.core.config import Frozen
 from merit.core.types import Floats, Ints, LabelEncoder
@@ -49,6 +48,8 @@ class TitleFeatures:
 
 def title_features(texts: pl.Series, verticals: pl.Series, encoder: LabelEncoder) -> TitleFeatures:
     """Words, neighbouring pairs and the vertical of each title; the encoder reads each distinct word once."""
+    from sklearn.feature_extraction.text import CountVectorizer  # a second that runs without this need not wait
+
     reader = CountVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b", binary=True, dtype=np.float32)
     try:
         counts = reader.fit_transform(texts.to_list()).tocsr()

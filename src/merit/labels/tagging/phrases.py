@@ -27,8 +27,8 @@ class MineConfig(Frozen):
     """What counts as a phrase."""
 
     least: int = Field(3, ge=1)
-    """Different titles that have it. With 2 a shop of 12,000 items has twice as many phrases, and one in four is a piece
-    of a name (docs/tags.md); with 1 every name that a single title has is one."""
+    """Different titles that have it. With 2 there are about twice as many phrases, and more of them are pieces of
+    names; with 1 there are those of a single title, too."""
     longest: int = Field(4, ge=1, le=4)
     """Words."""
     most: float = Field(0.1, gt=0, le=1)

@@ -1,7 +1,7 @@
 """Tags written by a language model behind an OpenAI-compatible address, such as one on this machine.
 
-It is asked only where `model` is among the sources and an address is given. What it answered is kept by content, so that
-no title is sent twice; a provider that is down, slow or talks nonsense costs its own tags and nothing else.
+It is asked only where `model` is among the sources and an address is given. What it answered is kept by content, so
+that no title is sent twice; a provider that is down, slow or talks nonsense costs its own tags and nothing else.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ URL, KEY = "MERIT_TAGS_URL", "MERIT_TAGS_KEY"  # in the environment: the address
 PATIENCE = 3  # requests that fail one after the other, before no more are sent
 WORDS = 6  # of a tag: a longer one is a sentence
 PROMPT = (
-    "You tag products of a shop. For every product title in the JSON list, write up to {most} short interest descriptors: what a "
-    "buyer is interested in, in one to four plain words each, no brands, no sizes, nothing about a person's health, "
-    "religion, politics or sexuality. Answer with a JSON list only: for each title a list of texts, in the order given."
+    "You tag products of a shop. For every product title in the JSON list, write up to {most} short interest "
+    "descriptors: what a buyer is interested in, in one to four plain words each, no brands, no sizes, nothing about "
+    "a person's health, religion, politics or sexuality. Answer with a JSON list only: for each title a list of "
+    "texts, in the order given."
 )
 
 
@@ -53,8 +54,8 @@ def address(config: ProviderConfig) -> str:
     if urlparse(url).scheme not in ("http", "https") or not urlparse(url).netloc:
         given = f"'{url}' is no address" if url else "no address is given"
         raise ConfigError(
-            f'tags.sources has "model", but {given}. Name one with --set tags.provider.url=http://HOST:PORT/v1 or {URL}, '
-            'or take "model" out of tags.sources.'
+            f'tags.sources has "model", but {given}. Name one with --set tags.provider.url=http://HOST:PORT/v1 or '
+            f'{URL}, or take "model" out of tags.sources.'
         )
     return url
 

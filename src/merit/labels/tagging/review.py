@@ -1,7 +1,7 @@
 """Tags as a CSV file for a person to look through, and back.
 
-The file has a row for each item and tag. A tag is taken away by `no` in its column `keep`, changed by writing another, and
-added by a new row. What is read back is all there is to know about the items in it; other items are as they were.
+The file has a row for each item and tag. A tag is taken away by `no` in its column `keep`, changed by writing another,
+and added by a new row. What is read back is all there is to know about the items in it; other items are as they were.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FORMULA = r"^[\s\p{C}\p{Z}]*[=+\-−@＝＋－＠|%]"
 
 
 def write_review(tags: pl.DataFrame, items: pl.DataFrame, file: Path) -> int:
-    """Write item_id, title, tag, score, reason, keep, the doubtful first; how many rows. Items without tags have one."""
+    """Write item_id, title, tag, score, reason, keep, the doubtful first; how many rows. Items without tags, too."""
     table = items.select("item_id", "title").join(tags, on="item_id", how="left", maintain_order="left")
     doubt = pl.col("score").fill_null(0).min().over("item_id")
     rows = table.with_columns(doubt=doubt, keep=pl.lit("")).sort(
@@ -46,14 +46,14 @@ def read_review(file: Path) -> pl.DataFrame:
         names = columns_of(frame)
         if absent := [name for name in NEEDED if name not in names]:
             raise DataError(
-                f"{file} has no column {' nor '.join(absent)}. It is the file that `merit tag --review FILE` writes: keep its header."
+                f"{file} has no column {' nor '.join(absent)}. Begin with the file that `merit tag --review FILE` "
+                "writes, and keep its header."
             )
         table = frame.select(name for name in (*NEEDED, "score", "reason", "keep") if name in names).collect()
     absent_columns = [pl.lit(None, pl.String).alias(name) for name in ("score", "reason", "keep") if name not in names]
     table = table.cast(pl.String).with_columns(absent_columns)
-    if count := table["item_id"].fill_null("").str.strip_chars().eq("").sum():
-        row = table["item_id"].fill_null("").str.strip_chars().eq("").arg_true()[0] + 1
-        raise DataError(f"{file}, row {row}: item_id is empty ({count:,} such rows). Fill it in, or remove the row.")
+    if len(empty := (table["item_id"].fill_null("").str.strip_chars() == "").arg_true()):
+        raise DataError(f"{file}, row {empty[0] + 1}: item_id is empty. Fill it in, or remove the row.")
     bare = [pl.col(name).str.replace(f"^{MARK}", "") for name in NEEDED]
     table = table.with_columns(bare).with_columns(
         pl.col("tag").fill_null("").map_elements(clean, return_dtype=pl.String),

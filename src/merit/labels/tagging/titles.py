@@ -80,8 +80,8 @@ def phrase_keys(texts: pl.Series) -> pl.Series:
 def grams(table: pl.DataFrame, longest: int, over_stops: bool = False) -> pl.DataFrame:
     """row, place, size, key, shown, first, last, closes, before: stretches of up to so many words within one run.
 
-    A stop word ends a run, unless `over_stops`. `closes`: whether a name may end there, because nothing that belongs to it
-    comes after; `before`: the word before it in the run, if any.
+    A stop word ends a run, unless `over_stops`. `closes`: whether a name may end there, because nothing that belongs to
+    it comes after; `before`: the word before it in the run, if any.
     """
     inside = ("row", "run")
     if not over_stops:

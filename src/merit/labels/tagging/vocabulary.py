@@ -23,8 +23,9 @@ from merit.labels.tagging.titles import LINKS, STOP
 COLUMNS = ("label", "tag", "text", "name", "title", "category", "interest")
 BLOCK = 4_096  # titles that are compared with labels at a time
 TOGETHER, APART, PART = 0.9, 0.75, 0.6  # scores of a label's words in a row, anywhere in the title, and of a part of it
+BY_MEANING = 0.8  # of a cosine is the score: behind labels whose words are there
 LONGEST = 8  # words of a label: a longer one is in no title
-ASSIGNED = {"row": pl.Int64, "label": pl.Int64, "score": pl.Float64}
+ASSIGNED = pl.Schema({"row": pl.Int64(), "label": pl.Int64(), "score": pl.Float64()})
 
 
 class VocabularyConfig(Frozen):
@@ -41,6 +42,8 @@ class VocabularyConfig(Frozen):
     """Cosine from which a title is about a label."""
     best: int = Field(3, ge=1)
     """Labels by meaning for a title."""
+    enough: int = Field(1, ge=1)
+    """Labels by words; a title with fewer is compared by meaning, too. With more than 1 that is nearly every title."""
 
 
 def read_vocabulary(file: Path) -> pl.Series:
@@ -75,7 +78,8 @@ def _column(file: Path) -> pl.Series:
     named = next((name for wanted in COLUMNS for name in texts if name.lower() == wanted), None)
     if named is None and len(texts) != 1:
         raise DataError(
-            f"{file} has no column 'label'. Columns found: {', '.join(names[:30]) or 'none'}. Rename the one with labels."
+            f"{file} has no column 'label'. Columns found: {', '.join(names[:30]) or 'none'}. Rename the one that has "
+            "the labels."
         )
     with files.reading((file,)):
         return frame.select(named or texts[0]).collect().to_series()
@@ -84,7 +88,8 @@ def _column(file: Path) -> pl.Series:
 def assign(texts: pl.Series, labels: pl.Series, config: VocabularyConfig, encoder: LabelEncoder | None) -> pl.DataFrame:
     """row, label (its place), score: the labels of each plain text, by words, else by meaning."""
     found = by_words(texts, labels)
-    left = np.setdiff1d(np.arange(len(texts)), found["row"].unique().to_numpy())
+    counts = np.bincount(found["row"].to_numpy(), minlength=len(texts))
+    left = np.flatnonzero(counts < config.enough)
     left = left[(texts.gather(left).str.contains(r"\p{L}{3}")).to_numpy()]
     if encoder is None or not config.meaning or not len(left):
         return found
@@ -97,6 +102,7 @@ def assign(texts: pl.Series, labels: pl.Series, config: VocabularyConfig, encode
         return found
     near = by_meaning(texts.gather(left), labels, config, encoder)
     near = near.with_columns(row=pl.Series(left[near["row"].to_numpy()], dtype=pl.Int64))
+    near = near.join(found, on=["row", "label"], how="anti").with_columns(pl.col("score") * BY_MEANING)
     return pl.concat([found, near]).sort("row", "score", "label", descending=[False, True, False])
 
 
@@ -156,4 +162,4 @@ def by_meaning(texts: pl.Series, labels: pl.Series, config: VocabularyConfig, en
         found.append(top.ravel())
         scores.append(np.take_along_axis(cosine, top, axis=1).ravel())
     table = pl.DataFrame({"row": np.concatenate(rows), "label": np.concatenate(found), "score": np.concatenate(scores)})
-    return table.cast(ASSIGNED).filter(pl.col("score") >= config.similar)  # type: ignore[arg-type]
+    return table.cast(ASSIGNED).filter(pl.col("score") >= config.similar)
