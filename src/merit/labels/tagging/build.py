@@ -109,8 +109,8 @@ def _require_settings(named: tuple[TagSource, ...], config: TagsConfig) -> None:
 def _require_tags(tags: pl.DataFrame, items: pl.DataFrame, named: tuple[TagSource, ...]) -> None:
     if tags.is_empty():
         raise DataError(
-            f"None of {len(items):,} items has a tag or was given one (sources: {', '.join(named) or 'none'}). Look at the "
-            "titles with `merit data check`, lower --set tags.mine.least or tags.least, or add further text: "
+            f"None of {len(items):,} items has a tag or was given one (sources: {', '.join(named) or 'none'}). Look at "
+            "the titles with `merit data check`, lower --set tags.mine.least or tags.least, or add further text: "
             "--set 'source.text_columns=[\"description\"]'."
         )
 
