@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import scipy.sparse as sp
+from sklearn.feature_extraction.text import CountVectorizer
 
 from benchmarks import harness
 from merit.core import seeds
@@ -42,6 +44,13 @@ CUTS = (3, 5)
 NEIGHBOURS = 20
 RESAMPLES = 1_000
 QUICK, SHEET = 4_000, 200
+METHODS = {
+    "complete": "complete",
+    "tfidf": "TF-IDF neighbours",
+    "encoder": "encoder, neighbours",
+    "names": "encoder, names of labels",
+    "assign": "assign, names of labels",
+}
 Ranking = pl.DataFrame  # row, label, best first
 
 
@@ -72,31 +81,27 @@ def methods(
     ranked = {"complete": complete(texts, verticals, tags, CompleteConfig(), encoder, seed)}
     counts = TitleFeatures(_counted(read), np.zeros((len(items), 0), np.float32))
     weighed = weights_of(counts, known)
-    ranked["TF-IDF neighbours"] = of_neighbours(
-        nearest(weighed[wanted], weighed[known], NEIGHBOURS), tags[known], wanted, 2
-    )
+    ranked["tfidf"] = of_neighbours(nearest(weighed[wanted], weighed[known], NEIGHBOURS), tags[known], wanted, 2)
     vectors = encoder.encode(texts.to_list())
-    ranked["encoder, neighbours"] = of_neighbours(_near(vectors, wanted, known), tags[known], wanted, 6)
+    ranked["encoder"] = of_neighbours(_near(vectors, wanted, known), tags[known], wanted, 6)
     labels = encoder.encode(names.to_list())
-    ranked["encoder, names of labels"] = _of_names(vectors, labels, wanted)
-    assigned = assign(texts.gather(wanted), names, VocabularyConfig(encoded_titles=len(items), enough=5, best=5, similar=0.01), encoder)
+    ranked["names"] = _of_names(vectors, labels, wanted)
+    assigned = assign(
+        texts.gather(wanted),
+        names,
+        VocabularyConfig(encoded_titles=len(items), enough=5, best=5, similar=0.01),
+        encoder,
+    )
     ranked["assign"] = assigned.with_columns(row=pl.Series(wanted).gather(assigned["row"]))
     return ranked
 
 
 def _counted(texts: pl.Series) -> Any:
-    from sklearn.feature_extraction.text import CountVectorizer
-
-    return (
-        CountVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b", binary=True, dtype=np.float32)
-        .fit_transform(texts.to_list())
-        .tocsr()
-    )
+    reader = CountVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b", binary=True, dtype=np.float32)
+    return reader.fit_transform(texts.to_list()).tocsr()
 
 
 def _near(vectors: Any, wanted: Ints, known: Ints) -> Any:
-    import scipy.sparse as sp
-
     parts = []
     for at in range(0, len(wanted), 512):
         cosine = vectors[wanted[at : at + 512]] @ vectors[known].T
@@ -138,31 +143,21 @@ def quality(items: pl.DataFrame, vertical: bool, encoder: LabelEncoder, seed: in
     ranked, seconds = harness.timed(lambda: methods(items, left, names, wanted, vertical, encoder, seed))
     sizes = np.diff(truth.indptr)[wanted]
     draws = seeds.stream(seed, "benchmark", "draws").integers(len(wanted), size=(RESAMPLES, len(wanted)))
-    figures, table = {}, []
-    for name, ranking in ranked.items():
-        cells = [name]
-        for cut in CUTS:
-            found = {
-                method: hits(ranks, truth, wanted, cut)
-                for method, ranks in ((name, ranking), ("complete", ranked["complete"]))
-            }
-            for metric, below in (("recall", sizes), ("precision", cut)):
-                ours, best = (found[method] / below for method in (name, "complete"))
-                low, high = np.quantile((best - ours)[draws].mean(axis=1), [0.025, 0.975])
-                figures[
-                    f"{name.split(',')[0].split(' ')[0].replace('-', '').lower() if name != 'encoder, names of labels' else 'names'}_{metric}_{cut}"
-                ] = round(float(ours.mean()), 4)
-                cells.append(
-                    f"{ours.mean():.3f}"
-                    + ("" if name == "complete" else f"  complete is ahead by [{low:.3f}, {high:.3f}]")
-                )
-        table.append(cells)
-    show_table(
-        f"{len(wanted):,} items without tags, {len(names):,} labels, {seconds:.0f} s",
-        ["method", *(f"{metric} at {cut}" for cut in CUTS for metric in ("recall", "precision"))],
-        table,
+    figures, table = {}, {name: [title] for name, title in METHODS.items()}
+    for cut in CUTS:
+        found = {name: hits(ranking, truth, wanted, cut) for name, ranking in ranked.items()}
+        for metric, size in (("recall", sizes), ("precision", cut)):
+            for name, right in found.items():
+                low, high = np.quantile(((found["complete"] - right) / size)[draws].mean(axis=1), [0.025, 0.975])
+                figures[f"{name}_{metric}_{cut}"] = round(float((right / size).mean()), 4)
+                ahead = "" if name == "complete" else f" [{low:.3f}, {high:.3f}]"
+                table[name].append(f"{(right / size).mean():.3f}{ahead}")
+    heads = [f"{metric} at {cut}" for cut in CUTS for metric in ("recall", "precision")]
+    title = (
+        f"{len(wanted):,} items without tags, {len(names):,} labels, {seconds:.0f} s; [by how much complete is ahead]"
     )
-    return figures
+    show_table(title, ["method", *heads], table.values())
+    return dict(sorted(figures.items()))
 
 
 def mined(items: pl.DataFrame, least: int, encoder: LabelEncoder | None) -> tuple[pl.DataFrame, pl.DataFrame]:

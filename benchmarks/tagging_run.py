@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from merit.data.split import SPLITS
 
 from merit.baselines.linear import linear
 from merit.baselines.world import World, WorldExamples
@@ -18,7 +19,6 @@ from merit.core.errors import ConfigError
 from merit.core.ragged import Ragged, head, pair_keys
 from merit.core.shared import SharedRun
 from merit.data.corpus import purchases_table, read_examples, read_table
-from merit.data.split import SPLITS
 from merit.evaluation import predictions
 from merit.evaluation.evaluate import training_popularity
 from merit.evaluation.predictions import top

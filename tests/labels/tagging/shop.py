@@ -1,4 +1,4 @@
-"""A small catalogue whose true tags are known: a title names its kind, a material and a size; half of the items are tagged."""
+"""A small catalogue whose true tags are known: a title names a brand, a material, a kind and a size."""
 
 from __future__ import annotations
 

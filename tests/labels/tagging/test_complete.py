@@ -12,7 +12,7 @@ from merit.labels.tagging.evidence import TitleFeatures, _Linear, nearest, title
 from tests.labels.tagging.shop import items
 
 
-def hidden_third() -> tuple[pl.DataFrame, pl.Series, sp.csr_matrix, sp.csr_matrix, np.ndarray]:
+def hidden_third() -> tuple[pl.DataFrame, sp.csr_matrix, sp.csr_matrix, np.ndarray]:
     table = items()
     pairs = table.with_row_index("row").select("row", tag="tags").explode("tag")
     names = pairs["tag"].unique().sort()
@@ -23,11 +23,11 @@ def hidden_third() -> tuple[pl.DataFrame, pl.Series, sp.csr_matrix, sp.csr_matri
     wanted = np.arange(0, len(table), 3)
     kept = ~np.isin(rows, wanted)
     whole, left = (tag_matrix(rows[keep], labels[keep], len(table), len(names)) for keep in (rows >= 0, kept))
-    return table, names, whole, left, wanted
+    return table, whole, left, wanted
 
 
 def test_hidden_tags_are_found_with_honest_probabilities() -> None:
-    table, names, whole, left, wanted = hidden_third()
+    table, whole, left, wanted = hidden_third()
     verticals = pl.Series(["all"] * len(table))
     scored = complete(table["title"], verticals, left, CompleteConfig(), HashedNgrams(), 7)
     assert sorted(scored["row"].unique()) == wanted.tolist()
@@ -38,7 +38,7 @@ def test_hidden_tags_are_found_with_honest_probabilities() -> None:
 
 
 def test_too_few_tagged_items_complete_nothing() -> None:
-    table, _, _, left, _ = hidden_third()
+    table, _, left, _ = hidden_third()
     few = CompleteConfig(enough=10_000)
     assert complete(table["title"], table["brand"], left, few, HashedNgrams(), 7).is_empty()
 
@@ -57,7 +57,7 @@ def test_neighbours_are_those_of_all_pairs(queries: int, count: int, most: int, 
 
 
 def test_the_linear_model_is_the_ridge_regression_of_the_textbook() -> None:
-    table, _, _, left, _ = hidden_third()
+    table, _, left, _ = hidden_third()
     features = title_features(table["title"], pl.Series(["all"] * len(table)), HashedNgrams(16))
     known = np.flatnonzero(np.diff(left.indptr))
     model = _Linear(features, left, known, words=10, decay=2.0)

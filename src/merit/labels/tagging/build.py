@@ -23,7 +23,7 @@ from merit.labels.build import LabelsConfig, policy_text
 from merit.labels.tagging import provider
 from merit.labels.tagging.finding import (
     REASONS,
-    Catalogue,
+    TaggingJob,
     TagsConfig,
     TagSource,
     allowed,
@@ -79,8 +79,8 @@ def build_tags(out: Path, config: TagsRun, seed: int, cache: Path) -> Artifact:
         given = items.select("item_id", tag="tags").explode("tag").drop_nulls("tag")
         given = given.with_columns(score=pl.lit(1.0), reason=pl.lit("given"))
         bare = items if config.tags.extend else items.filter(pl.col("tags").list.len() == 0)
-        catalogue = Catalogue.of(items, bare, config.tags, encoder, seed, cache)
-        parts = [found_by(source, catalogue) for source in named] if len(bare) else []
+        job = TaggingJob.of(items, bare, config.tags, encoder, seed, cache)
+        parts = [found_by(source, job) for source in named] if len(bare) else []
         found, blocked = allowed(united(parts, given, config.tags), config.labels, encoder)
         everything = pl.concat([given, found])
         if config.tags.reviewed:

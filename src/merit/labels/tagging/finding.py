@@ -53,7 +53,7 @@ class TagsConfig(Frozen):
 
 
 @dataclass(frozen=True)
-class Catalogue:
+class TaggingJob:
     """All items, those that are to be tagged, and what it takes."""
 
     items: pl.DataFrame
@@ -69,24 +69,24 @@ class Catalogue:
     @staticmethod
     def of(
         items: pl.DataFrame, bare: pl.DataFrame, config: TagsConfig, encoder: LabelEncoder, seed: int, cache: Path
-    ) -> Catalogue:
+    ) -> TaggingJob:
         """Of validated items, with further `text` and `brand`."""
         texts = titles.joined(titles.plain(items["title"]), titles.plain(items["text"]))
         wanted = bare.select("title", row=pl.col("item").cast(pl.Int64))
-        return Catalogue(items, texts, wanted, config, encoder, seed, cache)
+        return TaggingJob(items, texts, wanted, config, encoder, seed, cache)
 
 
-def found_by(source: TagSource, catalogue: Catalogue) -> pl.DataFrame:
+def found_by(source: TagSource, job: TaggingJob) -> pl.DataFrame:
     """item_id, tag, score, reason: what one source gives."""
     reason, find = FIND[source]
     with console.spinner(f"tags: {source}"):
-        table = find(catalogue)
-    named = table.with_columns(item_id=catalogue.items["item_id"].gather(table["row"]), reason=pl.lit(reason))
+        table = find(job)
+    named = table.with_columns(item_id=job.items["item_id"].gather(table["row"]), reason=pl.lit(reason))
     return named.select("item_id", "tag", pl.col("score").cast(pl.Float64), "reason")
 
 
-def _completed(given: Catalogue) -> pl.DataFrame:
-    items, config = given.items, given.config
+def _completed(job: TaggingJob) -> pl.DataFrame:
+    items, config = job.items, job.config
     pairs = items.select(row=pl.col("item").cast(pl.Int64), tag="tags").explode("tag").drop_nulls("tag")
     names = pairs["tag"].unique().sort()
     if (tagged := pairs["row"].n_unique()) < config.complete.enough:
@@ -98,31 +98,31 @@ def _completed(given: Catalogue) -> pl.DataFrame:
         return pl.DataFrame(schema={"row": pl.Int64, "tag": pl.String, "score": pl.Float64})
     numbers = pairs.join(pl.DataFrame({"tag": names, "label": np.arange(len(names))}), on="tag", maintain_order="left")
     tags = tag_matrix(numbers["row"].to_numpy(), numbers["label"].to_numpy(), len(items), len(names))
-    scored = complete(given.texts, items["vertical"], tags, config.complete, given.encoder, given.seed)
+    scored = complete(job.texts, items["vertical"], tags, config.complete, job.encoder, job.seed)
     best = chosen(scored, config.most, config.least)
     return best.with_columns(tag=names.gather(best["label"]))
 
 
-def _assigned(given: Catalogue) -> pl.DataFrame:
-    assert given.config.vocabulary.file is not None  # the stage refuses it before
-    labels, rows = read_vocabulary(given.config.vocabulary.file), given.bare["row"]
-    table = assign(given.texts.gather(rows), labels, given.config.vocabulary, given.encoder)
+def _assigned(job: TaggingJob) -> pl.DataFrame:
+    assert job.config.vocabulary.file is not None  # the stage refuses it before
+    labels, rows = read_vocabulary(job.config.vocabulary.file), job.bare["row"]
+    table = assign(job.texts.gather(rows), labels, job.config.vocabulary, job.encoder)
     return table.with_columns(row=rows.gather(table["row"]), tag=labels.gather(table["label"]))
 
 
-def _mined(given: Catalogue) -> pl.DataFrame:
-    phrases, places = mine(given.texts, given.items["brand"], given.config.mine, given.encoder)
-    return described(phrases, places.join(given.bare.select("row"), on="row", how="semi"))
+def _mined(job: TaggingJob) -> pl.DataFrame:
+    phrases, places = mine(job.texts, job.items["brand"], job.config.mine, job.encoder)
+    return described(phrases, places.join(job.bare.select("row"), on="row", how="semi"))
 
 
-def _written(given: Catalogue) -> pl.DataFrame:
-    texts, config = titles.plain(given.bare["title"]).to_list(), given.config
-    lists = provider.written(texts, config.most, config.provider, given.cache)
-    table = pl.DataFrame({"row": given.bare["row"], "tag": pl.Series(lists, dtype=pl.List(pl.String))})
+def _written(job: TaggingJob) -> pl.DataFrame:
+    texts, config = titles.plain(job.bare["title"]).to_list(), job.config
+    lists = provider.written(texts, config.most, config.provider, job.cache)
+    table = pl.DataFrame({"row": job.bare["row"], "tag": pl.Series(lists, dtype=pl.List(pl.String))})
     return table.explode("tag").drop_nulls("tag").with_columns(score=pl.lit(WRITTEN))
 
 
-FIND: dict[TagSource, tuple[str, Callable[[Catalogue], pl.DataFrame]]] = {
+FIND: dict[TagSource, tuple[str, Callable[[TaggingJob], pl.DataFrame]]] = {
     "complete": ("completed", _completed),
     "vocabulary": ("vocabulary", _assigned),
     "mine": ("mined", _mined),
