@@ -8,7 +8,7 @@
 
 FOLDER holds interactions.parquet and items.parquet; without one it is Complete Journey, which is installed. 30 % of the
 items lose their tags; each method ranks labels for them from their titles (with `--vertical`: and their vertical, which
-TF-IDF reads as a word). Intervals are 95 %, over items. `--quick` takes 4,000 items. `--run` removes all tags, mines
+TF-IDF reads as a word). Intervals are 95 %, over items. `--quick` takes 4,000 items and the hashed encoder. `--run` removes all tags, mines
 them from titles, trains the quick preset on them, and compares it with popularity and the linear model on the same
 labels; then hides 30 %, completes them, and compares with full tags. `--sheet` writes 200 mined tags to judge.
 """
@@ -153,9 +153,7 @@ def quality(items: pl.DataFrame, vertical: bool, encoder: LabelEncoder, seed: in
                 ahead = "" if name == "complete" else f" [{low:.3f}, {high:.3f}]"
                 table[name].append(f"{(right / size).mean():.3f}{ahead}")
     heads = [f"{metric} at {cut}" for cut in CUTS for metric in ("recall", "precision")]
-    title = (
-        f"{len(wanted):,} items without tags, {len(names):,} labels, {seconds:.0f} s; [by how much complete is ahead]"
-    )
+    title = f"{len(wanted):,} items without tags, {len(names):,} labels, {seconds:.0f} s; [complete is ahead by]"
     show_table(title, ["method", *heads], table.values())
     return dict(sorted(figures.items()))
 
@@ -193,7 +191,8 @@ def main() -> None:
     given = parser.parse_args()
     with TemporaryDirectory() as temporary:
         cache = Path(temporary)
-        encoder = encoders.Cached(encoders.make("hashed" if given.quick else "minilm-numpy"), cache)
+        name = "hashed" if given.quick else "minilm-numpy"
+        encoder = encoders.Cached(encoders.make(name), cache)
         items = items_of(given.data, QUICK if given.quick else None, given.seed)
         if given.sheet:
             print(f"{write_sheet(items, given.least, encoder, given.sheet, given.seed)} tags in {given.sheet}")
@@ -201,7 +200,7 @@ def main() -> None:
         if given.run:
             from benchmarks import tagging_run
 
-            harness.finish("tagging", tagging_run.figures(given.data, given.least, cache, given.seed), given.seed)
+            harness.finish("tagging", tagging_run.figures(given.data, given.least, name, cache, given.seed), given.seed)
             return
         figures = quality(items, given.vertical, encoder, given.seed)
         (phrases, _), seconds = harness.timed(lambda: mined(items, given.least, None if given.quick else encoder))

@@ -31,43 +31,33 @@ HIDDEN, CUT, SECONDS = 0.3, 10, 120.0
 Made = dict[str, Artifact]
 
 
-def figures(data: Path | None, least: int, cache: Path, seed: int) -> dict[str, Any]:
+def figures(data: Path | None, least: int, encoder: str, cache: Path, seed: int) -> dict[str, Any]:
     """Recall at 10 of quick models on full, mined, hidden and completed tags."""
     if data is None:
         raise ConfigError("This needs a folder of two tables. Name it with --data FOLDER.")
     items = pl.read_parquet(data / "items.parquet")
     with TemporaryDirectory() as temporary:
-        place = Path(temporary)
+
+        def run(table: pl.DataFrame, name: str, tags: dict[str, Any]) -> Made:
+            place = Path(temporary) / name
+            place.mkdir()
+            table.write_parquet(place / "items.parquet")
+            source = {"interactions": str(data / "interactions.parquet"), "items": str(place / "items.parquet")}
+            values = {"source": {"kind": "tables"} | source, "labels": {"encoder": encoder}, "tags": tags}
+            values |= {"preset": "quick", "seed": seed, "cache": str(cache), "out": str(place / "run")}
+            return presets.run(config.build(SharedRun, values), until="ranking")
+
         bare = items.drop("tags", *(name for name in ("vertical",) if name in items.columns))
         tags = {"sources": ["mine"], "mine": {"least": least, "quality": 0.0 if least == 1 else 0.45}, "most": 16}
-        mined = _run(data, bare, place / "mined", cache, seed, tags)
+        mined = run(bare, "mined", tags)
         ours = _against_others(mined, seed)
         hidden = _hidden(items, seed)
         made = {
-            "full": _run(data, items, place / "full", cache, seed, {}),
-            "hidden": _run(data, hidden, place / "hidden", cache, seed, {}),
-            "completed": _run(data, hidden, place / "completed", cache, seed, {"sources": ["complete"]}),
+            "full": run(items, "full", {}),
+            "hidden": run(hidden, "hidden", {}),
+            "completed": run(hidden, "completed", {"sources": ["complete"]}),
         }
         return ours | _against_full(made, seed)
-
-
-def _run(data: Path, items: pl.DataFrame, place: Path, cache: Path, seed: int, tags: dict[str, Any]) -> Made:
-    place.mkdir(parents=True)
-    items.write_parquet(place / "items.parquet")
-    source = {
-        "kind": "tables",
-        "interactions": str(data / "interactions.parquet"),
-        "items": str(place / "items.parquet"),
-    }
-    values = {
-        "preset": "quick",
-        "seed": seed,
-        "source": source,
-        "tags": tags,
-        "cache": str(cache),
-        "out": str(place / "run"),
-    }
-    return presets.run(config.build(SharedRun, values), until="ranking")
 
 
 def _hidden(items: pl.DataFrame, seed: int) -> pl.DataFrame:
