@@ -8,24 +8,22 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from merit.data.split import SPLITS
 
 from merit.baselines.linear import linear
-from merit.baselines.world import World, WorldExamples
+from merit.baselines.world import make_world
 from merit.core import config, presets, seeds
 from merit.core.artifacts import Artifact
 from merit.core.console import show_table
 from merit.core.errors import ConfigError
 from merit.core.ragged import Ragged, head, pair_keys
 from merit.core.shared import SharedRun
-from merit.data.corpus import purchases_table, read_examples, read_table
+from merit.data.corpus import read_examples, read_table
+from merit.data.texts import TextConfig
 from merit.evaluation import predictions
-from merit.evaluation.evaluate import training_popularity
 from merit.evaluation.predictions import top
 from merit.evaluation.uncertainty import Metric, interval, minus, sample, weights
+from merit.generator.backbone import BackboneConfig
 from merit.labels import space
-from merit.labels.build import load_vectors
-from merit.propensity.features import read_words_and_trends
 
 HIDDEN, CUT, SECONDS = 0.3, 10, 120.0
 Made = dict[str, Artifact]
@@ -78,7 +76,7 @@ def _recalls(lists: Ragged, gold: Ragged, width: int) -> Metric:
 
 def _against_others(made: Made, seed: int) -> dict[str, Any]:
     """The quick model on mined labels, beside popularity and the linear model."""
-    world = _world(made)
+    world = make_world(made["corpus"], made["labels"], BackboneConfig(), TextConfig(), SECONDS)
     gold, live = read_examples(made["corpus"], "test").gold, world.live
     ranked = predictions.read(made["ranking"].file("predictions-0.parquet")).at(CUT)
     popular = top(world.popularity[None].astype(np.float32), live, CUT)
@@ -103,31 +101,6 @@ def _against_others(made: Made, seed: int) -> dict[str, Any]:
 
 def _shown(gain: Any) -> str:
     return f"{gain.value:.4f} [{gain.low:.4f}, {gain.high:.4f}]" if gain else ""
-
-
-def _world(made: Made) -> World:
-    """What a method sees of a run without tokens."""
-    corpus, labels = made["corpus"], made["labels"]
-    label_space = space.load(labels.path)
-
-    def examples(name: str) -> WorldExamples:
-        words, trends = read_words_and_trends(corpus, read_table(corpus, name, "week", "words", "word_counts"))
-        return WorldExamples(**vars(read_examples(corpus, name)), words=words, trends=trends)
-
-    train, validation, test = map(examples, SPLITS)
-    return World(
-        train=train,
-        purchases=examples(purchases_table(corpus)),
-        validation=validation,
-        test=test,
-        item_words=Ragged.empty(0),
-        title_words=0,
-        labels=label_space,
-        vectors=load_vectors(labels),
-        popularity=training_popularity(label_space),
-        seconds=SECONDS,
-        text=None,  # type: ignore[arg-type]
-    )
 
 
 def _against_full(made: dict[str, Made], seed: int) -> dict[str, Any]:
