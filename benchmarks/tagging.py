@@ -9,9 +9,9 @@
 FOLDER holds interactions.parquet and items.parquet; without one it is Complete Journey, which is installed. 30 % of the
 items lose their tags; each method ranks labels for them from their titles (with `--vertical`: and their vertical, which
 TF-IDF reads as a word). Intervals are 95 %, over items. `--quick` takes 4,000 items and the hashed encoder. `--run`
-removes all tags, mines them from titles, trains the quick preset on them, and compares it with popularity and the linear
-model on the same labels; then hides 30 %, completes them, and compares with full tags. `--sheet` writes 200 mined tags
-to judge.
+removes all tags, mines them from titles, trains the quick preset on them, and compares it with popularity and the
+linear model on the same labels; then hides 30 %, completes them, and compares with full tags. `--sheet` writes 200
+mined tags to judge.
 """
 
 from __future__ import annotations
