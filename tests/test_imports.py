@@ -42,7 +42,7 @@ LAYERS = [
     {"core.quick"},  # the tables that put all stages together
     {"core.pipeline"},
     {"core.presets"},
-    {"core.fitting"},
+    {"core.fitting", "core.tagging"},
     {"campaigns"},
     {"privacy"},
     {"bench"},

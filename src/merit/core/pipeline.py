@@ -7,11 +7,12 @@ A generator that reads items, the default, needs fewer (`stages_of`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from merit.core import processes
 from merit.core.artifacts import Artifact
-from merit.core.quick import QUICK_STAGES
+from merit.core.quick import QUICK_STAGES, with_tags
 from merit.core.settings import RunConfig
 from merit.core.stage import Stage, make_all
 from merit.data.corpus import build_corpus
@@ -73,8 +74,13 @@ STAGES: dict[str, Stage] = {
 }
 
 
-def stages_of(config: RunConfig) -> dict[str, Stage]:
-    """The stages of this run. The quick preset has few; a generator that reads items is trained once, on the factor
+def stages_of(config: RunConfig) -> Mapping[str, Stage]:
+    """The stages of this run. The first tags items, where the run has a source of tags; the rest of them is its own."""
+    return with_tags(_stages_of(config), config)
+
+
+def _stages_of(config: RunConfig) -> dict[str, Stage]:
+    """The stages behind the tags. The quick preset has few; a generator that reads items is trained once, on the factor
     model, and mistakes are mined where a scorer of states learns from them."""
     if config.preset == "quick":
         return QUICK_STAGES

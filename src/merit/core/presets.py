@@ -9,7 +9,7 @@ from typing import Any
 from merit.core import config as configs
 from merit.core import console
 from merit.core.artifacts import Artifact
-from merit.core.quick import QUICK_STAGES
+from merit.core.quick import QUICK_STAGES, with_tags
 from merit.core.shared import SharedRun
 from merit.core.stage import make_all
 
@@ -50,7 +50,7 @@ def build(values: dict[str, Any], origin: str = "settings") -> SharedRun:
 def run(config: SharedRun, until: str | None = None) -> dict[str, Artifact]:
     """The artifacts of the run by stage, up to `until`; those that are missing or out of date are made."""
     if config.preset == "quick":
-        return make_all(QUICK_STAGES, config, until)
+        return make_all(with_tags(QUICK_STAGES, config), config, until)
     from merit.core import pipeline
     from merit.core.settings import RunConfig
 

@@ -14,7 +14,7 @@ import io
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -40,6 +40,8 @@ EVENTS_PER_SHARD = 4_000_000  # some 200 MB at work
 ROWS_HELD = 8_192  # of every shard, until they are written
 ROWS_AT_ONCE = 8_192  # go through a stream together; dozens of such pieces are on their way, whatever their size
 TABLES = ("users", "events", "examples")
+ITEM_TAGS = "item_tags.parquet"  # of a tags artifact: item_id, tag, score, reason
+FEW_BARE = 0.05  # share of items without tags, from which it is worth a message
 NOBODY: Ints = np.zeros(0, dtype=np.int64)
 
 
@@ -97,16 +99,19 @@ class Building:
     seed: int
 
 
-def prepare(out: Path, config: PrepareRun, seed: int, engine: EngineConfig = INLINE) -> Artifact:
-    """Write the examples artifact."""
+def prepare(
+    out: Path, config: PrepareRun, seed: int, engine: EngineConfig = INLINE, tags: Artifact | None = None
+) -> Artifact:
+    """Write the examples artifact. With `tags`, items have those instead of the tags of their table."""
     tables = sources.open_source(config.source)
+    parents = {"tags": tags} if tags else {}
     with (
         pl.Config(streaming_chunk_size=ROWS_AT_ONCE),
         workplace(out, engine) as place,
-        artifacts.writing(out, "examples", config=config, seed=seed, inputs=tables.inputs) as draft,
+        artifacts.writing(out, "examples", config=config, seed=seed, parents=parents, inputs=tables.inputs) as draft,
     ):
         with console.spinner("reading the tables"):
-            good = validate.validate(tables)
+            good = _tagged(validate.validate(tables), tags)
             [counted], aside = validate.collect(good, good.interactions.group_by("user_id").len("events"))
             number = config.prepare.shards or max(1, math.ceil(int(counted["events"].sum()) / EVENTS_PER_SHARD))
             users = assign_users(counted["user_id"], config.prepare.split, seed, number)
@@ -124,6 +129,30 @@ def prepare(out: Path, config: PrepareRun, seed: int, engine: EngineConfig = INL
         draft.summary |= {"shards": number, "items": len(good.items)} | total | span
         draft.summary["set_aside"] = _set_aside(tables, aside, draft.path / "quarantine.parquet")
     return artifacts.load(out, "examples")
+
+
+def _tagged(tables: validate.IndexedTables, tags: Artifact | None) -> validate.IndexedTables:
+    """The tables with the tags of an artifact; a message where many items have none."""
+    items = tables.items
+    if tags:
+        chosen = pl.read_parquet(tags.file(ITEM_TAGS)).group_by("item_id", maintain_order=True).agg(tagged="tag")
+        items = items.join(chosen, on="item_id", how="left", maintain_order="left")
+        items = items.with_columns(tags=pl.col("tagged").fill_null(pl.lit([], pl.List(pl.String)))).drop("tagged")
+        return replace(tables, items=items)
+    bare = int((items["tags"].list.len() == 0).sum())
+    if bare == len(items):
+        raise DataError(
+            f"No item of {tables.source.names['items']} has a tag, and without tags there are no interests. Read them "
+            "from titles with --set 'tags.sources=[\"mine\"]' (docs/tags.md), or name their column with "
+            "--set source.item_columns.tags=THEIRS."
+        )
+    if bare > FEW_BARE * len(items):
+        console.tell(
+            f"{bare:,} of {len(items):,} items have no tags: their events count in no label, and they are no targets. "
+            "Complete them with --set 'tags.sources=[\"complete\"]' (docs/tags.md).",
+            untagged=bare,
+        )
+    return tables
 
 
 def shards(examples: Artifact) -> Iterator[Shard]:

@@ -12,7 +12,7 @@ from merit.data.sources.amazon_reviews import AmazonReviewsSource, open_amazon_r
 from merit.data.sources.complete_journey import CompleteJourneySource, open_complete_journey
 from merit.data.sources.snapshot import needed, opened
 from merit.data.sources.sql import SqlSource
-from merit.data.sources.tables import TablesSource, open_tables
+from merit.data.sources.tables import TablesSource, has_tags, open_catalogue, open_tables
 from merit.privacy import pseudonyms
 
 __all__ = [
@@ -22,6 +22,8 @@ __all__ = [
     "SourceTables",
     "SqlSource",
     "TablesSource",
+    "brings_tags",
+    "open_items",
     "open_source",
 ]
 
@@ -38,3 +40,15 @@ def open_source(source: Source) -> SourceTables:
     """The two tables of a source, normalised and still lazy."""
     tables = opened(source) if needed(source) else OPEN[source.kind](source)
     return pseudonyms.hide(tables, pseudonyms.read(source.pseudonyms)) if source.pseudonyms else tables
+
+
+def open_items(source: Source) -> SourceTables:
+    """The same with items alone, where these can be read alone."""
+    if needed(source):
+        return opened(source)
+    return open_catalogue(source) if isinstance(source, TablesSource) else OPEN[source.kind](source)
+
+
+def brings_tags(source: Source) -> bool:
+    """Whether the source has tags of items at all, by its columns; of tables that are not on this disk it has."""
+    return needed(source) or not isinstance(source, TablesSource) or has_tags(source)

@@ -9,9 +9,16 @@ from typing import Annotated, Literal
 import polars as pl
 from pydantic import Field
 
-from merit.core.errors import DataError
 from merit.data import normalise
-from merit.data.schema import INTERACTION_NAMES, ITEM_NAMES, ParseOptions, SourceTables, resolve, resolve_extra
+from merit.data.schema import (
+    INTERACTION_NAMES,
+    ITEM_NAMES,
+    ParseOptions,
+    SourceTables,
+    matching,
+    resolve,
+    resolve_extra,
+)
 from merit.data.sources import files
 from merit.data.sources.addresses import TablePlace
 from merit.privacy.pseudonyms import WithPseudonyms
@@ -29,6 +36,10 @@ class TableOptions(WithPseudonyms, ParseOptions):
     """Ours → theirs, for items."""
     extra_tags: tuple[str, ...] = ()
     """Further item columns whose text becomes tags, such as brand."""
+    text_columns: tuple[str, ...] = Field((), exclude_if=lambda value: not value)
+    """Further item columns that tags are read from, such as a description (docs/tags.md)."""
+    brand_column: str | None = Field(None, exclude_if=lambda value: value is None)
+    """The item column with the brand, which the tagger keeps apart from interests. By default one called brand."""
     max_bad_share: Annotated[float, Field(ge=0, le=1)] = 0.001
     """Go on without bad rows up to this share of a table. More of them means a mistake in the export."""
     snapshot: Path | None = Field(None, exclude_if=lambda value: value is None)
@@ -57,15 +68,38 @@ def open_places(interactions: Path, items: Path, options: TableOptions) -> Sourc
         mapping = interaction_columns(files.columns_of(frame), options, str(file))
         return normalise.interactions(frame, mapping, str(file), options, files.is_text(file))
 
-    def normalised_items(frame: pl.LazyFrame, file: Path) -> pl.LazyFrame:
-        mapping, extra = item_columns(files.columns_of(frame), options, str(file))
-        return normalise.items(frame, mapping, extra, str(file), options, files.is_text(file))
+    opened = open_table(interactions, "source.interactions", normalised_interactions)
+    return source_tables(opened, _open_items(items, options), options.max_bad_share)
 
-    return source_tables(
-        open_table(interactions, "source.interactions", normalised_interactions),
-        open_table(items, "source.items", normalised_items),
-        options.max_bad_share,
-    )
+
+def open_catalogue(source: TablesSource) -> SourceTables:
+    """The items alone; of interactions there are none."""
+    nothing = pl.LazyFrame(schema=dict.fromkeys(("user_id", "item_id"), pl.String))
+    items = Path(source.items)
+    return source_tables((nothing, [], items), _open_items(items, source), source.max_bad_share)
+
+
+def has_tags(source: TablesSource) -> bool:
+    """Whether the items have a column that tags are taken from."""
+    if source.extra_tags or "tags" in source.item_columns:
+        return True
+    items = Path(source.items)
+    scans = files.scan_all(files.find(items, "--set source.items=PATH"), items)
+    return any(matching(files.columns_of(frame), ("tags", *ITEM_NAMES["tags"])) for frame, _ in scans)
+
+
+def _open_items(place: Path, options: TableOptions) -> Opened:
+    def normalised(frame: pl.LazyFrame, file: Path) -> pl.LazyFrame:
+        columns = files.columns_of(frame)
+        mapping, extra = item_columns(columns, options, str(file))
+        texts = resolve_extra(columns, options.text_columns, str(file), "source.text_columns")
+        named = (options.brand_column,) if options.brand_column else ()
+        brand = resolve_extra(columns, named, str(file), "source.brand_column")
+        brand = brand or [name for name in [matching(columns, ("brand",))] if name]
+        further = {"text": texts, "brand": brand}
+        return normalise.items(frame, mapping, extra, str(file), options, files.is_text(file), further)
+
+    return open_table(place, "source.items", normalised)
 
 
 def interaction_columns(columns: Sequence[str], options: TableOptions, where: str) -> dict[str, str]:
@@ -76,14 +110,7 @@ def interaction_columns(columns: Sequence[str], options: TableOptions, where: st
 def item_columns(columns: Sequence[str], options: TableOptions, where: str) -> tuple[dict[str, str], list[str]]:
     """Our names → theirs, of the items `where`; and the further columns whose text becomes tags."""
     mapping = resolve(columns, ITEM_NAMES, options.item_columns, where, "source.item_columns")
-    extra = resolve_extra(columns, options.extra_tags, where)
-    if "tags" not in mapping and not extra:
-        raise DataError(
-            f"{where} has no column for 'tags', and without tags there are no interests. "
-            f"Columns found: {', '.join(columns[:30])}. Name it with --set source.item_columns.tags=THEIRS, "
-            "or take other text with --set 'source.extra_tags=[\"brand\"]'."
-        )
-    return mapping, extra
+    return mapping, resolve_extra(columns, options.extra_tags, where)
 
 
 def open_table(place: Path, setting: str, normalised: Normalise) -> Opened:

@@ -330,7 +330,7 @@ def _bench_results(held: Holdings) -> None:
 
 # Weights, labels, and figures over many users.
 WITHOUT_USERS = {
-    *("labels", "factors", "generator", "propensity", "weights", "erasure"),
+    *("labels", "factors", "generator", "propensity", "weights", "erasure", "tags"),
     *("experiment-design", "lift", "pooled-lift"),
 }
 # By kind: what finds the rows of users, and the files without any.
