@@ -44,6 +44,7 @@ LAYERS = [
     {"core.fitting"},
     {"campaigns"},
     {"privacy"},
+    {"refresh"},
     {"bench"},
     {"plan"},
     {"service"},
