@@ -87,7 +87,7 @@ def _unchanged(
 
 def _equal(one: Ragged, other: Ragged) -> NDArray[np.bool_]:
     """(rows,): whether they have the same values."""
-    equal = one.lengths() == other.lengths()
+    equal: NDArray[np.bool_] = one.lengths() == other.lengths()
     rows = np.flatnonzero(equal)
     one, other = one.gather(rows), other.gather(rows)
     equal[rows] = np.bincount(owners(one), one.values != other.values, minlength=len(rows)) == 0
