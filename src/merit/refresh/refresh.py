@@ -67,7 +67,7 @@ def refresh(run: Path | str, **settings: Any) -> Artifact:
     folder = find(Path(run)).parent
     begin = time.perf_counter()
     timings.reset_peak()
-    with files.locked(folder / LOCK, BUSY.format(folder)):
+    with files.locked(folder / LOCK, BUSY.format(folder), fleeting=True):
         if (folder / hidden.FILE).exists():
             raise StorageError(f"An erasure has not come to its end. Finish it first: `merit erase --folder {folder}`.")
         known = open_run(Path(run))
