@@ -1,7 +1,7 @@
 """How far figures have moved since the training, and whether that is more than chance: pure functions of counts.
 
 The population stability index of two distributions is Σ (p − q) ln(p / q). By convention 0.1 is some and 0.2 to 0.25
-much; of few users it is as large by chance, so that what chance gives in one of a thousand times is computed beside it.
+much; of few users it is as large by chance, so that what chance gives in one of a hundred times is computed beside it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from scipy.special import chdtri
 from merit.core.config import Frozen
 from merit.core.types import Ints
 
-CHANCE = 1e-3  # how often chance alone goes beyond `Drift.chance`
+CHANCE = 1e-2  # how often chance alone goes beyond `Drift.chance`
 COUNTS = np.array([0, 1, 2, 3, 5, 8, 13, 21, 34, 55])  # where bins of events per user begin
-LABELS = 30  # the most frequent ones are a bin each
+LABELS, EACH = 30, 10  # the most frequent labels are a bin each, as long as there are ten buyers to each
 NAMES = {"events": "events per user", "labels": "labels bought", "scores": "scores"}
 
 
@@ -82,11 +82,11 @@ def per_user(events: Ints) -> Ints:
     return np.bincount(np.searchsorted(COUNTS, events, side="right") - 1, minlength=len(COUNTS))
 
 
-def frequent(before: Ints, since: Ints) -> tuple[Ints, Ints]:
-    """The counts of the labels that were most frequent before, and of all others together."""
-    best = np.argsort(-before, kind="stable")[:LABELS]
-    pairs = [np.append(counts[best], counts.sum() - counts[best].sum()) for counts in (before, since)]
-    return pairs[0], pairs[1]
+def labels(before: Ints, since: Ints, buyers: tuple[int, int]) -> Drift:
+    """Of labels bought: those that were most frequent before, and all others together."""
+    best = np.argsort(-before, kind="stable")[: min(LABELS, max(1, min(buyers) // EACH))]
+    first, second = (np.append(counts[best], counts.sum() - counts[best].sum()) for counts in (before, since))
+    return psi(first, second, buyers)
 
 
 def kept(expected: NDArray[np.float64], observed: Ints, recall: NDArray[np.float64], loss: NDArray[np.float64]) -> Kept:

@@ -75,7 +75,7 @@ def _drift(records: Sequence[Record]) -> Section:
     bars = charts.bars(last, "what", "psi", description="Population stability index by figure", form="number")
     text = (
         "Population stability index against the days before the end of the training; beyond 0.2 is much. By chance: "
-        "what one refresh in a thousand has without any drift."
+        "what one refresh in a hundred has without any drift."
     )
     return Section("Drift", [text], charts=[Chart("Since the training", bars)], tables=[Table("By refresh", frame)])
 

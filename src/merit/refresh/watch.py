@@ -30,7 +30,7 @@ from merit.report.page import SMALLEST_CELL
 from merit.retrieval.model import Model
 
 LOG, RECORD, PAGE = "log", "refreshes.jsonl", "index.html"
-USERS = 2_000  # that are scored to watch scores and calibration
+USERS = 1_000  # that are scored to watch scores and calibration
 GRID = 1 << 22  # scores at a time
 TENTHS = 10
 
@@ -148,7 +148,7 @@ def _drifts(seen: SeenEvents, labels: int) -> dict[str, Drift]:
     counts = [np.bincount(part.gold.values, minlength=labels) for part in seen]
     return {
         "events": drift.psi(drift.per_user(before.events), drift.per_user(since.events)),
-        "labels": drift.psi(*drift.frequent(*counts), units=(len(before.buyers), len(since.buyers))),
+        "labels": drift.labels(counts[0], counts[1], (len(before.buyers), len(since.buyers))),
     }
 
 
