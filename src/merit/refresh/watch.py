@@ -110,13 +110,13 @@ def append(model: Artifact, record: Record, folder: Path) -> list[Record]:
     return records
 
 
-def judge(model: Model, bought: Bought) -> Kept | None:
-    """What a model promised against purchases after its last event; None of too few users."""
+def judge(model: Model, bought: Bought, fewest: int = SMALLEST_CELL) -> Kept | None:
+    """What a model promised against purchases after its last event; None of fewer users than this."""
     visible = model.visible()
     place = IdIndex.of(visible.users["user_id"]).find(pl.Series(bought.buyers, dtype=pl.String))
     found = np.flatnonzero(place >= 0)
     found = np.sort(stream(0, "watch", "buyers").permutation(found)[:USERS])
-    if len(found) < SMALLEST_CELL:
+    if len(found) < fewest:
         return None
     live = np.flatnonzero(model.labels.live_mask())
     truth = indicators(bought.gold.gather(found), len(model.labels)).tocsr()[:, live]
