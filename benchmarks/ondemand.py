@@ -35,7 +35,7 @@ from merit.data.sources import CompleteJourneySource, open_source
 from merit.labels import space
 from merit.refresh import watch
 from merit.refresh.refresh import refresh
-from merit.refresh.seen import Bought
+from merit.refresh.seen import Period
 from merit.retrieval.model import Model
 
 CLIENTS = 8
@@ -112,7 +112,7 @@ def refreshed(run: Path, grown: pl.DataFrame, later: pl.DataFrame) -> Figures:
         return figures
 
 
-def _bought(model: Model, later: pl.DataFrame, users: pl.Series) -> Bought:
+def _bought(model: Model, later: pl.DataFrame, users: pl.Series) -> Period:
     """The labels of one purchase, the first, of each of these users."""
     items = pl.read_parquet(model.artifact.file("items.parquet"))
     own = space.load(model.artifact.file("labels"))
@@ -120,7 +120,7 @@ def _bought(model: Model, later: pl.DataFrame, users: pl.Series) -> Bought:
     bought = later.filter(pl.col("event") == "purchase", pl.col("user_id").is_in(users.implode()))
     rows = bought.join(items.select("item_id", "item"), on="item_id").sort("timestamp", "user_id", "item")
     rows = rows.filter(pl.Series(item_labels.lengths()[rows["item"].to_numpy()] > 0)).unique("user_id", keep="first")
-    return Bought(np.zeros(0, np.int64), rows["user_id"].to_list(), item_labels.gather(rows["item"].to_numpy()))
+    return Period(np.zeros(0, np.int64), rows["user_id"].to_list(), item_labels.gather(rows["item"].to_numpy()))
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from merit.refresh.known import KnownRun, KnownShard
 LONGEST = 28  # days that are compared: a shop that waits for a year with its refreshes has other seasons in it
 
 
-class Bought(NamedTuple):
+class Period(NamedTuple):
     """Users who were there before some days: how many events each had in them, and a purchase of those who bought."""
 
     events: Ints  # (users,)
@@ -30,9 +30,9 @@ class Bought(NamedTuple):
 class SeenEvents(NamedTuple):
     """The days that are compared; empty where there are none since."""
 
-    before: Bought
+    before: Period
     """At the end of the training."""
-    since: Bought
+    since: Period
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Purchases:
     last: int
     """The end of the log."""
     item_labels: Ragged
-    _parts: list[tuple[Bought, Bought]] = field(default_factory=list)
+    _parts: list[tuple[Period, Period]] = field(default_factory=list)
 
     @property
     def span(self) -> int:
@@ -60,7 +60,7 @@ class Purchases:
         """Of all shards."""
         return SeenEvents(*(_joined(parts) for parts in zip(*self._parts, strict=True)))
 
-    def _bought(self, shard: KnownShard, start: int, end: int) -> Bought:
+    def _bought(self, shard: KnownShard, start: int, end: int) -> Period:
         """Of users with an event before `start`: what is in (start, end]."""
         times, users = shard.events["timestamp"].to_physical().to_numpy(), shard.events["user"].to_numpy()
         within = (times > start) & (times <= end)
@@ -69,7 +69,7 @@ class Purchases:
         events = shard.events.filter(pl.Series(within & there[users]))
         chosen = build_examples(events, shard.users, self._tagged, self._one, self.known.seed, _all_before)
         rows = label_histories(shard.users, events, chosen, self.item_labels)
-        return Bought(counts, list(rows.user_ids), rows.gold)
+        return Period(counts, list(rows.user_ids), rows.gold)
 
     @property
     def _tagged(self) -> NDArray[np.bool_]:
@@ -86,6 +86,6 @@ def _all_before(t: Ints, config: ExamplesConfig) -> tuple[Ints, Ints]:
     return np.zeros_like(t), t + 1
 
 
-def _joined(parts: tuple[Bought, ...]) -> Bought:
+def _joined(parts: tuple[Period, ...]) -> Period:
     buyers = [user for part in parts for user in part.buyers]
-    return Bought(np.concatenate([part.events for part in parts]), buyers, stacked([part.gold for part in parts]))
+    return Period(np.concatenate([part.events for part in parts]), buyers, stacked([part.gold for part in parts]))

@@ -25,7 +25,7 @@ from merit.refresh.drift import Drift, Kept, WatchConfig
 from merit.refresh.events import NewEvents
 from merit.refresh.known import KnownRun
 from merit.refresh.moved import Moved
-from merit.refresh.seen import Bought, SeenEvents
+from merit.refresh.seen import Period, SeenEvents
 from merit.report.page import SMALLEST_CELL
 from merit.retrieval.model import Model
 
@@ -110,7 +110,7 @@ def append(model: Artifact, record: Record, folder: Path) -> list[Record]:
     return records
 
 
-def judge(model: Model, bought: Bought, fewest: int = SMALLEST_CELL) -> Kept | None:
+def judge(model: Model, bought: Period, fewest: int = SMALLEST_CELL) -> Kept | None:
     """What a model promised against purchases after its last event; None of fewer users than this."""
     visible = model.visible()
     place = IdIndex.of(visible.users["user_id"]).find(pl.Series(bought.buyers, dtype=pl.String))
