@@ -30,6 +30,7 @@ from merit.propensity.states import StatesConfig, write_states
 from merit.refresh import watch
 from merit.refresh.refresh import refresh
 from merit.retrieval.build import ModelConfig, write_model, write_quick_model
+from tests.conftest import Command
 from tests.refresh import worlds
 
 ANSWERS = ("users.parquet", "users/vectors.npy", "users/projections.npy", "interests/vectors.npy", "items.parquet")
@@ -223,6 +224,18 @@ def test_what_is_missing_or_misspelt_is_named(quick: Path, tmp_path: Path) -> No
         refresh(run)
     with pytest.raises(MissingArtifact, match="There is no folder"):
         refresh(tmp_path / "nowhere")
+
+
+def test_the_command_ends_with_the_verdict(quick: Path, tmp_path: Path, command: Command) -> None:
+    run, (log, items) = worlds.copy(quick, tmp_path), worlds.tables(quick)
+    source = worlds.given(tmp_path, pl.concat([log, worlds.week(log)]), items)
+    code, out, err = command("refresh", run, "--set", f"source.interactions={source['interactions']}")
+    assert code == 0 and out.endswith("Nothing has moved beyond chance: no need to train anew.")
+    assert "log/index.html" in err and "Refreshes" in (run / "model/log/index.html").read_text(encoding="utf-8")
+    code, out, err = command("refresh", run)  # the run's own log, which is older now
+    assert code and "older than the log of the last refresh" in err
+    code, out, _ = command("refresh", run, "--set", f"source.interactions={source['interactions']}", "--json")
+    assert json.loads(out)["events"] == 0
 
 
 KILLS = 3
