@@ -91,7 +91,6 @@ def _settings(known: KnownRun, given: dict[str, Any]) -> RefreshRun:
 def _written(known: KnownRun, new: NewEvents, moved: Moved, given: RefreshRun) -> Artifact:
     """The next version, in the place of the model."""
     model = known.model
-    layout = ModelConfig.model_validate(model.manifest.config)
     parents = {
         name: artifacts.load(known.folder / parent.path, parent.kind, verify=False)
         for name, parent in model.manifest.parents.items()
@@ -99,7 +98,7 @@ def _written(known: KnownRun, new: NewEvents, moved: Moved, given: RefreshRun) -
     with artifacts.writing(
         model.path,
         "model",
-        config=layout,
+        config=ModelConfig.model_validate(model.manifest.config),
         seed=model.manifest.seed,
         parents=parents,
         sealed=lambda draft: signing.renew(model.path, draft),
@@ -112,9 +111,9 @@ def _written(known: KnownRun, new: NewEvents, moved: Moved, given: RefreshRun) -
         encoder = open_encoder(Artifact(draft.path, model.manifest), known.labels)
         parts = _parts(encoder)
         reads_all = not isinstance(encoder, QuickEncoder) and (popular or bool(len(new.changed)))
-        encoded = write_users(model, moved.users, encoder, reads_all, draft.path, layout)
+        encoded = write_users(model, moved.users, encoder, reads_all, draft.path)
         labels = parts.labels_of_week(moved.trends)
-        write_side(draft.path / "interests", len(labels), [labels], Exact.of(parts.weights).labels, layout)
+        write_side(draft.path / "interests", len(labels), [labels], Exact.of(parts.weights).labels)
         _write_later(known, new, given.cache, draft.path)
         draft.summary |= model.manifest.summary | {"last": moved.last, "users": len(moved.users)}
         draft.summary |= {"erased": known.erased, "since": len(known.since) + len(new.events)}

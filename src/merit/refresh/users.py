@@ -15,7 +15,7 @@ from merit.core.ids import IdIndex
 from merit.core.ragged import Ragged, column_lists, owners
 from merit.core.types import Floats, Ints
 from merit.retrieval import store
-from merit.retrieval.build import ModelConfig, write_side
+from merit.retrieval.build import write_side
 from merit.retrieval.encode import HistoryEncoder
 from merit.retrieval.exact import Exact
 
@@ -34,9 +34,7 @@ class Recoded:
     """How many were encoded."""
 
 
-def write_users(
-    model: Artifact, histories: pl.DataFrame, encoder: HistoryEncoder, everyone: bool, out: Path, layout: ModelConfig
-) -> int:
+def write_users(model: Artifact, histories: pl.DataFrame, encoder: HistoryEncoder, everyone: bool, out: Path) -> int:
     """Write the users of the next version into its folder; how many had to be encoded."""
     exact = Exact.read(model.file("mlp.safetensors"))
     side, stored = store.read(model.file("users"), exact.users), pl.read_parquet(model.file("users.parquet"))
@@ -46,7 +44,7 @@ def write_users(
             files.link(model.file(name), out / name)
         return 0
     recoded.table.rechunk().write_parquet(out / "users.parquet")
-    write_side(out / "users", len(recoded.table), [recoded.vectors], exact.users, layout)
+    write_side(out / "users", len(recoded.table), [recoded.vectors], exact.users)
     return recoded.encoded
 
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from pydantic import Field
 from safetensors.numpy import save
 
 from merit import __version__
@@ -42,7 +41,6 @@ from merit.report.page import SMALLEST_CELL
 from merit.retrieval import store
 from merit.retrieval.encode import QUICK
 from merit.retrieval.exact import Exact, Projection, ScorerWeights
-from merit.retrieval.store import Form
 from merit.retrieval.verticals import vertical_shares
 
 if TYPE_CHECKING:
@@ -60,11 +58,7 @@ WEAK = 2.0  # a vertical whose calibration error is so many times the overall on
 
 
 class ModelConfig(Frozen):
-    """How the model's folder is laid out; no answer depends on it."""
-
-    projections: Form = Field("float32")
-    """How projections of users and labels are stored: float32, float16 or int8. Answers do not change, only their
-    speed."""
+    """Nothing to set: the folder is laid out in one way."""
 
 
 def write_model(
@@ -194,8 +188,8 @@ def _write(
             else 0
         )
         label_vectors = parts.labels_of_week(np.asarray(trends))
-        write_side(draft.path / "users", len(users), user_vectors, exact.users, config)
-        write_side(draft.path / "interests", len(label_space), [label_vectors], exact.labels, config)
+        write_side(draft.path / "users", len(users), user_vectors, exact.users)
+        write_side(draft.path / "interests", len(label_space), [label_vectors], exact.labels)
         card = _card(parts.preset, parents["propensity"], corpus, labels, parents["results"], label_space)
         (draft.path / "README.md").write_text(card, encoding="utf-8")
         draft.summary |= {"users": len(users), "labels": len(label_space), "label_version": label_space.version}
@@ -205,11 +199,11 @@ def _write(
     return artifacts.load(out, "model")
 
 
-def write_side(folder: Path, rows: int, blocks: Iterable[Floats], projection: Projection, config: ModelConfig) -> None:
+def write_side(folder: Path, rows: int, blocks: Iterable[Floats], projection: Projection) -> None:
     """All users or all labels, in a new folder."""
     folder.mkdir()
     with console.spinner(f"storing {rows:,} {folder.name}"):
-        store.write(folder, rows, blocks, projection, config.projections)
+        store.write(folder, rows, blocks, projection)
 
 
 def weights_of(model: Propensity) -> ScorerWeights:
