@@ -13,10 +13,10 @@ import polars as pl
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.errors import DataError, MissingArtifact
+from merit.core.types import SPLITS
 from merit.data.examples import DAY
-from merit.data.prepare import PrepareConfig, PrepareRun, shard_files
+from merit.data.prepare import PrepareConfig, PrepareRun, assign_users, shard_files
 from merit.data.schema import EVENTS
-from merit.data.split import SPLITS, assign_users
 from merit.retrieval.build import SINCE
 from merit.retrieval.model import find
 

@@ -12,11 +12,10 @@ from scipy.sparse import coo_array
 
 from merit.core import console
 from merit.core.ragged import Ragged, list_column
-from merit.core.types import Ints
+from merit.core.types import SPLITS, Ints
 from merit.data.corpus import item_weeks, label_trends
 from merit.data.examples import current_histories
 from merit.data.labelled import incidence, label_histories
-from merit.data.split import SPLITS
 from merit.data.trends import ItemTrends, week_of
 from merit.labels import space
 from merit.refresh.events import NewEvents

@@ -55,7 +55,7 @@ def recode(
     place = IdIndex.of(stored["user_id"]).find(histories["user_id"])
     same = np.zeros(len(histories), bool) if everyone else _unchanged(stored, histories, place, encoder)
     kept, changed = np.flatnonzero(same), np.flatnonzero(~same)
-    rows = np.empty((len(histories), vectors.codes.shape[1]), np.float32)
+    rows = np.empty((len(histories), vectors.values.shape[1]), np.float32)
     rows[kept] = vectors.take(place[kept])
     parts = [stored.select(LIKELY)[place[kept]].with_columns(row=pl.Series(kept, dtype=pl.Int64))]
     items, days = (column_lists(histories[name]) for name in ("items", "days"))
