@@ -60,7 +60,7 @@ def move(known: KnownRun, new: NewEvents) -> Moved:
     sold = pl.read_parquet(known.examples.file("item_counts.parquet"))["count"].to_numpy().astype(np.int64)
     sold = np.pad(sold, (0, len(new.items) - len(sold)))
     sold += np.bincount(np.concatenate([part[1] for part in weeks[1:]]), minlength=len(sold))
-    item_trends = ItemTrends.of(weekly.toarray()).table[week : week + 1]
+    item_trends = ItemTrends.of_week(weekly, week).table
     return Moved(last, pl.concat(users), item_labels, sold, np.concatenate(trends), item_trends, purchases.seen())
 
 

@@ -19,7 +19,7 @@ from merit.core import artifacts, console, files
 from merit.core.artifacts import Artifact
 from merit.core.errors import DataError, MeritError
 from merit.core.provenance import now
-from merit.retrieval.model import Model
+from merit.retrieval.model import Model, find
 from merit.retrieval.query import Interest
 from merit.service.explainer import Explainer
 from merit.service.score_cache import ScoreCache
@@ -81,8 +81,8 @@ class Store:
         self.folder, self.labels, self._verify = folder, labels, verify
         self._seconds = seconds_to_explain
         self._reloading = Lock()
+        self._seen = files.version(find(folder.resolve()) / artifacts.MANIFEST)  # before it is opened
         self._current = self._open(verify)
-        self._seen = files.version(self._manifest)
 
     @property
     def current(self) -> Served:
