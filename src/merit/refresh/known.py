@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
+from pydantic import ValidationError
 
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
-from merit.core.errors import DataError, MissingArtifact
+from merit.core.errors import DamagedArtifact, DataError, MissingArtifact
 from merit.core.types import SPLITS
 from merit.data.examples import DAY
 from merit.data.prepare import PrepareConfig, PrepareRun, assign_users, shard_files
 from merit.data.schema import EVENTS
-from merit.retrieval.build import SINCE
+from merit.retrieval.build import SINCE, ModelConfig
 from merit.retrieval.model import find
 
 EVENT = ("user_id", "item", "timestamp", "event", "order_id")
@@ -57,6 +58,10 @@ class KnownRun:
     """item, item_id, title, tags, vertical: those of the training keep their numbers, new ones come behind."""
     since: pl.DataFrame
     """The events of the refreshes before, as EVENT."""
+    prepared: PrepareRun
+    """The settings of the examples."""
+    layout: ModelConfig
+    """Those of the model."""
 
     @property
     def folder(self) -> Path:
@@ -72,11 +77,6 @@ class KnownRun:
     def trained_until(self) -> int:
         """That of the training's last event."""
         return int(self.corpus.manifest.summary["last"])
-
-    @cached_property
-    def prepared(self) -> PrepareRun:
-        """The settings of the examples."""
-        return PrepareRun.model_validate(self.examples.manifest.config)
 
     @property
     def config(self) -> PrepareConfig:
@@ -153,7 +153,14 @@ def open_run(folder: Path) -> KnownRun:
     labels = artifacts.load(model.file("labels"), "labels", verify=False)
     items = pl.read_parquet(model.file("items.parquet"))
     since = pl.read_parquet(model.file(SINCE)) if model.file(SINCE).exists() else NO_EVENTS
-    return KnownRun(model, examples, corpus, labels, items, since)
+    try:
+        settings = (
+            PrepareRun.model_validate(examples.manifest.config),
+            ModelConfig.model_validate(model.manifest.config),
+        )
+    except ValidationError:
+        raise DamagedArtifact(f"{run} has settings of another merit. Train anew with `merit run CONFIG`.") from None
+    return KnownRun(model, examples, corpus, labels, items, since, *settings)
 
 
 def _parent(run: Path, name: str) -> Artifact:

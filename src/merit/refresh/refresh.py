@@ -40,7 +40,7 @@ from merit.refresh.events import NewEvents, RefreshConfig, read_new
 from merit.refresh.known import EVENT, KnownRun, open_run
 from merit.refresh.moved import Moved, move
 from merit.refresh.users import write_users
-from merit.retrieval.build import SINCE, ModelConfig, ModelParts, quick_parts, standard_parts, write_side
+from merit.retrieval.build import SINCE, ModelParts, quick_parts, standard_parts, write_side
 from merit.retrieval.encode import HistoryEncoder, QuickEncoder, open_encoder
 from merit.retrieval.exact import Exact
 from merit.retrieval.model import LATER, Model, find, later_labels
@@ -98,7 +98,7 @@ def _written(known: KnownRun, new: NewEvents, moved: Moved, given: RefreshRun) -
     with artifacts.writing(
         model.path,
         "model",
-        config=ModelConfig.model_validate(model.manifest.config),
+        config=known.layout,
         seed=model.manifest.seed,
         parents=parents,
         sealed=lambda draft: signing.renew(model.path, draft),
