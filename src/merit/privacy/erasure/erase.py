@@ -134,7 +134,7 @@ def purge(home: Path) -> Artifact:
 
 @contextmanager
 def _locked(roots: Sequence[Path]) -> Iterator[None]:
-    busy = "Another erasure, or a refresh, is at work in these folders. Give the same command again when it has ended."
+    busy = "Another erasure is at work in these folders, or a refresh. Give the same command again when it has ended."
     with ExitStack() as locks:
         for home in sorted({workspace.home_of([root]) for root in roots}):
             locks.enter_context(files.locked(home / LOCK, busy))
