@@ -45,6 +45,7 @@ LAYERS = [
     {"core.fitting", "core.tagging"},
     {"campaigns"},
     {"privacy"},
+    {"refresh"},
     {"bench"},
     {"plan"},
     {"service"},

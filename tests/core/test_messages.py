@@ -18,9 +18,10 @@ from merit.campaigns.experiments.design import ExperimentDesign
 from merit.core.config import RENAMED, build
 from merit.core.errors import ConfigError
 from merit.core.settings import RunConfig
+from merit.refresh.refresh import RefreshRun
 
 ROOT = Path(merit.__file__).parent
-SETTINGS: tuple[type[BaseModel], ...] = (RunConfig, BenchConfig, AudienceRequest, ExperimentDesign)
+SETTINGS: tuple[type[BaseModel], ...] = (RunConfig, BenchConfig, AudienceRequest, ExperimentDesign, RefreshRun)
 
 
 def models(annotation: Any) -> list[type[BaseModel]]:

@@ -50,6 +50,28 @@ def run(
         console.stdout.print(f"Ask it: merit model interests {folder} USER, merit model audience {folder} INTEREST")
 
 
+def refresh(
+    folder: Annotated[Path, typer.Argument(help="the folder of a run that has a model")],
+    override: options.Overrides = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Bring a model up to date with what came since: new events, users, items and labels; nothing is trained."""
+    from merit.refresh import watch
+    from merit.refresh.refresh import refresh as stage
+
+    model = stage(folder, **config.overridden({}, override or []))
+    record = watch.read(model)[-1]
+    if as_json:
+        console.show_json(record.model_dump(mode="json"))
+        return
+    figures = record.model_dump(exclude={"drifts", "kept", "edges", "reasons", "verdict"})
+    console.show_table(
+        f"refresh  {model.path}", ["figure", "value"], [(name, output.short(value)) for name, value in figures.items()]
+    )
+    console.stdout.print(escape(record.verdict))
+    console.tell(f"All refreshes: {model.file(watch.LOG) / watch.PAGE}")
+
+
 def plan(
     file: options.ConfigFile,
     device: Annotated[str | None, typer.Option(help="`local` times this machine; another name only counts")] = None,

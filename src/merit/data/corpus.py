@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from pydantic import Field
 from scipy.sparse import coo_array, csr_array
 
@@ -104,7 +105,7 @@ def build_corpus(examples: Artifact, labels: Artifact, out: Path, config: Corpus
         if shop:
             texts.save(shop, draft.path)
         (draft.path / WORDS).write_text(json.dumps(title_words.vocabulary, ensure_ascii=False), encoding="utf-8")
-        _vertical_counts(items["vertical"], sold, item_labels).write_parquet(draft.path / VERTICALS)
+        vertical_counts(items["vertical"], sold, item_labels).write_parquet(draft.path / VERTICALS)
         shutil.copyfile(examples.file("items.parquet"), draft.path / "items.parquet")
         draft.summary |= {name: examples.manifest.summary[name] for name in ("users", "events", "first", "last")}
         draft.summary |= {name: getattr(builder.prepare, name) for name in ("history_days", "gap_days")}
@@ -252,12 +253,16 @@ def item_verticals(corpus: Artifact) -> pl.Series:
 
 def item_trends(corpus: Artifact) -> ItemTrends:
     """The trends of all items, by week."""
+    return ItemTrends.of(item_weeks(corpus).toarray())
+
+
+def item_weeks(corpus: Artifact) -> Any:
+    """(weeks, items), sparse: events of training users."""
     table = pl.read_parquet(corpus.file(ITEM_WEEKS))
     weeks = len(np.load(corpus.file(TRENDS), mmap_mode="r", allow_pickle=False)) - 1
     items = pl.scan_parquet(corpus.file("items.parquet")).select(pl.len()).collect().item()
-    weekly = np.zeros((weeks, items))
-    weekly[table["week"].to_numpy(), table["item"].to_numpy()] = table["count"].to_numpy()
-    return ItemTrends.of(weekly)
+    counts, places = table["count"].to_numpy().astype(np.float64), (table["week"].to_numpy(), table["item"].to_numpy())
+    return coo_array((counts, places), shape=(weeks, items)).tocsr()
 
 
 def read_examples(corpus: Artifact, split: Split | str) -> LabelledExamples:
@@ -299,7 +304,7 @@ def _vocabulary(items: pl.DataFrame, label_space: LabelSpace, config: TokenizerC
     return tokenizer.train([*items["title"], *live], whole.to_list(), config.size)
 
 
-def _vertical_counts(verticals: pl.Series, sold: Ints, item_labels: Ragged) -> pl.DataFrame:
+def vertical_counts(verticals: pl.Series, sold: Ints, item_labels: Ragged) -> pl.DataFrame:
     """Training events by label and vertical of the item."""
     owner = owners(item_labels)
     events = {"label": item_labels.values, "vertical": verticals.fill_null(UNKNOWN).gather(owner), "count": sold[owner]}
@@ -315,9 +320,15 @@ def _weekly_table(weekly: Any) -> pl.DataFrame:
 
 def _write_trends(weekly: Any, carried: Any, file: Path) -> None:
     """(weeks + 1, labels) in half precision, from the events of training users by week and item."""
-    columns, labels = carried.tocsc(), carried.shape[1]
-    total = weekly @ np.diff(carried.indptr)
-    trends = np.lib.format.open_memmap(file, mode="w+", dtype=np.float16, shape=(weekly.shape[0] + 1, labels))
-    for at in range(0, labels, LABELS):
-        trends[:, at : at + LABELS] = trends_of((weekly @ columns[:, at : at + LABELS]).toarray(), total)
+    shape = (weekly.shape[0] + 1, carried.shape[1])
+    trends = np.lib.format.open_memmap(file, mode="w+", dtype=np.float16, shape=shape)
+    for at, block in label_trends(weekly, carried):
+        trends[:, at : at + LABELS] = block
     trends.flush()
+
+
+def label_trends(weekly: Any, carried: Any) -> Iterator[tuple[int, NDArray[np.float16]]]:
+    """(weeks + 1, labels), some labels after the others with the number of the first."""
+    columns, total = carried.tocsc(), weekly @ np.diff(carried.indptr)
+    for at in range(0, carried.shape[1], LABELS):
+        yield at, trends_of((weekly @ columns[:, at : at + LABELS]).toarray(), total)

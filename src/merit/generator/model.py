@@ -92,6 +92,9 @@ class TrainedGenerator(Protocol):
     def inputs_of(self, items: Ragged, days: Ragged, features: UserFeatures, /) -> Any:
         """What it reads of other histories: items, oldest first, and the days from each to now."""
 
+    def ages(self, days: Ragged, /) -> Ragged:
+        """What of these days it reads: equal items of equal ages are read equally."""
+
     def to(self, device: str, /) -> Self:
         """Itself, on a device."""
 
@@ -146,6 +149,10 @@ class Generator:
     def inputs_of(self, items: Ragged, days: Ragged, features: UserFeatures) -> Ragged:
         """The prompts of histories, which are items in order of time; text tells of no more than these."""
         return write_inputs(items, self.shop, self.text)
+
+    def ages(self, days: Ragged) -> Ragged:
+        """Nothing: text tells of no times."""
+        return Ragged.empty(len(days))
 
     def to(self, device: str) -> Generator:
         """Itself, with its weights on that device."""

@@ -2,8 +2,8 @@
 
 The artifact: labels/, propensity/ and, of the standard preset, generator/ (copies of those artifacts), users/ and
 interests/ (vectors and projections for retrieval), mlp.safetensors, verticals.*, users.parquet, items.parquet, and
-README.md, a model card: what the model was made from, how good it is, and what not to use it for. torch is imported for
-the standard preset only.
+README.md, a model card: what the model was made from, how good it is, and what not to use it for. A refresh adds
+since.parquet, log/ and, where labels are new, later/, their space. torch is imported for the standard preset only.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from merit import __version__
@@ -44,8 +45,10 @@ from merit.retrieval.verticals import vertical_shares
 
 if TYPE_CHECKING:
     from merit.propensity.states_model import Propensity
+    from merit.propensity.train import TrainedScorer
 
 STANDARD = "standard"
+SINCE = "since.parquet"  # events that refreshes have read since the training: user_id, item, timestamp, event, order_id
 BLOCK = 8_192  # users encoded at a time
 MADE = {
     QUICK: "the factor model in closed form, calibrated; no generator",
@@ -70,26 +73,15 @@ def write_model(
     seed: int,
 ) -> Artifact:
     """The model: every user as of the end of the data, and all that scoring needs, in one folder."""
-    import torch
-
-    from merit.propensity.states import read_features
+    from merit.propensity.states import read_features  # loads torch
     from merit.propensity.train import load_scorer
 
     scorer, (users, features) = load_scorer(propensity, labels), read_features(corpus, states, NOW)
     parents = {"propensity": propensity, "states": states, "generator": generator, "corpus": corpus}
     parents |= {"labels": labels, "results": results}
-    with torch.inference_mode():
-        vectors = scorer.model.labels(torch.from_numpy(scorer.texts), torch.arange(len(scorer.texts))).numpy()
-    parts = ModelParts(
-        preset=STANDARD,
-        weights=weights_of(scorer.model),
-        repeat=scorer.model.repeat.detach().numpy(),
-        label_repeats=scorer.repeats.numpy(),
-        user_vectors=lambda part: scorer.vectors(part).numpy(),
-        label_vectors=_at_the_end(vectors, features, float(scorer.model.trend_weight.detach().sum())),
-        likely_weight=scorer.model.likely_weight.item(),
+    return _write(
+        standard_parts(scorer), users, features, parents, ("labels", "propensity", "generator"), out, config, seed
     )
-    return _write(parts, users, features, parents, ("labels", "propensity", "generator"), out, config, seed)
 
 
 def write_quick_model(
@@ -104,15 +96,7 @@ def write_quick_model(
     """The same of the quick preset, without a generator."""
     scorer, (users, features) = load_quick(propensity, labels), stateless(corpus, NOW, "items", "days")
     parents = {"propensity": propensity, "corpus": corpus, "labels": labels, "results": results}
-    parts = ModelParts(
-        preset=QUICK,
-        weights=quick_weights(scorer),
-        repeat=scorer.weights.repeat,
-        label_repeats=scorer.label_repeats,
-        user_vectors=scorer.users,
-        label_vectors=_at_the_end(scorer.label_vectors, features, float(scorer.weights.trend_weight.sum())),
-    )
-    return _write(parts, users, features, parents, ("labels", "propensity"), out, config, seed)
+    return _write(quick_parts(scorer), users, features, parents, ("labels", "propensity"), out, config, seed)
 
 
 @dataclass(frozen=True)
@@ -125,8 +109,49 @@ class ModelParts:
     label_repeats: Floats  # (C,)
     user_vectors: Callable[[UserFeatures], Floats]
     label_vectors: Floats
+    """Without trends."""
+    trend_weight: float
     likely_weight: float = 0.0
     """Of the labels that the generator finds likely."""
+
+    def labels_of_week(self, trends: NDArray[np.floating]) -> Floats:
+        """The vectors of all labels with their trends (labels,) of the last week: all users are scored for it."""
+        vectors = self.label_vectors
+        if self.trend_weight:
+            vectors = vectors.copy()
+            vectors[:, -1] += self.trend_weight * trends.astype(np.float32)
+        return vectors
+
+
+def quick_parts(scorer: FactorScorer) -> ModelParts:
+    """Of the quick preset."""
+    return ModelParts(
+        preset=QUICK,
+        weights=quick_weights(scorer),
+        repeat=scorer.weights.repeat,
+        label_repeats=scorer.label_repeats,
+        user_vectors=scorer.users,
+        label_vectors=scorer.label_vectors,
+        trend_weight=float(scorer.weights.trend_weight.sum()),
+    )
+
+
+def standard_parts(scorer: TrainedScorer) -> ModelParts:
+    """Of the standard preset."""
+    import torch
+
+    with torch.inference_mode():
+        vectors = scorer.model.labels(torch.from_numpy(scorer.texts), torch.arange(len(scorer.texts))).numpy()
+    return ModelParts(
+        preset=STANDARD,
+        weights=weights_of(scorer.model),
+        repeat=scorer.model.repeat.detach().numpy(),
+        label_repeats=scorer.repeats.numpy(),
+        user_vectors=lambda part: scorer.vectors(part).numpy(),
+        label_vectors=vectors,
+        trend_weight=float(scorer.model.trend_weight.detach().sum()),
+        likely_weight=scorer.model.likely_weight.item(),
+    )
 
 
 def _write(
@@ -157,14 +182,14 @@ def _write(
         (draft.path / "verticals.json").write_text(json.dumps(names, ensure_ascii=False), encoding="utf-8")
         starts = range(0, len(features), BLOCK)
         user_vectors = (parts.user_vectors(features.part(start, start + BLOCK)) for start in starts)
-        sides: dict[str, tuple[int, Iterable[Floats], Projection]] = {
-            "users": (len(users), user_vectors, exact.users),
-            "interests": (len(label_space), [parts.label_vectors], exact.labels),
-        }
-        for name, (rows, blocks, projection) in sides.items():
-            (draft.path / name).mkdir()
-            with console.spinner(f"storing {rows:,} {name}"):
-                store.write(draft.path / name, rows, blocks, projection)
+        trends = (
+            features.trends.gather(np.arange(1)).of(np.arange(len(label_space)))[0]
+            if features.trends and len(users)
+            else 0
+        )
+        label_vectors = parts.labels_of_week(np.asarray(trends))
+        write_side(draft.path / "users", len(users), user_vectors, exact.users)
+        write_side(draft.path / "interests", len(label_space), [label_vectors], exact.labels)
         card = _card(parts.preset, parents["propensity"], corpus, labels, parents["results"], label_space)
         (draft.path / "README.md").write_text(card, encoding="utf-8")
         draft.summary |= {"users": len(users), "labels": len(label_space), "label_version": label_space.version}
@@ -172,6 +197,13 @@ def _write(
         made = window | corpus.manifest.summary  # an older corpus does not say
         draft.summary |= {"preset": parts.preset} | {name: made[name] for name in ("last", *window)}
     return artifacts.load(out, "model")
+
+
+def write_side(folder: Path, rows: int, blocks: Iterable[Floats], projection: Projection) -> None:
+    """All users or all labels, in a new folder."""
+    folder.mkdir()
+    with console.spinner(f"storing {rows:,} {folder.name}"):
+        store.write(folder, rows, blocks, projection)
 
 
 def weights_of(model: Propensity) -> ScorerWeights:
@@ -213,14 +245,6 @@ def quick_weights(scorer: FactorScorer) -> ScorerWeights:
     same = np.eye(factors, dtype=np.float32)
     projections = {"P_u": same, "P_e": np.concatenate([scorer.weights.of_text, same], axis=1)}
     return ScorerWeights.of(nothing | projections | {"d3": scorer.weights.bias})
-
-
-def _at_the_end(vectors: Floats, now: UserFeatures, trend_weight: float) -> Floats:
-    """The vectors of all labels with their popularity of the last week: all users are scored for it."""
-    if trend_weight and now.trends and len(now):
-        vectors = vectors.copy()
-        vectors[:, -1] += trend_weight * now.trends.gather(np.arange(1)).of(np.arange(len(vectors)))[0]
-    return vectors
 
 
 def _card(

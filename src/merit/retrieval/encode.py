@@ -46,6 +46,9 @@ class HistoryEncoder(Protocol):
     def encode(self, items: Ragged, days: Ragged, named: Ragged | None = None) -> Encoded:
         """Of items, oldest first, and the days since each; `named` are labels besides, those of titles."""
 
+    def ages(self, days: Ragged) -> Ragged:
+        """What is read of the days, so that the same items and ages are encoded the same."""
+
 
 def preset_of(model: Artifact) -> str:
     """The preset that made a model."""
@@ -89,6 +92,10 @@ class QuickEncoder:
         none = LikelyLabels(Ragged.empty(len(items)), np.zeros(0, np.float32))
         return Encoded(self.scorer.users(features), history, times, none)
 
+    def ages(self, days: Ragged) -> Ragged:
+        """Nothing."""
+        return Ragged.empty(len(days))
+
 
 @dataclass(frozen=True)
 class GeneratorEncoder:
@@ -108,6 +115,11 @@ class GeneratorEncoder:
             features = replace(features, states=States(values.astype(np.float16), counts))
         likely = LikelyLabels(*self.generator.likely(inputs, self.scorer.likely))
         return Encoded(self.scorer.vectors(features).numpy(), history, times, likely, model.likely_weight.item())
+
+    def ages(self, days: Ragged) -> Ragged:
+        """Those of the generator."""
+        ages: Ragged = self.generator.ages(days)
+        return ages
 
 
 def count_labels(items: Ragged, item_labels: Ragged, named: Ragged | None = None) -> tuple[Ragged, NDArray[np.int32]]:

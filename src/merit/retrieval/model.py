@@ -28,7 +28,7 @@ from safetensors.numpy import load_file
 
 from merit.core import artifacts, files, ragged, signing
 from merit.core.artifacts import Artifact
-from merit.core.errors import DataError, MissingArtifact
+from merit.core.errors import DataError, MeritError, MissingArtifact
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
 from merit.data import frames
@@ -51,6 +51,7 @@ from merit.retrieval.users import StoredUsers, VisibleUsers, texts_of
 
 USERS = 2_048  # whose lists are made together
 PART = 65_536  # scores made probabilities by one thread
+LATER = "later"  # the folder of labels that came after the training
 AHEAD = 10  # times k labels are ranked before a list is spread over regions
 
 
@@ -67,14 +68,33 @@ def load(
     scores of all others stay the same to the last bit. `threads` is all cores by default, and changes no answer.
     Without `users` none are loaded, and none take memory: `Model.for_users` makes a model of some of them.
     """
-    verify = verify or signing.required()
-    artifact = artifacts.load(find(Path(folder)), "model", verify=verify)
-    newer = artifacts.load(Path(labels), "labels", verify=verify) if labels else None
-    for opened in (artifact, newer):
-        if opened:
-            signing.check(opened.path)
+    manifest = find(Path(folder)) / artifacts.MANIFEST
+    while True:  # a refresh may take the model's place while it is opened: then the next one is
+        version = files.version(manifest)
+        try:
+            model = _open(manifest.parent, labels, verify or signing.required(), threads, users)
+        except MeritError:
+            if files.version(manifest) == version:
+                raise
+            continue
+        if files.version(manifest) == version:
+            return model
+
+
+def _open(folder: Path, labels: Path | str | None, verify: bool, threads: int | None, users: bool) -> Model:
+    artifact = artifacts.load(folder, "model", verify=verify)
+    newer = artifacts.load(Path(labels), "labels", verify=verify) if labels else later_labels(artifact)
+    signing.check(artifact.path)
+    if labels and newer:
+        signing.check(newer.path)
     with files.opening(artifact.path):
         return Model(artifact, newer, threads, users)
+
+
+def later_labels(model: Artifact) -> Artifact | None:
+    """The version of the label space that refreshes have added labels to, if there were any."""
+    folder = model.file(LATER)
+    return artifacts.load(folder, "labels", verify=False) if folder.exists() else None
 
 
 def find(folder: Path) -> Path:
@@ -338,6 +358,10 @@ class Model:
             scores[same] = self._ranking.scores(rows[same], query.vector, self._additions(query))
         return self._answer(self.probabilities(rows, scores).insert_column(1, pl.Series("interest", texts)))
 
+    def grid(self, rows: Ints, labels: Ints) -> Doubles:
+        """(users, labels): the probability of every pair of users by row, as in `visible().rows`, from float32."""
+        return self._calibration.probability(self._ranking.label_scores(rows, labels))
+
     def card(self) -> str:
         """The model card: what the model was made from, how good it is, and what not to use it for."""
         return self.artifact.file("README.md").read_text(encoding="utf-8")
@@ -348,8 +372,7 @@ class Model:
         with files.opening(self.artifact.path):
             shares = load_file(self.artifact.file("verticals.safetensors"))["shares"]
         labels = live[live < len(shares)]  # the verticals of a label added later are not known yet
-        probabilities = self._calibration.probability(self._ranking.label_scores(rows, labels))
-        expected = verticals.roll_up(probabilities, shares[labels].astype(np.float64))
+        expected = verticals.roll_up(self.grid(rows, labels), shares[labels].astype(np.float64))
         names = json.loads(self.artifact.file("verticals.json").read_text(encoding="utf-8"))
         user_ids = self._users.table["user_id"].gather(np.repeat(rows, len(names)))
         table = pl.DataFrame({"user_id": user_ids, "vertical": names * len(rows), "expected": expected.ravel()})

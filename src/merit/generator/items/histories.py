@@ -58,11 +58,15 @@ class ItemHistories:
         """All rows as tensors."""
         items = torch.from_numpy(self.items.backwards().padded())
         days = torch.from_numpy(self.days.backwards().padded(0))
-        ages = (4 * days.clamp(min=1).float().log()).long().clamp(max=AGES - 1)
         valid = items >= 0
         valid[:, 0] = True
-        return Positions(items, ages, valid)
+        return Positions(items, age_steps(days), valid)
 
     def lengths(self) -> Ints:
         """(rows,): how many items each has."""
         return np.maximum(1, self.items.lengths())
+
+
+def age_steps(days: Tensor) -> Tensor:
+    """What is read of the days since an item."""
+    return (4 * days.clamp(min=1).float().log()).long().clamp(max=AGES - 1)

@@ -29,7 +29,7 @@ from merit.data.corpus import item_trends, read_words
 from merit.data.title_words import TitleWords
 from merit.data.trends import ItemTrends
 from merit.generator.decoding import DecodeConfig
-from merit.generator.items.histories import ItemHistories
+from merit.generator.items.histories import ItemHistories, age_steps
 from merit.generator.items.network import (
     Cache,
     ItemCandidates,
@@ -116,6 +116,11 @@ class ItemGenerator:
         """What it reads of users who are not in the corpus: their items, oldest first, with the days since."""
         most = self.config.network.positions
         return ItemHistories(items.tail(most), days.tail(most), features)
+
+    def ages(self, days: Ragged) -> Ragged:
+        """What it reads of the days since each item of a history."""
+        read = days.tail(self.config.network.positions)
+        return Ragged(read.offsets, age_steps(torch.from_numpy(read.values)).numpy().astype(np.int32))
 
     def to(self, device: str) -> ItemGenerator:
         """Itself: so small a network stays on the CPU, beside the factor model."""

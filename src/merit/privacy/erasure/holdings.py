@@ -29,6 +29,7 @@ from merit.data.prepare import shard_files
 from merit.data.texts import TOKENIZER, TOKENS
 from merit.privacy.erasure import rewrite
 from merit.retrieval import store
+from merit.retrieval.build import SINCE
 from merit.retrieval.exact import Exact
 
 USER, EXAMPLE = "user_id", "example"
@@ -261,6 +262,8 @@ def _model(held: Holdings) -> None:
 
     vectors = tuple(name for name in artifact.manifest.files if name.startswith("users/"))
     held.files.append(HeldFiles(vectors, len(gone), write))
+    if SINCE in artifact.manifest.files:
+        held.drop_users(SINCE)
     held.subtract({"users": len(gone)})
 
 
@@ -348,7 +351,7 @@ KINDS: dict[str, tuple[Callable[[Holdings], None], tuple[str, ...]]] = {
     "model": (
         _model,
         (
-            *("labels/*", "propensity/*", "generator/*", "interests/*"),
+            *("labels/*", "propensity/*", "generator/*", "interests/*", "later/*", "log/*"),
             *("items.parquet", "mlp.safetensors", "verticals.*", "README.md"),
         ),
     ),
