@@ -60,7 +60,7 @@ WALK: dict[str, dict[str, str]] = {
     },
     "stage-2": {
         "generator/items/training:item_loss": "the loss that trains the generator: which item is bought next",
-        "generator/items/training:labels_loss": "and behind a list: which labels are still right",
+        "generator/items/training:labels_loss": "and the loss that fits its trust in the factor model, over labels",
     },
     "states": {
         "generator/items/model:ItemGenerator.likely": "labels that the generator finds likely next, of each user",

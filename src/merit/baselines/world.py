@@ -12,7 +12,6 @@ does not.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ from merit.core.artifacts import Artifact
 from merit.core.errors import DataError
 from merit.core.ragged import Ragged, column_lists, head
 from merit.core.types import SPLITS, Floats, Ints
-from merit.data.corpus import WORDS, purchases_table, read_examples, read_table
+from merit.data.corpus import purchases_table, read_examples, read_table, read_words
 from merit.data.labelled import LabelledExamples
 from merit.data.texts import TOKENS, read_shop
 from merit.data.title_words import TitleWords, WordCounts
@@ -153,7 +152,7 @@ def make_world(corpus: Artifact, labels: Artifact, backbone: BackboneConfig, tex
     """The world of a comparison. `seconds` is what a method may spend on training, on this machine."""
     label_space = space.load(labels.path)
     train, validation, test, purchases = (_known(corpus, name) for name in (*SPLITS, purchases_table(corpus)))
-    vocabulary = json.loads(corpus.file(WORDS).read_text(encoding="utf-8"))
+    vocabulary = read_words(corpus)
     items = pl.read_parquet(corpus.file("items.parquet"))
     nothing = Ragged.empty(len(test))
     return World(

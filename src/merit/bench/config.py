@@ -165,8 +165,9 @@ class BenchConfig(Frozen):
         given = self.datasets[dataset]
         source = given.source
         if isinstance(source, sources.TablesSource):
-            places = {name: self.data / getattr(source, name) for name in ("interactions", "items")}
-            source = source.model_copy(update=places)
+            places = {name: getattr(source, name) for name in ("interactions", "items")}
+            inside = {name: self.data / place for name, place in places.items() if isinstance(place, Path)}
+            source = source.model_copy(update=inside)
         return RunConfig(
             reads="text",
             seed=self.seed,

@@ -13,12 +13,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import wraps
 from hashlib import sha256
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pydantic import BaseModel, Field, SerializationInfo, model_serializer, model_validator
 from pydantic_core import to_json
@@ -28,6 +29,9 @@ from merit.core import files, provenance
 from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, MissingArtifact, StorageError
 from merit.core.files import storage_errors
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # By kind, else 1; raised when a stored name or its meaning changes.
 FORMATS = dict.fromkeys(
@@ -174,6 +178,17 @@ def load(folder: Path, kind: str | None = None, verify: bool = True) -> Artifact
     for name, record in manifest.files.items():
         _check_file(folder / name, record, verify)
     return Artifact(folder, manifest)
+
+
+def opens(read: Callable[Concatenate[Artifact, P], T]) -> Callable[Concatenate[Artifact, P], T]:
+    """The same reader of an artifact, its first argument, but what a strange file makes it say is one sentence."""
+
+    @wraps(read)
+    def guarded(artifact: Artifact, /, *args: P.args, **options: P.kwargs) -> T:
+        with files.opening(artifact.path):
+            return read(artifact, *args, **options)
+
+    return guarded
 
 
 def current(

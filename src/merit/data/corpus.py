@@ -220,6 +220,16 @@ def _backwards(part: LabelledExamples) -> LabelledExamples:
     return replace(part, items=part.items.backwards(), days=days)
 
 
+@artifacts.opens
+def read_words(made: Artifact) -> list[str]:
+    """The words of titles that the corpus has counted, or those that a model was trained with."""
+    words: list[str] = json.loads(made.file(WORDS).read_text(encoding="utf-8"))
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise TypeError("not a list of words")
+    return words
+
+
+@artifacts.opens
 def read_table(corpus: Artifact, split: str, *columns: str) -> pl.DataFrame:
     """Rows of a split, all columns or some."""
     return pl.read_parquet(corpus.file(f"{split}.parquet"), columns=list(columns) or None)

@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged
@@ -192,6 +193,7 @@ class Generator:
         return decode(self.model, rows, self.trie, words.sep, words.end, batched, seed, windows=windows, **more)
 
 
+@artifacts.opens
 def load_generator(
     generator: Artifact, corpus: Artifact, labels: Artifact, batch_size: int = DECODE_BATCH
 ) -> TrainedGenerator:
@@ -201,6 +203,7 @@ def load_generator(
     return load_weights(generator, read_shop(corpus), space.load(labels.path), batch_size)
 
 
+@artifacts.opens
 def load_over_items(generator: Artifact, items: pl.DataFrame, labels: Artifact) -> TrainedGenerator:
     """A trained generator over some items and its label space, or a later version of that space."""
     if reads_items(generator):
@@ -210,6 +213,7 @@ def load_over_items(generator: Artifact, items: pl.DataFrame, labels: Artifact) 
     return load_weights(generator, shop, label_space)
 
 
+@artifacts.opens
 def load_weights(
     generator: Artifact, shop: EncodedShop, labels: LabelSpace, batch_size: int = DECODE_BATCH
 ) -> Generator:

@@ -21,7 +21,7 @@ from merit.core.pipeline import STAGES
 from merit.core.ragged import column_lists
 from merit.core.settings import RunConfig
 from merit.data import sources, tokenizer, validate
-from merit.data.corpus import WORDS, read_inputs, read_table
+from merit.data.corpus import read_inputs, read_table, read_words
 from merit.data.texts import TOKENS, read_shop
 from merit.data.tokenizer import SPECIALS, Vocabulary
 from merit.generator import backbone, exposure
@@ -113,7 +113,7 @@ def _artifact_sizes(corpus: Artifact, labels: Artifact, examples: Artifact) -> D
         **{name: summary[name] for name in ("train", "validation", "test", "users", "events")},
         items=examples.manifest.summary["items"],
         labels=labels.manifest.summary["labels"],
-        words=len(json.loads(corpus.file(WORDS).read_text(encoding="utf-8"))),
+        words=len(read_words(corpus)),
         gold=float(gold.lengths().mean()),
         **text,
         vector_width=load_vectors(labels).shape[1],

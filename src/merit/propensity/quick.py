@@ -56,6 +56,7 @@ def train_quick(corpus: Artifact, labels: Artifact, out: Path, config: QuickRun,
     return artifacts.load(out, "propensity")
 
 
+@artifacts.opens
 def load_quick(propensity: Artifact, labels: Artifact) -> FactorScorer:
     """A trained model over its label space, or over a later version: new labels are scored by their text."""
     weights = FactorWeights.of(load_file(propensity.file(MODEL)))

@@ -6,7 +6,6 @@ and the weight of likely labels on validation users; the check is of test users.
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from collections.abc import Iterable, Iterator
@@ -30,7 +29,7 @@ from merit.core.errors import DamagedArtifact, DataError
 from merit.core.ragged import column_lists
 from merit.core.seeds import stream, torch_stream
 from merit.core.types import Floats, Ints
-from merit.data.corpus import WORDS
+from merit.data.corpus import WORDS, read_words
 from merit.generator.mining import read_mined
 from merit.labels import space
 from merit.labels.build import load_vectors
@@ -130,7 +129,7 @@ def train_propensity(
     """
     label_space, vectors = space.load(labels.path), load_vectors(labels)
     live, width = label_space.live_mask(), int(states.manifest.summary["width"])
-    words = json.loads(corpus.file(WORDS).read_text(encoding="utf-8"))
+    words = read_words(corpus)
     model = make_model(config.model, width, vectors.shape[1], live, seed, len(words))
     if config.model.factors:
         model.load_state_dict(load_file(factors.file(MODEL)), strict=False)
@@ -164,6 +163,7 @@ def train_propensity(
     return artifacts.load(out, "propensity")
 
 
+@artifacts.opens
 def load_scorer(propensity: Artifact, labels: Artifact) -> TrainedScorer:
     """A trained model over its label space, or over a later version: new labels are scored by their text."""
     config = PropensityRun.model_validate(propensity.manifest.config)

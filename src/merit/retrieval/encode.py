@@ -8,7 +8,6 @@ One path for all who ask about histories that are not stored: explanations, and 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -21,7 +20,7 @@ from merit.core.artifacts import Artifact
 from merit.core.errors import MissingArtifact
 from merit.core.ragged import Ragged, offsets_of, owners
 from merit.core.types import Floats, Ints
-from merit.data.corpus import WORDS
+from merit.data.corpus import read_words
 from merit.data.title_words import TitleWords
 from merit.labels import space
 from merit.propensity.factor_scorer import FactorScorer
@@ -53,6 +52,7 @@ def preset_of(model: Artifact) -> str:
     return str(model.manifest.summary.get("preset", "standard"))
 
 
+@artifacts.opens
 def open_encoder(model: Artifact, labels: Artifact) -> HistoryEncoder:
     """The encoder of a model over its label space, or over a later version."""
     catalogue = pl.read_parquet(model.file("items.parquet"))
@@ -67,7 +67,7 @@ def open_encoder(model: Artifact, labels: Artifact) -> HistoryEncoder:
     from merit.generator.model import load_over_items  # loads torch
     from merit.propensity.train import load_scorer
 
-    words = json.loads(model.file(f"propensity/{WORDS}").read_text(encoding="utf-8"))
+    words = read_words(propensity)
     return GeneratorEncoder(
         load_over_items(artifacts.load(folder, "generator", verify=False), catalogue, labels),
         load_scorer(propensity, labels),

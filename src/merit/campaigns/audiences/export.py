@@ -35,6 +35,7 @@ MARK = "'"
 DANGEROUS = r"^[\s\p{C}\p{Z}]*[=+\-−@＝＋－＠|%'\"]|^[\t\r\n]"
 
 
+@artifacts.opens
 def load_summary(audience: Artifact) -> AudienceSummary:
     """The figures as they were when the audience was built; users erased since then still count."""
     return AudienceSummary.model_validate_json(audience.file("audience.json").read_text(encoding="utf-8"))

@@ -10,6 +10,8 @@ from pydantic import Field
 from merit.data.schema import SourceTables
 from merit.data.sources.amazon_reviews import AmazonReviewsSource, open_amazon_reviews
 from merit.data.sources.complete_journey import CompleteJourneySource, open_complete_journey
+from merit.data.sources.snapshot import needed, opened
+from merit.data.sources.sql import SqlSource
 from merit.data.sources.tables import TablesSource, open_tables
 from merit.privacy import pseudonyms
 
@@ -18,11 +20,12 @@ __all__ = [
     "CompleteJourneySource",
     "Source",
     "SourceTables",
+    "SqlSource",
     "TablesSource",
     "open_source",
 ]
 
-Source = Annotated[TablesSource | CompleteJourneySource | AmazonReviewsSource, Field(discriminator="kind")]
+Source = Annotated[TablesSource | SqlSource | CompleteJourneySource | AmazonReviewsSource, Field(discriminator="kind")]
 
 OPEN: dict[str, Callable[[Any], SourceTables]] = {
     "tables": open_tables,
@@ -33,5 +36,5 @@ OPEN: dict[str, Callable[[Any], SourceTables]] = {
 
 def open_source(source: Source) -> SourceTables:
     """The two tables of a source, normalised and still lazy."""
-    tables = OPEN[source.kind](source)
+    tables = opened(source) if needed(source) else OPEN[source.kind](source)
     return pseudonyms.hide(tables, pseudonyms.read(source.pseudonyms)) if source.pseudonyms else tables

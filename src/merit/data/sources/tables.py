@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,18 +13,16 @@ from merit.core.errors import DataError
 from merit.data import normalise
 from merit.data.schema import INTERACTION_NAMES, ITEM_NAMES, ParseOptions, SourceTables, resolve, resolve_extra
 from merit.data.sources import files
+from merit.data.sources.addresses import TablePlace
 from merit.privacy.pseudonyms import WithPseudonyms
 
 Normalise = Callable[[pl.LazyFrame, Path], pl.LazyFrame]
 Opened = tuple[pl.LazyFrame, list[Path], Path]  # a table, its files, and the path that was given for it
 
 
-class TablesSource(WithPseudonyms, ParseOptions):
-    """Interactions and items from files or folders of Parquet, CSV or JSON lines."""
+class TableOptions(WithPseudonyms, ParseOptions):
+    """What the columns of the two tables mean, wherever these are."""
 
-    kind: Literal["tables"] = "tables"
-    interactions: Path
-    items: Path
     columns: dict[str, str] = {}
     """Ours → theirs, for interactions. Usual names are recognised without."""
     item_columns: dict[str, str] = {}
@@ -33,32 +31,59 @@ class TablesSource(WithPseudonyms, ParseOptions):
     """Further item columns whose text becomes tags, such as brand."""
     max_bad_share: Annotated[float, Field(ge=0, le=1)] = 0.001
     """Go on without bad rows up to this share of a table. More of them means a mistake in the export."""
+    snapshot: Path | None = Field(None, exclude_if=lambda value: value is None)
+    """The folder of the copy of tables that are not on this disk; by default one in .cache/merit/snapshots that is
+    named after the settings. It has user ids: `merit erase` has to be given it with --folder."""
+
+
+class TablesSource(TableOptions):
+    """Interactions and items from files or folders of Parquet, CSV or JSON lines, or from an object store."""
+
+    kind: Literal["tables"] = "tables"
+    interactions: TablePlace
+    """A path; or an address (s3://, gs://, az://, https://), which is copied to the snapshot first."""
+    items: TablePlace
 
 
 def open_tables(source: TablesSource) -> SourceTables:
     """Find the files, map their columns, normalise them lazily."""
+    return open_places(Path(source.interactions), Path(source.items), source)
 
-    def interactions(frame: pl.LazyFrame, file: Path) -> pl.LazyFrame:
-        mapping = resolve(files.columns_of(frame), INTERACTION_NAMES, source.columns, str(file), "source.columns")
-        return normalise.interactions(frame, mapping, str(file), source, files.is_text(file))
 
-    def items(frame: pl.LazyFrame, file: Path) -> pl.LazyFrame:
-        columns = files.columns_of(frame)
-        mapping = resolve(columns, ITEM_NAMES, source.item_columns, str(file), "source.item_columns")
-        extra = resolve_extra(columns, source.extra_tags, str(file))
-        if "tags" not in mapping and not extra:
-            raise DataError(
-                f"{file} has no column for 'tags', and without tags there are no interests. "
-                f"Columns found: {', '.join(columns[:30])}. Name it with --set source.item_columns.tags=THEIRS, "
-                "or take other text with --set 'source.extra_tags=[\"brand\"]'."
-            )
-        return normalise.items(frame, mapping, extra, str(file), source, files.is_text(file))
+def open_places(interactions: Path, items: Path, options: TableOptions) -> SourceTables:
+    """The same of two paths."""
+
+    def normalised_interactions(frame: pl.LazyFrame, file: Path) -> pl.LazyFrame:
+        mapping = interaction_columns(files.columns_of(frame), options, str(file))
+        return normalise.interactions(frame, mapping, str(file), options, files.is_text(file))
+
+    def normalised_items(frame: pl.LazyFrame, file: Path) -> pl.LazyFrame:
+        mapping, extra = item_columns(files.columns_of(frame), options, str(file))
+        return normalise.items(frame, mapping, extra, str(file), options, files.is_text(file))
 
     return source_tables(
-        open_table(source.interactions, "source.interactions", interactions),
-        open_table(source.items, "source.items", items),
-        source.max_bad_share,
+        open_table(interactions, "source.interactions", normalised_interactions),
+        open_table(items, "source.items", normalised_items),
+        options.max_bad_share,
     )
+
+
+def interaction_columns(columns: Sequence[str], options: TableOptions, where: str) -> dict[str, str]:
+    """Our names → theirs, of the interactions `where`."""
+    return resolve(columns, INTERACTION_NAMES, options.columns, where, "source.columns")
+
+
+def item_columns(columns: Sequence[str], options: TableOptions, where: str) -> tuple[dict[str, str], list[str]]:
+    """Our names → theirs, of the items `where`; and the further columns whose text becomes tags."""
+    mapping = resolve(columns, ITEM_NAMES, options.item_columns, where, "source.item_columns")
+    extra = resolve_extra(columns, options.extra_tags, where)
+    if "tags" not in mapping and not extra:
+        raise DataError(
+            f"{where} has no column for 'tags', and without tags there are no interests. "
+            f"Columns found: {', '.join(columns[:30])}. Name it with --set source.item_columns.tags=THEIRS, "
+            "or take other text with --set 'source.extra_tags=[\"brand\"]'."
+        )
+    return mapping, extra
 
 
 def open_table(place: Path, setting: str, normalised: Normalise) -> Opened:

@@ -19,7 +19,7 @@ from merit.core.artifacts import Artifact
 from merit.core.ragged import column_lists, pair_keys
 from merit.core.seeds import torch_stream
 from merit.core.stage import checkpoints_of
-from merit.data.corpus import NOW, WORDS, item_trends, purchases_table, read_table
+from merit.data.corpus import NOW, WORDS, item_trends, purchases_table, read_table, read_words
 from merit.generator.items.histories import COLUMNS, ItemHistories
 from merit.generator.items.model import (
     CURVE,
@@ -46,7 +46,7 @@ def train_items(
     checkpoints, parents = checkpoints_of(out), {"corpus": corpus, "factors": factors, "labels": labels}
     with artifacts.writing(out, "generator", config=config, seed=seed, parents=parents) as draft:
         vectors, label_space, model = load_vectors(labels), space.load(labels.path), load_factors(factors)
-        words = json.loads(corpus.file(WORDS).read_text(encoding="utf-8"))
+        words = read_words(corpus)
         items = pl.read_parquet(corpus.file("items.parquet"))
         catalogue = catalogue_of(items, label_space, words, item_trends(corpus), len(label_space))
         with torch_stream(seed, "items-weights"):

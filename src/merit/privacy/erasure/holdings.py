@@ -24,6 +24,7 @@ from merit.core.artifacts import MANIFEST, Artifact
 from merit.core.errors import DataError
 from merit.core.types import SPLITS, Ints, Split
 from merit.data.corpus import ITEM_WEEKS, LABEL_COUNTS, NOW, PURCHASES, TRENDS, VERTICALS, WORDS
+from merit.data.normalise import identity
 from merit.data.prepare import shard_files
 from merit.data.texts import TOKENIZER, TOKENS
 from merit.privacy.erasure import rewrite
@@ -112,6 +113,7 @@ class Holdings:
 
         def write(out: Path) -> None:
             for name in names:
+                (out / name).parent.mkdir(exist_ok=True)
                 rewrite.drop_rows(self.artifact.file(name), out / name, rows, numbered)
 
         self.files.append(HeldFiles(tuple(names), len(rows), write))
@@ -204,6 +206,25 @@ def _tables(held: Holdings, names: Sequence[str], total: str = "") -> None:
             if arm in pl.read_parquet_schema(file):
                 held.parts.update(pl.read_parquet(file, columns=[arm])[arm].gather(rows).cast(pl.String))
             held.subtract({name.removesuffix(".parquet"): len(rows), total: len(rows), **held.parts})
+
+
+def _snapshot(held: Holdings) -> None:
+    """Rows of interactions as a database gave them. Copies of files are not looked into."""
+    artifact = held.artifact
+    if artifact.manifest.config["kind"] != "sql":
+        raise DataError(
+            f"{artifact.path} is a copy of tables as they are elsewhere. Nothing was changed: erase the users there, "
+            "remove this folder, and copy the tables again with `merit data pull CONFIG`."
+        )
+    table, gone = artifact.manifest.summary["interactions"], 0
+    for name in artifact.manifest.files:
+        if name.startswith("interactions/"):
+            frame = pl.scan_parquet(artifact.file(name))
+            ids = frame.select(identity(frame, table["users"][0], text=False)).collect().to_series()
+            rows = held.named(ids)
+            held.drop([name], rows)
+            gone += len(rows)
+    held.summary["interactions"] = table | {"rows": table["rows"] - gone}
 
 
 def _states(held: Holdings) -> None:
@@ -315,6 +336,7 @@ WITHOUT_USERS = {
 # By kind: what finds the rows of users, and the files without any.
 KINDS: dict[str, tuple[Callable[[Holdings], None], tuple[str, ...]]] = {
     "examples": (_examples, ("items.parquet",)),
+    "snapshot": (_snapshot, ("items/*",)),
     "mined": (partial(_ordered, split="train"), ()),
     "corpus": (
         partial(_tables, names=[f"{name}.parquet" for name in (*SPLITS, NOW, PURCHASES)]),
