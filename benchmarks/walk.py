@@ -88,6 +88,7 @@ WALK: dict[str, dict[str, str]] = {
 }
 SMALL = {
     "labels": {"encoder": "hashed"},
+    "corpus": {"min_purchases": 4_000},
     "item_generator": {"network": {"width": 16, "layers": 1, "heads": 2}, "train": {"steps": 10}},
     "evaluation": {"resamples": 100},
     "ranking": {"resamples": 100},

@@ -12,13 +12,10 @@ from dataclasses import replace
 
 from merit.core import processes
 from merit.core.artifacts import Artifact
-from merit.core.quick import QUICK_STAGES, with_tags
+from merit.core.quick import CORPUS, EXAMPLES, QUICK_STAGES, with_tags
 from merit.core.settings import RunConfig
 from merit.core.stage import Stage, make_all
 from merit.data.corpus import build_corpus
-from merit.data.prepare import prepare
-from merit.data.report.build import write_data_report
-from merit.data.sources import open_source
 from merit.evaluation.evaluate import evaluate
 from merit.generator.items.train import train_items
 from merit.generator.mining import mine
@@ -32,9 +29,7 @@ from merit.propensity.train import train_propensity
 from merit.retrieval.build import write_model
 from merit.retrieval.ranking import rank
 
-EXAMPLES = {"examples": "examples"}
 LABELLED = EXAMPLES | {"labels": "labels"}
-CORPUS = {"corpus": "corpus", "labels": "labels"}
 STAGE_1, STAGE_2 = ({"generator": name} | CORPUS for name in ("stage-1", "stage-2"))
 SCORED = {"propensity": "propensity", "states": "states"} | STAGE_2
 SECOND = {name: name for name in ("predictions-2", "ranking")}
@@ -42,12 +37,10 @@ PREDICTIONS = {"predictions-1": "predictions-1"} | SECOND
 DECODING = ("decode_batch", "engine")
 # name: Stage(kind of artifact, its inputs by role, the function, its settings, options that decide nothing it makes)
 STAGES: dict[str, Stage] = {
-    "examples": Stage(
-        "examples", {}, prepare, lambda run: run.examples, ("engine",), lambda given: open_source(given.source).inputs
-    ),
+    "examples": QUICK_STAGES["examples"],
     "labels": Stage("labels", EXAMPLES, build_labels, lambda run: run.labels, ("cache",), labels_inputs),
     "corpus": Stage("corpus", LABELLED, build_corpus, lambda run: run.tokens),
-    "data-report": Stage("data-report", EXAMPLES | CORPUS, write_data_report, lambda run: run.data_report),
+    "data-report": QUICK_STAGES["data-report"],
     "factors": Stage("factors", CORPUS, train_factors, lambda run: run.factors),
     "stage-1": Stage("generator", CORPUS, train_generator, lambda run: run.generator(run.stage_1), ("devices",)),
     "mined-1": Stage("mined", STAGE_1, decode_stage(mine), lambda run: run.mined, DECODING),
@@ -99,10 +92,7 @@ def _stages_of(config: RunConfig) -> dict[str, Stage]:
 
 def run(config: RunConfig, until: str | None = None) -> dict[str, Artifact]:
     """The artifacts of the run by stage, up to `until`; those that are missing or out of date are made."""
-    stages = stages_of(config)
-    if config.preset == "quick":
-        return make_all(stages, config, until)
     processes.check(config.devices)
     if config.engine.runner != "ray":  # a cluster has GPUs where this machine may have none
         check_device(config.engine.device)
-    return make_all(stages, config, until)
+    return make_all(stages_of(config), config, until)

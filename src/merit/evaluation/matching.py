@@ -142,5 +142,5 @@ def _one_to_one(prediction: Ints, gold: Ints, closeness: Floats, predictions: in
         shape=(golds, predictions),
     )
     partner = maximum_bipartite_matching(graph, perm_type="column")
-    found = np.flatnonzero(partner >= 0)
-    return partner[found].astype(np.int64), order[found]
+    matched = np.flatnonzero(partner >= 0)
+    return partner[matched].astype(np.int64), order[matched]

@@ -262,7 +262,7 @@ def audience_section(figures: pl.DataFrame, against: str) -> Section:
 
 def reliability_section(table: pl.DataFrame) -> Section:
     """`table` of `evaluation.calibration.Bins`: test users, a curve fitted on others."""
-    found, bins = calibration.summary(table), calibration.by_bin(table)
+    overall, bins = calibration.summary(table), calibration.by_bin(table)
     shown = bins.filter(pl.col("pairs") >= SMALLEST_CELL).select(
         promised=pl.col("promised") / pl.col("pairs"), true=pl.col("true") / pl.col("pairs")
     )
@@ -284,9 +284,9 @@ def reliability_section(table: pl.DataFrame) -> Section:
             "of the two, over pairs; interests are rare, so it is also given for pairs of 1 % and more alone.",
         ),
         tiles=(
-            Tile("Expected calibration error", f"{found.ece:.5f}"),
-            Tile("among pairs of 1 % and more", f"{found.ece_likely:.4f}"),
-            Tile("Brier score", f"{found.brier:.5f}", f"{percent(found.prevalence)} of pairs come true"),
+            Tile("Expected calibration error", f"{overall.ece:.5f}"),
+            Tile("among pairs of 1 % and more", f"{overall.ece_likely:.4f}"),
+            Tile("Brier score", f"{overall.brier:.5f}", f"{percent(overall.prevalence)} of pairs come true"),
         ),
         charts=(Chart("Promised and true, both axes logarithmic", _diagram(shown)),),
         tables=(
@@ -337,7 +337,7 @@ def picture_section(drawn: Sequence[pl.DataFrame]) -> Section:
             "Lists of two methods for the same examples, chosen by lot, without who they are about. Labels of one "
             "cluster share a letter and a colour; a list of one colour went round in circles. ✓ is a soft match.",
         ),
-        charts=tuple(Chart(f"Example {place}", _picture(each)) for place, each in enumerate(drawn, 1)),
+        charts=tuple(Chart(f"Example {place}", _picture(rows)) for place, rows in enumerate(drawn, 1)),
     )
 
 

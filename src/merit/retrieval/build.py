@@ -127,7 +127,7 @@ def quick_parts(scorer: FactorScorer) -> ModelParts:
     """Of the quick preset."""
     return ModelParts(
         preset=QUICK,
-        weights=quick_weights(scorer),
+        weights=factor_weights(scorer.weights.of_text, scorer.weights.bias),
         repeat=scorer.weights.repeat,
         label_repeats=scorer.label_repeats,
         user_vectors=scorer.users,
@@ -207,44 +207,34 @@ def write_side(folder: Path, rows: int, blocks: Iterable[Floats], projection: Pr
 
 
 def weights_of(model: Propensity) -> ScorerWeights:
-    """The layers and factors of a trained model as plain arrays; without a scorer of states its layers are empty."""
+    """The layers and factors of a trained model as plain arrays."""
     import torch
 
-    same, width = torch.eye(model.factors), model.of_text.shape[1]
-    values = {"P_e": torch.cat([model.of_text, same], dim=1)}
-    if model.reads_states:
-        unread = torch.zeros(model.of_label.out_features, min(1, model.factors))
-        values |= {
-            "W_u": model.of_user.weight,
-            "W_e": torch.cat([model.of_label.weight, unread], dim=1),
-            "d1": model.of_user.bias,
-            "W2": model.second.weight,
-            "d2": model.second.bias,
-            "w3": model.last.weight[0],
-            "d3": model.last.bias + model.bias.sum(),
-            "P_u": torch.cat([torch.zeros(model.factors, model.of_user.in_features - model.factors), same], dim=1),
-        }
-    else:
-        none = torch.zeros(0)
-        values |= {
-            "W_u": torch.zeros(0, model.factors),
-            "W_e": torch.zeros(0, width + model.factors),
-            "W2": torch.zeros(0, 0),
-            **dict.fromkeys(("d1", "d2", "w3"), none),
-            "d3": model.bias.sum(),
-            "P_u": same,
-        }
+    if not model.reads_states:
+        return factor_weights(model.of_text.detach().numpy(), model.bias.sum().detach().numpy())
+    same = torch.eye(model.factors)
+    unread = torch.zeros(model.of_label.out_features, min(1, model.factors))
+    values = {
+        "W_u": model.of_user.weight,
+        "W_e": torch.cat([model.of_label.weight, unread], dim=1),
+        "d1": model.of_user.bias,
+        "W2": model.second.weight,
+        "d2": model.second.bias,
+        "w3": model.last.weight[0],
+        "d3": model.last.bias + model.bias.sum(),
+        "P_u": torch.cat([torch.zeros(model.factors, model.of_user.in_features - model.factors), same], dim=1),
+        "P_e": torch.cat([model.of_text, same], dim=1),
+    }
     return ScorerWeights.of({name: value.detach().numpy() for name, value in values.items()})
 
 
-def quick_weights(scorer: FactorScorer) -> ScorerWeights:
-    """The factors of a quick model as plain arrays. Its MLP is one unit that adds nothing."""
-    factors, text = scorer.weights.of_text.shape
-    shapes = {"W_u": (1, factors), "W_e": (1, text + factors), "d1": (1,), "W2": (1, 1), "d2": (1,), "w3": (1,)}
-    nothing = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+def factor_weights(of_text: Floats, bias: Floats) -> ScorerWeights:
+    """Those of a factor model alone: its score is a dot product, and all layers are empty."""
+    factors, width = of_text.shape
+    shapes = {"W_u": (0, factors), "W_e": (0, width + factors), "W2": (0, 0), "d1": (0,), "d2": (0,), "w3": (0,)}
     same = np.eye(factors, dtype=np.float32)
-    projections = {"P_u": same, "P_e": np.concatenate([scorer.weights.of_text, same], axis=1)}
-    return ScorerWeights.of(nothing | projections | {"d3": scorer.weights.bias})
+    projections = {"P_u": same, "P_e": np.concatenate([of_text, same], axis=1)}
+    return ScorerWeights.of({name: np.zeros(shape) for name, shape in shapes.items()} | projections | {"d3": bias})
 
 
 def _card(
