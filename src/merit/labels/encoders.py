@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
-from merit.core import files, weights
+from merit.core import extras, files, weights
 from merit.core.artifacts import hash_file
 from merit.core.console import tell, track, warn
-from merit.core.errors import ConfigError, MissingArtifact, MissingDependency
+from merit.core.errors import ConfigError, MissingArtifact
 from merit.core.seeds import mix
 from merit.core.types import Floats, Ints, LabelEncoder
 from merit.labels.minilm import NumpyMiniLM
@@ -100,13 +100,8 @@ class SentenceEncoder:
 
     @cached_property
     def _model(self) -> Any:
-        try:
+        with extras.needed_by("A label encoder made of torch (labels.encoder 'minilm-numpy' and 'hashed' are not)"):
             from sentence_transformers import SentenceTransformer
-        except ImportError:
-            raise MissingDependency(
-                "The label encoder needs sentence-transformers. Install it with `pip install sentence-transformers`, "
-                "or set the encoder to 'hashed'."
-            ) from None
         # use_safetensors refuses pickled weights; float32 because bf16 crawls on most CPUs.
         settings = {"use_safetensors": True, "dtype": "float32"}
         with weights.without_bars():

@@ -13,10 +13,10 @@ from torch import Tensor
 from merit.core.artifacts import Artifact
 from merit.core.ragged import Ragged, column_lists
 from merit.core.types import Ints
+from merit.generator.items.contents import AGES
 from merit.propensity.features import HISTORY, UserFeatures, features_of, no_states
 
 COLUMNS = (*HISTORY, "items", "days")
-AGES = 26  # steps of age: four to each e-fold, up to some 500 days
 
 
 class Positions(NamedTuple):

@@ -21,18 +21,17 @@ from torch import Tensor
 
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged, offsets_of, select
+from merit.core.ragged import Ragged, offsets_of
 from merit.core.seeds import Hashes, derive, mix, unit_interval
 from merit.core.types import Floats, Ints
 from merit.data.corpus import WORDS, item_trends
-from merit.data.title_words import TitleWords
 from merit.data.trends import ItemTrends
 from merit.generator.decoding import DecodeConfig
+from merit.generator.items.contents import CURVE, FACTORS, ITEM_TRENDS, LIKELY, NETWORK, ItemContents, catalogue_of
 from merit.generator.items.histories import ItemHistories
 from merit.generator.items.network import (
     Cache,
     ItemCandidates,
-    ItemContents,
     ItemNetwork,
     NetworkConfig,
     label_chances,
@@ -41,21 +40,17 @@ from merit.generator.items.prefixes import Prefixes
 from merit.generator.items.training import FactorPrior, ItemTrainConfig
 from merit.labels import space
 from merit.labels.build import load_vectors
-from merit.labels.space import LabelSpace
 from merit.propensity.calibration import CalibrationCurve
 from merit.propensity.factor_model import FactorModel
 from merit.propensity.features import UserFeatures
 from merit.propensity.lengths import best_lengths
 
-NETWORK, FACTORS, CURVE = "network.safetensors", "factors.safetensors", "curve.json"
-ITEM_TRENDS = "trends.npy"
 NAMES: dict[Prefixes, str] = {
     "own": "self-correction on policy",
     "mixed": "self-correction on the mixture",
     "gold": "teacher forcing on items",
 }
 GRID = 1 << 23  # scores of users and labels, or users and items, that are computed at a time
-LIKELY = 3e-3  # of a first label: below it the generator has nothing to add to a score
 
 
 class ItemsConfig(Frozen):
@@ -318,15 +313,6 @@ def load_items(
     catalogue = catalogue_of(items, label_space, words, trends, len(weights["label"]))
     live = np.flatnonzero(label_space.live_mask())
     return ItemGenerator(network.eval(), catalogue, prior, live, config, corpus, CalibrationCurve(**curve), expected)
-
-
-def catalogue_of(
-    items: pl.DataFrame, label_space: LabelSpace, words: list[str], trends: ItemTrends, labels: int
-) -> ItemContents:
-    """What a network of so many labels reads of every item; a later version of the space may have more."""
-    carried = Ragged(*space.item_labels(label_space, items))
-    known = select(carried, carried.values < labels)
-    return ItemContents(carried, known, TitleWords.of(words, items["title"]).of_item, trends)
 
 
 def log_odds(log_probs: Floats) -> Floats:

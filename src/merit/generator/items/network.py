@@ -26,10 +26,11 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, embedding_bag, scaled_dot_product_attention
 
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged, indicators
+from merit.core.ragged import Ragged
 from merit.core.types import Floats, Ints
-from merit.data.trends import WINDOWS, ItemTrends
-from merit.generator.items.histories import AGES, Positions
+from merit.data.trends import WINDOWS
+from merit.generator.items.contents import AGES, ItemContents
+from merit.generator.items.histories import Positions
 
 Cache = list[tuple[Tensor, Tensor]]  # keys and values (B, heads, length, width of a head) of each layer
 FLOOR = 1e-7  # the probability of a label that no item carries
@@ -46,20 +47,6 @@ class NetworkConfig(Frozen):
     layers: int = Field(2, ge=1)
     heads: int = Field(4, ge=1)
     dropout: float = Field(0.2, ge=0, lt=1)
-
-
-class ItemContents(NamedTuple):
-    """By item: its labels, those of them that the network knows, the words of its title, and how often it was had."""
-
-    labels: Ragged
-    known: Ragged
-    words: Ragged
-    trends: ItemTrends
-
-    def carries(self, labels: Ints) -> Any:
-        """(items, labels): which item carries which of these labels, in scipy's CSR."""
-        width = 1 + max(int(labels.max(initial=-1)), int(self.labels.values.max(initial=-1)))
-        return indicators(self.labels, width).tocsr()[:, labels]
 
 
 class ItemCandidates(NamedTuple):

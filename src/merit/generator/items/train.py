@@ -20,17 +20,9 @@ from merit.core.ragged import column_lists, pair_keys
 from merit.core.seeds import torch_stream
 from merit.core.stage import checkpoints_of
 from merit.data.corpus import NOW, WORDS, item_trends, purchases_table, read_table
+from merit.generator.items.contents import CURVE, FACTORS, ITEM_TRENDS, NETWORK, catalogue_of
 from merit.generator.items.histories import COLUMNS, ItemHistories
-from merit.generator.items.model import (
-    CURVE,
-    FACTORS,
-    ITEM_TRENDS,
-    NETWORK,
-    ItemGenerator,
-    ItemsConfig,
-    catalogue_of,
-    log_odds,
-)
+from merit.generator.items.model import ItemGenerator, ItemsConfig, log_odds
 from merit.generator.items.network import ItemNetwork
 from merit.generator.items.training import FactorPrior, Lesson, Training, fit
 from merit.labels import space

@@ -30,8 +30,9 @@ from merit.core.types import Floats, Ints
 from merit.generator import checkpoint
 from merit.generator.batches import epoch_batches
 from merit.generator.items import prefixes
+from merit.generator.items.contents import ItemContents
 from merit.generator.items.histories import ItemHistories
-from merit.generator.items.network import Cache, ItemCandidates, ItemContents, ItemNetwork, label_chances
+from merit.generator.items.network import Cache, ItemCandidates, ItemNetwork, label_chances
 from merit.generator.items.prefixes import Prefixes
 from merit.objective.descent import DescentConfig, backward, descend
 from merit.propensity.factor_model import FactorModel
