@@ -66,6 +66,8 @@ LIGHT = [
     "evaluation.evaluate",
     "baselines.methods",
     "retrieval.model",
+    "retrieval.encode",
+    "generator.items.reader",
     "core.fitting",
     "cli",
 ]

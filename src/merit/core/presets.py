@@ -16,6 +16,7 @@ from merit.core.stage import make_all
 OF_THE_GENERATOR = (
     *(
         "devices",
+        "trackers",
         "decode_batch",
         "backbone",
         "text",

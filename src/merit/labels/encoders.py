@@ -39,6 +39,11 @@ def make(name: str) -> LabelEncoder:
     raise ConfigError(f"'{name}' is neither a label encoder nor a folder; {hint}")
 
 
+def make_light(name: str) -> LabelEncoder:
+    """The same, in numpy where there is such a twin: whoever reads a few phrases need not load torch."""
+    return make(LIGHT.get(name, name))
+
+
 class SentenceEncoder:
     """A sentence-transformer read from a local folder. Nothing is ever downloaded, and nothing unpickled."""
 
@@ -245,6 +250,7 @@ def _keys(texts: Sequence[str], fingerprint: str) -> Keys:
     return np.frombuffer(joined, "<u8").astype(np.uint64).reshape(-1, 2)
 
 
+LIGHT = {"minilm": "minilm-numpy"}  # the vectors are the same to six digits
 ENCODERS: dict[str, Callable[[], LabelEncoder]] = {
     "minilm": lambda: SentenceEncoder(weights.folder("minilm")),
     "minilm-numpy": lambda: NumpyMiniLM(weights.folder("minilm")),

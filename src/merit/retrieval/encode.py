@@ -55,6 +55,17 @@ def preset_of(model: Artifact) -> str:
     return str(model.manifest.summary.get("preset", "standard"))
 
 
+def needs_torch(model: Artifact) -> bool:
+    """Whether histories are read in torch: by a generator that reads text, or for a scorer of states."""
+    if preset_of(model) == QUICK or not model.file("generator").exists():
+        return False
+    folders = {"generator": "generator", "propensity": "propensity"}
+    generator, propensity = (
+        artifacts.load(model.file(name), kind, verify=False).manifest.config for name, kind in folders.items()
+    )
+    return "network" not in generator or bool(propensity["model"]["states"])
+
+
 def open_encoder(model: Artifact, labels: Artifact) -> HistoryEncoder:
     """The encoder of a model over its label space, or over a later version."""
     catalogue = pl.read_parquet(model.file("items.parquet"))
@@ -70,7 +81,7 @@ def open_encoder(model: Artifact, labels: Artifact) -> HistoryEncoder:
     generator = artifacts.load(folder, "generator", verify=False)
     words = json.loads(model.file(f"propensity/{WORDS}").read_text(encoding="utf-8"))
     title_words = TitleWords.of(words, catalogue["title"])
-    if "network" in generator.manifest.config and not propensity.manifest.config["model"]["states"]:
+    if not needs_torch(model):
         reader, likely = load_reader(generator, labels, catalogue), int(propensity.manifest.summary["likely"])
         return ItemsEncoder(reader, FactorWeights.of(arrays), title_words, likely, float(arrays["likely_weight"]))
     with extras.needed_by("A generator that reads text, or a scorer of states,"):

@@ -8,7 +8,7 @@
 
 Answers are polars frames, or pandas frames where the model was made from pandas or asked about new histories in it.
 Users and interests may come as lists, numpy arrays, pandas or polars columns. Nothing here trains; torch is loaded only
-where a generator is asked, and for a phrase that is no label where the encoder is made of it.
+for new histories and explanations of a model whose generator reads text, and for phrases of an encoder of your own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from merit.propensity import unseen_labels
 from merit.propensity.calibration import CalibrationCurve
 from merit.report.page import Page, Tile, count, summary_html
 from merit.retrieval import diversity, repeats, store, topk, verticals
-from merit.retrieval.encode import preset_of
+from merit.retrieval.encode import needs_torch, preset_of
 from merit.retrieval.exact import Doubles, ScorerWeights, map_threads, spans
 from merit.retrieval.histories import HistoryReader, NewUsers, open_reader, parse
 from merit.retrieval.query import Interest, QueryResolver
@@ -142,6 +142,11 @@ class Model:
         part.rests_on = part._answer(new.rests_on)
         part._set_users(StoredUsers.of(new.users, len(self.labels)))
         return part
+
+    @cached_property
+    def needs_torch(self) -> bool:
+        """Whether new histories, and explanations, need torch."""
+        return needs_torch(self.artifact)
 
     @cached_property
     def _histories(self) -> HistoryReader:
