@@ -82,7 +82,7 @@ class ItemReader:
         x += self.weights["age"][np.minimum((4 * np.log(ages)).astype(np.int64), AGES - 1)]
         x = np.concatenate([x, np.broadcast_to(self.weights["step"][0], (len(rows), 1, x.shape[2]))], axis=1)
         seen = _visible(rows >= 0)
-        for layer in range(sum(name.endswith("attend.weight") for name in self.weights)):
+        for layer in range(sum(name.endswith(".attend.weight") for name in self.weights)):
             x = self._layer(x, f"layers.{layer}", seen)
         return self._norm(x[:, -1], "norm")
 
