@@ -41,4 +41,5 @@ def attend(query: Floats, key: Floats, value: Floats, seen: NDArray[np.bool_] | 
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)
     looked = (weights @ value).swapaxes(1, 2)
-    return looked.reshape(*looked.shape[:2], -1)
+    joined: Floats = looked.reshape(*looked.shape[:2], -1)
+    return joined

@@ -123,7 +123,8 @@ class Scorer:
         kept = self._kept[name].get("all")
         if kept is None or kept[0] is not side:
             kept = self._kept[name]["all"] = (side, projection.of(side.vectors.take(slice(None))))
-        return kept[1][rows]
+        projections: Doubles = kept[1][rows]
+        return projections
 
     def label_projection(self, label: Floats) -> Doubles:
         """(H + R,): the projection of a label vector."""

@@ -88,7 +88,8 @@ class ItemReader:
 
     def _layer(self, x: Floats, name: str, seen: NDArray[np.bool_]) -> Floats:
         parts = np.split(self._linear(self._norm(x, f"{name}.first"), f"{name}.attend"), 3, axis=-1)
-        looked = attend(*(heads_of(part, self.heads) for part in parts), seen)
+        query, key, value = (heads_of(part, self.heads) for part in parts)
+        looked = attend(query, key, value, seen)
         x = x + self._linear(looked, f"{name}.mix")
         return x + self._linear(gelu(self._linear(self._norm(x, f"{name}.second"), f"{name}.wide")), f"{name}.narrow")
 

@@ -1,0 +1,142 @@
+"""The base install in a fresh environment: its size, how fast it is imported, and that all works which needs no torch.
+
+    python -m benchmarks.light                        # pip needs an index: some minutes
+    python -m benchmarks.light --python python3.13    # with another interpreter
+
+The environment has the base only, then the extras `phrases` and `serve`. A quick model is fitted in it on a planted
+shop; a standard one is trained here, with torch, and asked there. MB are 2^20 bytes of files, pip's own among them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import polars as pl
+
+import merit
+from benchmarks import harness
+from merit.data import planted
+from merit.service import keys
+
+ROOT = Path(__file__).parents[1]
+PATH = Path(__file__).with_name("light_path.py")
+USERS = 160
+STANDARD: dict[str, Any] = {
+    "item_generator": {"network": {"width": 16, "layers": 1, "heads": 2}, "train": {"steps": 20}},
+    "predict": {"exposure": False, "union": False, "likelihood": False},
+    "evaluation": {"resamples": 100},
+    "ranking": {"resamples": 100},
+}
+TIMED = "import time; t = time.perf_counter(); import merit; print(time.perf_counter() - t)"
+
+
+def environment(folder: Path, python: str) -> Path:
+    """The interpreter of a fresh environment with the base install."""
+    subprocess.run([python, "-m", "venv", str(folder)], check=True)
+    interpreter = folder / "bin" / "python"
+    install(interpreter, str(ROOT))
+    return interpreter
+
+
+def install(interpreter: Path, what: str) -> None:
+    """`what` with the pinned versions, by pip."""
+    words = ["--quiet", "--disable-pip-version-check", "-c", str(ROOT / "constraints.txt"), what]
+    subprocess.run([str(interpreter), "-m", "pip", "install", *words], check=True, stderr=subprocess.DEVNULL)
+
+
+def megabytes(folder: Path) -> float:
+    files = (path.lstat().st_blocks * 512 for path in folder.rglob("*") if not path.is_symlink())
+    return round(sum(files) / 2**20, 1)
+
+
+def import_seconds(interpreter: Path) -> float:
+    """The median of seven, warm."""
+    times = [float(_run(interpreter, "-c", TIMED)) for _ in range(8)][1:]
+    return round(median(times), 3)
+
+
+def serve_health(interpreter: Path, run: Path, state: Path) -> float:
+    """Seconds until `merit serve` in the environment says that it is well; it answers a question, too."""
+    _, secret = keys.create(state / keys.FILE, "light", ["read"])
+    words = [str(interpreter), "-m", "merit.cli", "serve", str(run), "--state", str(state), "--port", "0"]
+    begin = time.perf_counter()
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=_alone()) as service:
+        try:
+            assert service.stdout
+            lines = iter(service.stdout.readline, "")
+            address = next(word for line in lines for word in line.split() if word.startswith("http://")).rstrip("/.,")
+            with urllib.request.urlopen(f"{address}/v1/health", timeout=30) as answer:
+                assert answer.status == 200
+            seconds = time.perf_counter() - begin
+            body = json.dumps({"histories": [{"user_id": "a", "events": [{"title": "trail running shoes"}]}], "k": 3})
+            headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
+            request = urllib.request.Request(f"{address}/v1/histories/interests", body.encode(), headers)
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                assert len(json.load(answer)["items"][0]["interests"]) == 3
+        finally:
+            service.terminate()
+    return round(seconds, 2)
+
+
+def _alone() -> dict[str, str]:
+    """The environment's variables without those that lead to this checkout."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
+def _run(interpreter: Path, *words: object) -> str:
+    done = subprocess.run([str(interpreter), *map(str, words)], capture_output=True, text=True, cwd="/", env=_alone())
+    if done.returncode:
+        raise SystemExit(f"{' '.join(map(str, words))[:200]} failed:\n{done.stderr[-3000:]}")
+    return done.stdout.strip().splitlines()[-1]
+
+
+def main() -> None:
+    parser = harness.parser(__doc__)
+    parser.add_argument("--python", default=sys.executable, help="the interpreter of the environment")
+    given = parser.parse_args()
+    with TemporaryDirectory(prefix="merit-light-") as name:
+        work = Path(name)
+        planted.write(planted.shop(planted.PlantedConfig(users=USERS), given.seed), work)
+        interpreter = environment(work / "base", given.python)
+        figures: dict[str, Any] = {
+            "python": _run(interpreter, "-c", "import platform; print(platform.python_version())")
+        }
+        figures |= {"base_mb": megabytes(work / "base"), "import_seconds": import_seconds(interpreter)}
+        figures["base"] = json.loads(_run(interpreter, PATH, work, "hashed"))
+        install(interpreter, f"{ROOT}[phrases]")
+        figures["with_phrases_mb"] = megabytes(work / "base")
+        standard = merit.fit(
+            *(pl.read_parquet(work / f"{table}.parquet") for table in ("interactions", "items")),
+            preset="standard",
+            out=work / "standard",
+            seed=given.seed,
+            cache=str(work / "cache-here"),
+            **STANDARD,
+        )
+        figures["with_phrases"] = json.loads(_run(interpreter, PATH, _again(work), "minilm", standard.artifact.path))
+        install(interpreter, f"{ROOT}[serve]")
+        figures["with_serve_mb"] = megabytes(work / "base")
+        figures["healthy_seconds"] = serve_health(interpreter, work / "standard", work / "state")
+        harness.finish("light", figures, given.seed)
+
+
+def _again(work: Path) -> Path:
+    """A folder with the same tables and no run."""
+    place = work / "again"
+    place.mkdir()
+    for name in ("interactions", "items"):
+        (place / f"{name}.parquet").hardlink_to(work / f"{name}.parquet")
+    return place
+
+
+if __name__ == "__main__":
+    harness.run(main)
