@@ -15,6 +15,8 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -64,26 +66,39 @@ def import_seconds(interpreter: Path) -> float:
     return round(median(times), 3)
 
 
-def serve_health(interpreter: Path, run: Path, state: Path) -> float:
-    """Seconds until `merit serve` in the environment says that it is well; it answers a question, too."""
-    _, secret = keys.create(state / keys.FILE, "light", ["read"])
+@contextmanager
+def serving(interpreter: Path, run: Path, state: Path) -> Iterator[tuple[str, str]]:
+    """`merit serve` over a run, in a process of that interpreter: its address, and a key that may read."""
+    _, secret = keys.create(state / keys.FILE, "benchmark", ["read"])
     words = [str(interpreter), "-m", "merit.cli", "serve", str(run), "--state", str(state), "--port", "0"]
-    begin = time.perf_counter()
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=_alone()) as service:
+    words += ["--set", "rate=100000", "--set", "burst=100000"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as service:
         try:
             assert service.stdout
             lines = iter(service.stdout.readline, "")
-            address = next(word for line in lines for word in line.split() if word.startswith("http://")).rstrip("/.,")
-            with urllib.request.urlopen(f"{address}/v1/health", timeout=30) as answer:
-                assert answer.status == 200
-            seconds = time.perf_counter() - begin
-            body = json.dumps({"histories": [{"user_id": "a", "events": [{"title": "trail running shoes"}]}], "k": 3})
-            headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
-            request = urllib.request.Request(f"{address}/v1/histories/interests", body.encode(), headers)
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                assert len(json.load(answer)["items"][0]["interests"]) == 3
+            found = next(word for line in lines for word in line.split() if word.startswith("http://"))
+            yield found.rstrip("/.,"), secret
         finally:
             service.terminate()
+
+
+def ask(address: str, secret: str, history: list[dict[str, str]], k: int = 10) -> int:
+    """How many interests the service gives a history."""
+    body = json.dumps({"histories": [{"user_id": "a", "events": history}], "k": k}).encode()
+    headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"{address}/v1/histories/interests", body, headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return len(json.load(answer)["items"][0]["interests"])
+
+
+def serve_health(interpreter: Path, run: Path, state: Path) -> float:
+    """Seconds until `merit serve` in the environment says that it is well; it answers a question, too."""
+    begin = time.perf_counter()
+    with serving(interpreter, run, state) as (address, secret):
+        with urllib.request.urlopen(f"{address}/v1/health", timeout=30) as answer:
+            assert answer.status == 200
+        seconds = time.perf_counter() - begin
+        assert ask(address, secret, [{"title": "trail running shoes"}], 3) == 3
     return round(seconds, 2)
 
 

@@ -36,7 +36,7 @@ class NumpyMiniLM:
     def fingerprint(self) -> str:
         """Of weights and tokenizer, and the version of the arithmetic here."""
         hashes = [hash_file(self.folder / name)[:16] for name in ("model.safetensors", "tokenizer.json")]
-        return f"minilm-numpy:1:{'-'.join(hashes)}"
+        return f"minilm-numpy:2:{'-'.join(hashes)}"
 
     @property
     def dimension(self) -> int:
@@ -90,7 +90,7 @@ class NumpyMiniLM:
         return vectors
 
     def _linear(self, rows: Floats, name: str) -> Floats:
-        flat = rows.reshape(-1, rows.shape[-1]) @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
+        flat = rows.reshape(-1, rows.shape[-1]) @ self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
         return flat.reshape(*rows.shape[:-1], -1)
 
     def _norm(self, rows: Floats, name: str) -> Floats:
@@ -99,7 +99,10 @@ class NumpyMiniLM:
 
     @cached_property
     def _weights(self) -> dict[str, Floats]:
-        return load_file(self.folder / "model.safetensors")
+        """Matrices of the layers lie the way round in which they are read: a phrase takes half the time."""
+        weights = load_file(self.folder / "model.safetensors")
+        turned = [name for name, array in weights.items() if name.startswith("encoder.") and array.ndim == 2]
+        return weights | {name: np.ascontiguousarray(weights[name].T) for name in turned}
 
     @cached_property
     def _config(self) -> dict[str, float]:
