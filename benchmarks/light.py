@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -70,16 +71,28 @@ def import_seconds(interpreter: Path) -> float:
 def serving(interpreter: Path, run: Path, state: Path) -> Iterator[tuple[str, str]]:
     """`merit serve` over a run, in a process of that interpreter: its address, and a key that may read."""
     _, secret = keys.create(state / keys.FILE, "benchmark", ["read"])
-    words = [str(interpreter), "-m", "merit.cli", "serve", str(run), "--state", str(state), "--port", "0"]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    words = ["serve", run, "--state", state, "--port", address.rpartition(":")[2]]
     words += ["--set", "rate=100000", "--set", "burst=100000"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as service:
+    command = [str(interpreter), "-m", "merit.cli", *map(str, words)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as service:
         try:
-            assert service.stdout
-            lines = iter(service.stdout.readline, "")
-            found = next(word for line in lines for word in line.split() if word.startswith("http://"))
-            yield found.rstrip("/.,"), secret
+            while not _healthy(address):
+                assert service.poll() is None, "the service did not start"
+                time.sleep(0.05)
+            yield address, secret
         finally:
             service.terminate()
+
+
+def _healthy(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{address}/v1/health", timeout=30) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 def ask(address: str, secret: str, history: list[dict[str, str]], k: int = 10) -> int:
@@ -95,8 +108,6 @@ def serve_health(interpreter: Path, run: Path, state: Path) -> float:
     """Seconds until `merit serve` in the environment says that it is well; it answers a question, too."""
     begin = time.perf_counter()
     with serving(interpreter, run, state) as (address, secret):
-        with urllib.request.urlopen(f"{address}/v1/health", timeout=30) as answer:
-            assert answer.status == 200
         seconds = time.perf_counter() - begin
         assert ask(address, secret, [{"title": "trail running shoes"}], 3) == 3
     return round(seconds, 2)
