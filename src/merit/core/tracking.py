@@ -27,7 +27,7 @@ FIGURES = "figures.jsonl"
 EXPERIMENT = "merit"
 
 
-class Figure(NamedTuple):
+class TrackedFigure(NamedTuple):
     """A figure of a step, and when it was written, in seconds."""
 
     step: int
@@ -49,11 +49,11 @@ def open_log(folder: Path, name: str, trackers: Sequence[Tracker] = ()) -> Itera
         yield write
 
 
-def read(folder: Path, figure: str) -> list[Figure]:
+def read(folder: Path, figure: str) -> list[TrackedFigure]:
     """The figures of that name in an artifact's folder, in the order of the steps."""
     with (folder / LOG / FIGURES).open(encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
-    return [Figure(row["step"], row["value"], row["time"]) for row in rows if row["name"] == figure]
+    return [TrackedFigure(row["step"], row["value"], row["time"]) for row in rows if row["name"] == figure]
 
 
 @contextmanager
