@@ -119,7 +119,8 @@ class Scorer:
         side, projection = getattr(self, name), getattr(self.exact, name)
         if len(side) > KEPT:
             distinct, position = np.unique(rows, return_inverse=True)
-            return projection.of(side.vectors.take(distinct))[position]
+            found: Doubles = projection.of(side.vectors.take(distinct))[position]
+            return found
         kept = self._kept[name].get("all")
         if kept is None or kept[0] is not side:
             kept = self._kept[name]["all"] = (side, projection.of(side.vectors.take(slice(None))))
