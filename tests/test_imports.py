@@ -68,6 +68,8 @@ LIGHT = [
     "evaluation.evaluate",
     "baselines.methods",
     "retrieval.model",
+    "retrieval.encode",
+    "generator.items.reader",
     "core.fitting",
     "cli",
 ]

@@ -26,7 +26,7 @@ from merit.cli.run import bench, plan, refresh, run
 from merit.cli.serve import keys_app, serve
 from merit.cli.tag import tag
 from merit.cli.weights import weights_app
-from merit.core import artifacts, config, console, doctor, processes, signing
+from merit.core import artifacts, config, console, doctor, extras, processes, signing
 from merit.core.errors import MeritError
 from merit.privacy import pseudonyms
 
@@ -121,7 +121,8 @@ def main() -> None:
     """Entry point: a MeritError is one message and an exit code, without a traceback."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a draft is removed on the way out
     try:
-        app()
+        with extras.needed_by("This command"):
+            app()
     except MeritError as error:
         console.stderr.print(f"[bold red]error[/] {escape(str(error))}", soft_wrap=True)
         sys.exit(error.exit_code)

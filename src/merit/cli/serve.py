@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -12,7 +11,7 @@ from typing import Annotated
 import typer
 
 from merit.cli.options import AsJson, NewerLabels, Overrides, group
-from merit.core import config, console
+from merit.core import config, console, extras
 from merit.core.artifacts import MANIFEST
 from merit.core.errors import ConfigError, MissingArtifact, MissingDependency
 from merit.privacy import pseudonyms
@@ -22,7 +21,6 @@ from merit.service.keys import ApiKey
 State = Annotated[Path, typer.Option(help="where the service keeps its keys and jobs")]
 DEFAULT_STATE = Path("service")
 DEMO = Path("runs/demo")  # where configs/demo.toml puts its run
-NEEDED = ("fastapi", "uvicorn", "prometheus_client", "python_multipart")
 
 
 def serve(
@@ -38,10 +36,9 @@ def serve(
     tls_in_front: Annotated[bool, typer.Option(help="a proxy with TLS stands in front: no warning")] = False,
 ) -> None:
     """Serve a model: Studio at /, the API under /v1. SIGHUP reloads the model."""
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise MissingDependency(
-            f"`merit serve` needs {', '.join(missing)}. Install them: pip install 'merit-interests[serve]'."
-        )
+    if missing := extras.missing("serve"):
+        line = extras.install_line("serve")
+        raise MissingDependency(f"`merit serve` needs {', '.join(missing)}. Install them: {line}.")
     from merit.service import server
     from merit.service.request_limits import Limits
     from merit.service.service import opened

@@ -34,6 +34,7 @@ STAGE_1, STAGE_2 = ({"generator": name} | CORPUS for name in ("stage-1", "stage-
 SCORED = {"propensity": "propensity", "states": "states"} | STAGE_2
 SECOND = {name: name for name in ("predictions-2", "ranking")}
 PREDICTIONS = {"predictions-1": "predictions-1"} | SECOND
+LEARNING = ("devices", "trackers")
 DECODING = ("decode_batch", "engine")
 # name: Stage(kind of artifact, its inputs by role, the function, its settings, options that decide nothing it makes)
 STAGES: dict[str, Stage] = {
@@ -42,14 +43,14 @@ STAGES: dict[str, Stage] = {
     "corpus": Stage("corpus", LABELLED, build_corpus, lambda run: run.tokens),
     "data-report": QUICK_STAGES["data-report"],
     "factors": Stage("factors", CORPUS, train_factors, lambda run: run.factors),
-    "stage-1": Stage("generator", CORPUS, train_generator, lambda run: run.generator(run.stage_1), ("devices",)),
+    "stage-1": Stage("generator", CORPUS, train_generator, lambda run: run.generator(run.stage_1), LEARNING),
     "mined-1": Stage("mined", STAGE_1, decode_stage(mine), lambda run: run.mined, DECODING),
     "stage-2": Stage(
         "generator",
         CORPUS | {"mined": "mined-1"},
         train_generator,
         lambda run: run.generator(run.stage_2),
-        ("devices",),
+        LEARNING,
     ),
     "predictions-1": Stage("predictions", STAGE_1, decode_stage(predict), lambda run: run.predict, DECODING),
     "predictions-2": Stage("predictions", STAGE_2, decode_stage(predict), lambda run: run.predict, DECODING),
@@ -83,7 +84,9 @@ def _stages_of(config: RunConfig) -> dict[str, Stage]:
     left_out = first if config.propensity.model.states else (*first, "mined-2")
     read = {role: parent for role, parent in propensity.parents.items() if parent not in left_out}
     others = {
-        "stage-2": Stage("generator", CORPUS | {"factors": "factors"}, train_items, lambda run: run.item_generator),
+        "stage-2": Stage(
+            "generator", CORPUS | {"factors": "factors"}, train_items, lambda run: run.item_generator, ("trackers",)
+        ),
         "propensity": replace(propensity, parents=read),
         "results": replace(STAGES["results"], parents=SECOND | CORPUS),
     }

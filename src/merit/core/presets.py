@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from merit.core import config as configs
-from merit.core import console
+from merit.core import console, extras
 from merit.core.artifacts import Artifact
 from merit.core.quick import QUICK_STAGES, with_tags
 from merit.core.shared import SharedRun
@@ -16,6 +16,7 @@ from merit.core.stage import make_all
 OF_THE_GENERATOR = (
     *(
         "devices",
+        "trackers",
         "decode_batch",
         "backbone",
         "text",
@@ -38,7 +39,8 @@ def load(file: Path, overrides: Sequence[str] = ()) -> SharedRun:
 def build(values: dict[str, Any], origin: str = "settings") -> SharedRun:
     """The settings from plain values; those of the standard preset are a `RunConfig`."""
     if values.get("preset") != "quick":
-        from merit.core.settings import RunConfig
+        with extras.needed_by("The standard preset"):
+            from merit.core.settings import RunConfig
 
         return configs.build(RunConfig, values, origin=origin)
     unread = [name for name in values if name in OF_THE_GENERATOR]

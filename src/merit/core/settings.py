@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from merit.core.processes import DevicesConfig
 from merit.core.shared import SharedRun
+from merit.core.tracking import Tracker
 from merit.data.corpus import CorpusRun, TokenizerConfig
 from merit.data.texts import TextConfig
 from merit.generator.backbone import BackboneConfig
@@ -55,6 +56,8 @@ class RunConfig(SharedRun):
     """One file for the whole run. Every stage has its section."""
 
     devices: DevicesConfig = DevicesConfig()
+    trackers: tuple[Tracker, ...] = ()
+    """Where the figures of a training go besides the generator's log/figures.jsonl: tensorboard, mlflow."""
     decode_batch: int = Field(DECODE_BATCH, ge=1)
     """Prompts decoded at a time. Lower it when memory is short; results do not depend on it."""
     backbone: BackboneConfig = BackboneConfig()

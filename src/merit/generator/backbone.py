@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from merit.core import weights
+from merit.core import extras, weights
 from merit.core.config import Frozen
 from merit.core.errors import ConfigError, MissingArtifact
 from merit.core.ragged import Ragged, owners, ranks
@@ -77,7 +77,8 @@ def adapt(model: Any, config: BackboneConfig, vocabulary: Vocabulary, seed: int)
     """
     if config.name == TINY or not config.lora_rank:
         return model
-    from peft import LoraConfig, get_peft_model
+    with extras.needed_by("backbone.lora_rank"):
+        from peft import LoraConfig, get_peft_model
 
     tables = (model.get_input_embeddings(), model.get_output_embeddings())
     ours = {name: sorted(vocabulary.special_ids()) for name, part in model.named_modules() if part in tables}

@@ -1,24 +1,25 @@
 """generator: a corpus → a trained generator; without mined labels it is stage 1, with them stage 2.
 
-The artifact: the model in the Hugging Face format, tokenizer.json, and a log for TensorBoard.
+The artifact: the model in the Hugging Face format, tokenizer.json, and a log of losses and evaluations.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-from torch.utils.tensorboard import SummaryWriter
 
-from merit.core import artifacts, console, processes
+from merit.core import artifacts, console, processes, tracking
 from merit.core.artifacts import Artifact
 from merit.core.processes import DevicesConfig
 from merit.core.ragged import Ragged, column_lists
 from merit.core.stage import checkpoints_of
+from merit.core.tracking import Tracker
 from merit.core.types import Floats
 from merit.data.corpus import inputs_of, read_inputs, read_table
 from merit.data.patches import Patched
@@ -47,10 +48,11 @@ def train_generator(
     seed: int,
     devices: DevicesConfig = ONE,
     mined: Artifact | None = None,
+    trackers: Sequence[Tracker] = (),
 ) -> Artifact:
     """The trained generator. A training that was stopped goes on from its last checkpoint."""
     checkpoints = checkpoints_of(out)
-    inputs = (corpus, labels, mined, config, seed, checkpoints)
+    inputs = (corpus, labels, mined, config, seed, checkpoints, trackers, out.name)
     if processes.number():
         _train(*inputs, out)
         processes.wait()
@@ -70,6 +72,8 @@ def _train(
     config: GeneratorConfig,
     seed: int,
     checkpoints: Path,
+    trackers: Sequence[Tracker],
+    name: str,
     folder: Path,
 ) -> dict[str, Any]:
     """Train in one of the processes. The main one writes model and log to `folder` and returns the summary."""
@@ -81,7 +85,7 @@ def _train(
         validation = read_table(corpus, "validation"), read_inputs(corpus, "validation")
     model = backbone.adapt(generator.model, config.backbone, words, seed)
     main = not processes.number()
-    with SummaryWriter(str(folder / "log")) if main else nullcontext() as log:
+    with tracking.open_log(folder, name, trackers) if main else nullcontext() as log:
         progress = train(
             model,
             text,

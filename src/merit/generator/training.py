@@ -16,7 +16,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from torch import Tensor
 from merit.core import console, processes
 from merit.core.config import digest
 from merit.core.errors import TrainingError
+from merit.core.tracking import Write
 from merit.data.prompt import PatchingConfig
 from merit.generator import backbone, checkpoint
 from merit.generator.batches import BatchConfig, Plan, plan_batches, share_of
@@ -49,14 +50,6 @@ class TrainConfig(DescentConfig, BatchConfig):
     patience: int = Field(0, ge=0)
     """Stop after so many evaluations without a better recall; 0 never stops early."""
     checkpoint_every: int = Field(80, ge=1)
-
-
-class Log(Protocol):
-    """Where figures go: TensorBoard's SummaryWriter fits."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any:
-        """One figure of one step, under a name such as `train/loss`."""
-        ...
 
 
 @dataclass
@@ -85,7 +78,7 @@ class _Run:
     config: TrainConfig
     seed: int
     folder: Path
-    log: Log | None
+    log: Write | None
     schedule: Schedule
     fingerprint: str
     """What tells the pretrained weights apart from others of the same shape."""
@@ -99,7 +92,7 @@ def train(
     seed: int,
     folder: Path,
     evaluate: Callable[[Any], Mapping[str, float]] | None = None,
-    log: Log | None = None,
+    log: Write | None = None,
     patching: PatchingConfig | None = None,
 ) -> Progress:
     """Train in place. Checkpoints go to `folder`; a later call with the same arguments goes on from the last.
@@ -203,7 +196,7 @@ def _gradients(run: _Run, plan: Plan, step: int) -> dict[str, float]:
 def _log(run: _Run, group: str, metrics: Mapping[str, float], step: int) -> None:
     for name, value in metrics.items():
         if run.log:
-            run.log.add_scalar(f"{group}/{name}", value, step)
+            run.log(f"{group}/{name}", value, step)
 
 
 def _weighted(batch: Batch, share: float, device: torch.device) -> Batch:

@@ -62,14 +62,14 @@ def fit_curve(blocks: Iterable[tuple[Floats, NDArray[np.bool_]]]) -> Calibration
 
 def calibrate(tally: ScoreTally) -> CalibrationCurve:
     """The curve through a tally of held-out users."""
-    from sklearn.isotonic import IsotonicRegression  # half a second, and only training needs it
+    from scipy.optimize import isotonic_regression  # only training needs it
 
     if not tally.hits.sum():
         raise DataError("No user held out for calibration bought anything: hold out more (prepare.split.validation).")
     model = _probability(CENTRES)
     weights = tally.pairs + 1
     share = (tally.hits + model) / weights
-    rising = IsotonicRegression().fit(CENTRES, share, sample_weight=weights).predict(CENTRES)
+    rising = isotonic_regression(share, weights=weights).x
     log_odds = np.log(rising) - np.log1p(-rising)
     log_odds = np.maximum.accumulate(log_odds - SLOPE * CENTRES) + SLOPE * CENTRES
     filled = np.flatnonzero(tally.pairs)

@@ -30,18 +30,19 @@ from merit.core.timings import Timing
 from merit.data import sources
 from merit.data.corpus import UNKNOWN, vertical_counts
 from merit.labels import space
-from merit.labels.build import change_labels
+from merit.labels.build import change_labels, load_vectors
 from merit.labels.names import normalise
 from merit.privacy import hidden
 from merit.privacy.erasure.erase import LOCK
+from merit.propensity.factor_scorer import FactorScorer
 from merit.refresh import page, watch
 from merit.refresh.drift import WatchConfig
 from merit.refresh.events import NewEvents, RefreshConfig, read_new
 from merit.refresh.known import EVENT, KnownRun, open_run
 from merit.refresh.moved import Moved, move
 from merit.refresh.users import write_users
-from merit.retrieval.build import SINCE, ModelParts, quick_parts, standard_parts, write_side
-from merit.retrieval.encode import HistoryEncoder, QuickEncoder, open_encoder
+from merit.retrieval.build import SINCE, STANDARD, ModelParts, factor_parts, standard_parts, write_side
+from merit.retrieval.encode import HistoryEncoder, ItemsEncoder, QuickEncoder, open_encoder
 from merit.retrieval.exact import Exact
 from merit.retrieval.model import LATER, Model, find, later_labels
 from merit.retrieval.verticals import shares_of
@@ -109,7 +110,7 @@ def _written(known: KnownRun, new: NewEvents, moved: Moved, given: RefreshRun) -
         _write_since(known, new, draft)
         _write_verticals(known, new, moved, draft.path)
         encoder = open_encoder(Artifact(draft.path, model.manifest), known.labels)
-        parts = _parts(encoder)
+        parts = _parts(encoder, known.labels)
         reads_all = not isinstance(encoder, QuickEncoder) and (popular or bool(len(new.changed)))
         encoded = write_users(model, moved.users, encoder, reads_all, draft.path)
         labels = parts.labels_of_week(moved.trends)
@@ -131,11 +132,14 @@ def _opened(model: Artifact) -> Model:
         return Model(model, later_labels(model))
 
 
-def _parts(encoder: HistoryEncoder) -> ModelParts:
+def _parts(encoder: HistoryEncoder, labels: Artifact) -> ModelParts:
     """What is stored of labels, by the same weights."""
+    if not isinstance(encoder, QuickEncoder | ItemsEncoder):
+        return standard_parts(encoder.scorer)  # type: ignore[attr-defined]
+    scorer = FactorScorer(encoder.weights, load_vectors(labels), space.load(labels.path).live_mask())
     if isinstance(encoder, QuickEncoder):
-        return quick_parts(encoder.scorer)
-    return standard_parts(encoder.scorer)  # type: ignore[attr-defined]
+        return factor_parts(scorer)
+    return factor_parts(scorer, STANDARD, encoder.likely_weight)
 
 
 def _keep(model: Artifact, names: Iterable[str], out: Path) -> None:

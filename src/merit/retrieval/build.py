@@ -96,7 +96,7 @@ def write_quick_model(
     """The same of the quick preset, without a generator."""
     scorer, (users, features) = load_quick(propensity, labels), stateless(corpus, NOW, "items", "days")
     parents = {"propensity": propensity, "corpus": corpus, "labels": labels, "results": results}
-    return _write(quick_parts(scorer), users, features, parents, ("labels", "propensity"), out, config, seed)
+    return _write(factor_parts(scorer), users, features, parents, ("labels", "propensity"), out, config, seed)
 
 
 @dataclass(frozen=True)
@@ -123,16 +123,17 @@ class ModelParts:
         return vectors
 
 
-def quick_parts(scorer: FactorScorer) -> ModelParts:
-    """Of the quick preset."""
+def factor_parts(scorer: FactorScorer, preset: str = QUICK, likely_weight: float = 0.0) -> ModelParts:
+    """Of a model whose score is a dot product, and what is likely."""
     return ModelParts(
-        preset=QUICK,
+        preset=preset,
         weights=factor_weights(scorer.weights.of_text, scorer.weights.bias),
         repeat=scorer.weights.repeat,
         label_repeats=scorer.label_repeats,
         user_vectors=scorer.users,
         label_vectors=scorer.label_vectors,
         trend_weight=float(scorer.weights.trend_weight.sum()),
+        likely_weight=likely_weight,
     )
 
 

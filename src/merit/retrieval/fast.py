@@ -42,6 +42,7 @@ from merit.retrieval.store import Rows
 CACHED = 2**19  # bytes of a block: half of a core's own cache, the rest is for W2 and the result
 STRETCH = 65_536  # rows after which their memory is let go
 TALL = 32  # rows that max takes as one long row: numpy's loop starts anew at each row, a twentieth of the whole
+LITTLE = 65_536  # pairs: a thread takes longer to start than to score them
 ROUNDING = 2.0**-24
 
 
@@ -89,6 +90,8 @@ def scores(
         if side.file and side.file.large:
             side.release(span if rows is None else range(int(rows[span.start]), int(rows[span.stop - 1]) + 1))
 
+    if count * len(fixed) < LITTLE:
+        threads = 1
     share = min(STRETCH, -(-count // threads))  # so that a small side is shared among the threads as well
     stretches = spans(count, max(1, -(-share // block)) * block)  # whole blocks: threads change no bit
     map_threads(stretch, stretches, threads)

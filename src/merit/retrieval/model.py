@@ -8,7 +8,7 @@
 
 Answers are polars frames, or pandas frames where the model was made from pandas or asked about new histories in it.
 Users and interests may come as lists, numpy arrays, pandas or polars columns. Nothing here trains; torch is loaded only
-where a generator is asked, and for a phrase that is no label where the encoder is made of it.
+for new histories and explanations of a model whose generator reads text, and for phrases of an encoder of your own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from merit.core import artifacts, files, ragged, signing
@@ -40,7 +39,7 @@ from merit.propensity import unseen_labels
 from merit.propensity.calibration import CalibrationCurve
 from merit.report.page import Page, Tile, count, summary_html
 from merit.retrieval import diversity, repeats, store, topk, verticals
-from merit.retrieval.encode import preset_of
+from merit.retrieval.encode import needs_torch, preset_of
 from merit.retrieval.exact import Doubles, ScorerWeights, map_threads, spans
 from merit.retrieval.histories import HistoryReader, NewUsers, open_reader, parse
 from merit.retrieval.query import Interest, QueryResolver
@@ -120,6 +119,8 @@ class Model:
         """Of new histories: user_id, rests_on (history, titles or popularity), events, known (items), read (titles)."""
         self._labels = newer or artifacts.load(artifact.file("labels"), "labels", verify=False)
         self.labels: LabelSpace = space.load(self._labels.path)
+        self._live, self._clusters = self.labels.live_mask(), self.labels.table["cluster"].to_numpy()
+        self._named = self.labels.table.select(interest="text", vertical="vertical")
         self._queries = QueryResolver(artifact, self.labels, self._labels)
         self._hidden, self._purged = Hidden(artifact.path.parent), Purged(artifact)
         arrays = load_file(artifact.file("mlp.safetensors"))
@@ -162,6 +163,11 @@ class Model:
         part.rests_on = part._answer(new.rests_on)
         part._set_users(StoredUsers.of(new.users, len(self.labels)))
         return part
+
+    @cached_property
+    def needs_torch(self) -> bool:
+        """Whether new histories, and explanations, need torch."""
+        return needs_torch(self.artifact)
 
     @cached_property
     def _histories(self) -> HistoryReader:
@@ -239,10 +245,10 @@ class Model:
         if diverse_regions:
             parts = [diversity.spread(part, self._clusters, k) for part in parts]
         lists = ragged.stacked([part.labels for part in parts])
-        labels = self.labels.table.select(interest="text", vertical="vertical")[lists.values]
+        labels = self._named[lists.values]
         table = pl.DataFrame(
             {
-                "user_id": self._users.table["user_id"].gather(np.repeat(rows, lists.lengths())),
+                "user_id": self._users.table["user_id"][np.repeat(rows, lists.lengths())],
                 "rank": ragged.ranks(lists) + 1,
                 "interest": labels["interest"],
                 "probability": self._calibration.probability(np.concatenate([part.scores for part in parts])),
@@ -273,19 +279,10 @@ class Model:
             raise DataError(f"There are {self.live:,} live interests; ask for no more than that (k = {k:,}).")
         return self._live
 
-    @cached_property
+    @property
     def live(self) -> int:
         """The number of live interests."""
         return int(self._live.sum())
-
-    @cached_property
-    def _live(self) -> NDArray[np.bool_]:
-        return self.labels.live_mask()
-
-    @cached_property
-    def _clusters(self) -> Ints:
-        clusters: Ints = self.labels.table["cluster"].to_numpy()
-        return clusters
 
     def _lists(self, rows: Ints, k: int, live: Mask, regions: int | None = None) -> Iterator[RankedLists]:
         return self._ranking.interests(rows, k, live, self._clusters, regions)

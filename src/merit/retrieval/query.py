@@ -148,7 +148,7 @@ class QueryResolver:
 
     @cached_property
     def _encoder(self) -> LabelEncoder:
-        return encoders.make(self._artifact.manifest.config["encoder"])
+        return encoders.make_light(self._artifact.manifest.config["encoder"])
 
     @cached_property
     def _anchors(self) -> policy.Anchors:

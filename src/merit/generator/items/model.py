@@ -22,18 +22,17 @@ from torch import Tensor
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged, offsets_of, select
+from merit.core.ragged import Ragged, offsets_of
 from merit.core.seeds import Hashes, derive, mix, unit_interval
 from merit.core.types import Floats, Ints
 from merit.data.corpus import item_trends, read_words
-from merit.data.title_words import TitleWords
 from merit.data.trends import ItemTrends
 from merit.generator.decoding import DecodeConfig
+from merit.generator.items.contents import CURVE, FACTORS, ITEM_TRENDS, LIKELY, NETWORK, ItemContents, catalogue_of
 from merit.generator.items.histories import ItemHistories, age_steps
 from merit.generator.items.network import (
     Cache,
     ItemCandidates,
-    ItemContents,
     ItemNetwork,
     NetworkConfig,
     label_chances,
@@ -43,14 +42,11 @@ from merit.generator.items.prefixes import Prefixes
 from merit.generator.items.training import FactorPrior, ItemTrainConfig
 from merit.labels import space
 from merit.labels.build import load_vectors
-from merit.labels.space import LabelSpace
 from merit.propensity.calibration import CalibrationCurve
 from merit.propensity.factor_model import FactorModel
 from merit.propensity.features import UserFeatures
 from merit.propensity.lengths import best_lengths
 
-NETWORK, FACTORS, CURVE = "network.safetensors", "factors.safetensors", "curve.json"
-ITEM_TRENDS = "trends.npy"
 NAMES: dict[Prefixes, str] = {
     "none": "item generator",
     "own": "self-correction on policy",
@@ -58,7 +54,6 @@ NAMES: dict[Prefixes, str] = {
     "gold": "teacher forcing on items",
 }
 GRID = 1 << 23  # scores of users and labels, or users and items, that are computed at a time
-LIKELY = 3e-3  # of a first label: below it the generator has nothing to add to a score
 
 
 class ItemsConfig(Frozen):
@@ -120,7 +115,7 @@ class ItemGenerator:
     def ages(self, days: Ragged) -> Ragged:
         """What it reads of the days since each item of a history."""
         read = days.tail(self.config.network.positions)
-        return Ragged(read.offsets, age_steps(torch.from_numpy(read.values)).numpy().astype(np.int32))
+        return Ragged(read.offsets, age_steps(read.values).astype(np.int32))
 
     def to(self, device: str) -> ItemGenerator:
         """Itself: so small a network stays on the CPU, beside the factor model."""
@@ -331,15 +326,6 @@ def load_items(
     catalogue = catalogue_of(items, label_space, words, trends, len(weights["label"]))
     live = np.flatnonzero(label_space.live_mask())
     return ItemGenerator(network.eval(), catalogue, prior, live, config, corpus, CalibrationCurve(**curve), expected)
-
-
-def catalogue_of(
-    items: pl.DataFrame, label_space: LabelSpace, words: list[str], trends: ItemTrends, labels: int
-) -> ItemContents:
-    """What a network of so many labels reads of every item; a later version of the space may have more."""
-    carried = Ragged(*space.item_labels(label_space, items))
-    known = select(carried, carried.values < labels)
-    return ItemContents(carried, known, TitleWords.of(words, items["title"]).of_item, trends, (labels, len(words)))
 
 
 def log_odds(log_probs: Floats) -> Floats:

@@ -17,22 +17,19 @@ output, new ones too, and nothing grows with the number of labels but the vector
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from pydantic import Field
-from scipy.sparse import csr_matrix, vstack
 from torch import Tensor, nn
 from torch.nn.functional import embedding, scaled_dot_product_attention
 
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged, indicators, matrix
 from merit.core.types import Floats, Ints
-from merit.data.trends import WINDOWS, ItemTrends
-from merit.generator.items.histories import AGES, Positions
+from merit.data.trends import WINDOWS
+from merit.generator.items.contents import AGES, ItemContents
+from merit.generator.items.histories import Positions
 
 Cache = list[tuple[Tensor, Tensor]]  # keys and values (B, heads, length, width of a head) of each layer
 FLOOR = 1e-7  # the probability of a label that no item carries
@@ -49,33 +46,6 @@ class NetworkConfig(Frozen):
     layers: int = Field(2, ge=1)
     heads: int = Field(4, ge=1)
     dropout: float = Field(0.2, ge=0, lt=1)
-
-
-@dataclass(frozen=True)
-class ItemContents:
-    """By item: its labels, those of them that the network knows, the words of its title, and how often it was had."""
-
-    labels: Ragged
-    known: Ragged
-    words: Ragged
-    trends: ItemTrends
-    sizes: tuple[int, int]
-    """Of the network: labels and words."""
-
-    def carries(self, labels: Ints) -> Any:
-        """(items, labels): which item carries which of these labels, in scipy's CSR."""
-        width = 1 + max(int(labels.max(initial=-1)), int(self.labels.values.max(initial=-1)))
-        return indicators(self.labels, width).tocsr()[:, labels]
-
-    @cached_property
-    def means(self) -> tuple[Any, Any]:
-        """(items + 1, labels) and (items + 1, words), in CSR: what averages the vectors of an item's labels, and of its
-        words, twice as long. The last row is empty, for an item of -1."""
-        parts = []
-        for lists, size in zip((self.known, self.words), self.sizes, strict=True):
-            weights = np.repeat(2 / np.maximum(1, lists.lengths()), lists.lengths())
-            parts.append(vstack([matrix(lists, weights, size), csr_matrix((1, size), dtype=np.float32)]).tocsr())
-        return parts[0], parts[1]
 
 
 class ItemCandidates(NamedTuple):

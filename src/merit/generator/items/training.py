@@ -27,12 +27,14 @@ from merit.core import console
 from merit.core.config import digest
 from merit.core.ragged import Ragged, indicators, owners
 from merit.core.seeds import stream, torch_stream
+from merit.core.tracking import Write
 from merit.core.types import Floats, Ints
 from merit.generator import checkpoint
 from merit.generator.batches import epoch_batches
 from merit.generator.items import prefixes
+from merit.generator.items.contents import ItemContents
 from merit.generator.items.histories import ItemHistories
-from merit.generator.items.network import Cache, ItemCandidates, ItemContents, ItemNetwork, label_chances
+from merit.generator.items.network import Cache, ItemCandidates, ItemNetwork, label_chances
 from merit.generator.items.prefixes import Prefixes
 from merit.objective.descent import DescentConfig, backward, descend
 from merit.propensity.factor_model import FactorModel
@@ -230,7 +232,7 @@ def item_loss(logits: Tensor, bought: Ragged, among: ItemCandidates) -> Tensor:
     return (norm[owner] - logits[owner, place]).mean()
 
 
-def fit(training: Training, judged: Lesson, folder: Path) -> dict[str, float]:
+def fit(training: Training, judged: Lesson, folder: Path, log: Write = lambda *_: None) -> dict[str, float]:
     """Trains the network in place, with the weights that predict validation users best; the figures of the training.
 
     Checkpoints go to `folder`; a training that was stopped goes on from the last.
@@ -267,9 +269,11 @@ def fit(training: Training, judged: Lesson, folder: Path) -> dict[str, float]:
     with console.steps("training the generator", steps, start) as bar:
         for step, loss in descend(optimizer, range(start, steps), gradients, clip, rate):
             losses.append(loss)
+            log("train/loss", loss, step + 1)
             bar(f"loss {np.mean(losses[-50:]):.3f}")
             if step + 1 in checks:
                 value = judge(training, judged)
+                log("validation/loss", value, step + 1)
                 if value < best:
                     best, best_step = value, step + 1
                     progress = {"step": step + 1, "digest": identity}
