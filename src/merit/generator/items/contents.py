@@ -63,4 +63,5 @@ def catalogue_of(
 
 def age_steps(days: NDArray[np.integer]) -> Ints:
     """What is read of the days since an item."""
-    return np.minimum((4 * np.log(np.maximum(days, 1).astype(np.float32))).astype(np.int64), AGES - 1)
+    steps: Ints = np.minimum((4 * np.log(np.maximum(days, 1).astype(np.float32))).astype(np.int64), AGES - 1)
+    return steps

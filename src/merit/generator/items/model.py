@@ -28,8 +28,17 @@ from merit.core.types import Floats, Ints
 from merit.data.corpus import item_trends, read_words
 from merit.data.trends import ItemTrends
 from merit.generator.decoding import DecodeConfig
-from merit.generator.items.contents import CURVE, FACTORS, ITEM_TRENDS, LIKELY, NETWORK, ItemContents, catalogue_of
-from merit.generator.items.histories import ItemHistories, age_steps
+from merit.generator.items.contents import (
+    CURVE,
+    FACTORS,
+    ITEM_TRENDS,
+    LIKELY,
+    NETWORK,
+    ItemContents,
+    age_steps,
+    catalogue_of,
+)
+from merit.generator.items.histories import ItemHistories
 from merit.generator.items.network import (
     Cache,
     ItemCandidates,
