@@ -35,7 +35,8 @@ def serve(service: Service, host: str, port: int, guest: str | None = None) -> N
     if guest:
         console.stderr.print(f"Open http://{host}:{port}/#key={guest}", markup=False, soft_wrap=True)
     allow_files()
-    uvicorn.Server(configured(app.make(service), host=host, port=port)).run()
+    peers = {"proxy_headers": service.people is None}  # people are believed by who is connected, not by a header
+    uvicorn.Server(configured(app.make(service), host=host, port=port, **peers)).run()
 
 
 def configured(

@@ -13,7 +13,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from merit.campaigns.sync.destination import ColumnNames, DuckdbTable, Mode, PostgresTable, refusals, secret, title
+from merit.campaigns.sync.destination import (
+    ColumnNames,
+    DuckdbTable,
+    Mode,
+    PostgresTable,
+    postgres_address,
+    refusals,
+    title,
+)
 from merit.campaigns.sync.rows import SCHEMA, Outgoing, Proceed, SyncCounts
 from merit.core.errors import DestinationError, MissingDependency
 
@@ -71,7 +79,7 @@ def connected(destination: Table) -> Iterator[Any]:
             f"{title(destination)} needs {error.name}. Install it: pip install 'merit-interests[sql]'."
         ) from None
     if isinstance(destination, PostgresTable):
-        address = secret(destination.connection, "the address, postgresql://user:password@host/database")
+        address = postgres_address(destination.connection)
     else:
         address = str(destination.file)
     with refusals(title(destination), Error, address), _open(dbapi, address) as connection:

@@ -24,7 +24,8 @@ from merit.core.config import Frozen
 from merit.core.errors import ConfigError, DestinationError
 
 Mode = Literal["mirror", "upsert", "append"]
-Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+VARIABLE = "^[A-Za-z_][A-Za-z0-9_]*$"
+Variable = Annotated[str, Field(pattern=VARIABLE)]
 """The name of an environment variable: the secret itself is in no file."""
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 SHORTEST = 4  # characters of a password that is looked for in messages: shorter ones are parts of words
@@ -117,6 +118,15 @@ def read(path: Path) -> Destination:
     """The settings in a file: its section [destination], or all of it."""
     values = config.read(path, "docs/warehouse.md shows one to start from.")
     section = values.get("destination", values)
+    for name in ("connection", "address", "token"):
+        value = (
+            section.get(name) if isinstance(section, dict) and section.get("kind") in ("postgres", "webhook") else None
+        )
+        if isinstance(value, str) and not re.fullmatch(VARIABLE, value):  # a message must not repeat it
+            raise ConfigError(
+                f"{path}: {name} holds something that is no name of an environment variable. Put the address or secret "
+                f'into a variable, such as CRM_SECRET, and its name here: {name} = "CRM_SECRET".'
+            )
     return config.build(_File, {"destination": section}, origin=str(path)).destination
 
 
@@ -140,6 +150,24 @@ def secret(variable: str, purpose: str) -> str:
     return value
 
 
+def postgres_address(variable: str) -> str:
+    """The address of a database. One that libpq would read in another way than it is meant is refused here."""
+    address = secret(variable, "the address, postgresql://user:password@host:port/database")
+    if "=" in address and "://" not in address:
+        return address  # a connection string, host=… user=…
+    try:
+        split = urlsplit(address)
+        fits = split.scheme in ("postgresql", "postgres") and split.port != 0 and address.count("@") <= 1
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ConfigError(
+            f"The environment variable {variable} holds no address of a database. Write it as "
+            "postgresql://user:password@host:port/database, with %2F for / and %40 for @ in the password."
+        )
+    return address
+
+
 def redacted(message: str, *secrets: str) -> str:
     """A message of a driver on one line, without these secrets and without a password that is part of one."""
     found = {text for each in secrets for text in (each, *_passwords(each)) if len(text) >= SHORTEST}
@@ -159,7 +187,7 @@ def _passwords(address: str) -> Iterator[str]:
     if "@" in address and not split.password:  # an address that no parser takes, such as one with an unescaped slash
         values.append(address.partition("://")[2].rpartition("@")[0].partition(":")[2])
     for value in values:
-        yield from (value, unquote(value))
+        yield from (value, unquote(value), *re.split(r"[\s/:@?&=]", unquote(value)))  # drivers quote parts
 
 
 @contextmanager

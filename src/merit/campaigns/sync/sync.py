@@ -49,7 +49,7 @@ def sync_audience(
     """Send the users to be contacted; `payload` has the score. With `dry_run`, only count."""
     members, users = export.leaving(audience, model)
     name = export.load_summary(audience).request.name
-    score = pl.format('{"score": {}}', pl.col("score").round(DIGITS))
+    score = pl.struct(pl.col("score").round(DIGITS)).struct.json_encode()
     rows = members.select(external_id="user_id", payload=score).collect(engine="streaming")
     facts = {"audience": audience.manifest.hash, "users": users}
     return _send(Outgoing(name, iter([rows]), audience.path), destination, mode, dry_run, facts)
@@ -89,8 +89,7 @@ def with_lists(interests: pl.DataFrame) -> pl.DataFrame:
     """(user_id, rank, interest, probability, vertical) as a row for each user, whose payload is the list as JSON."""
     shown = interests.with_columns(pl.col("probability").round(DIGITS))
     lists = shown.group_by("user_id", maintain_order=True).agg(pl.struct("interest", "probability").alias("interests"))
-    payload = pl.struct("interests").struct.json_encode()
-    return lists.select(external_id="user_id", payload=payload)
+    return lists.select(external_id="user_id", payload=pl.struct("interests").struct.json_encode())
 
 
 def _send(outgoing: Outgoing, destination: Destination, mode: Mode, dry_run: bool, facts: dict[str, Any]) -> SyncCounts:

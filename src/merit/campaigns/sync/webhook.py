@@ -56,7 +56,7 @@ def deliver(outgoing: Outgoing, destination: Webhook, mode: Mode, proceed: Proce
     token = secret(destination.token, "the token that the webhook expects") if destination.token else None
     endpoint = Endpoint(destination, url, token)
     rows, place = outgoing.table(), record_file(outgoing, destination, endpoint)
-    with files.locked(place.with_suffix(".lock"), f"Another sync to {title(destination)} runs. Wait for it."):
+    with files.locked(place.with_suffix(".lock"), f"Another sync to {title(destination)} runs. Wait for it.", True):
         content = digest(rows, outgoing, destination, mode)
         record = read(place)
         if record is None or record.content != content:
@@ -105,15 +105,20 @@ class Endpoint:
     """A URL that takes batches."""
 
     def __init__(self, destination: Webhook, url: str, token: str | None) -> None:
-        self.destination, self._url, self._token = destination, urlsplit(url), token
+        self.destination, self._token = destination, token
+        wrong = f"The environment variable {destination.address} holds no http:// or https:// address."
+        try:
+            self._url, self._port = urlsplit(url), urlsplit(url).port
+        except ValueError:
+            raise ConfigError(wrong) from None
         if self._url.scheme not in ("http", "https") or not self._url.hostname:
-            raise ConfigError(f"The environment variable {destination.address} holds no http:// or https:// address.")
+            raise ConfigError(wrong)
         self._secrets = (url, self._url.path, self._url.query, token or "")
 
     @property
     def origin(self) -> str:
         """Without path and query, which may be secret."""
-        return f"{self._url.scheme}://{self._url.hostname}:{self._url.port or ''}"
+        return f"{self._url.scheme}://{self._url.hostname}:{self._port or ''}"
 
     def post(self, body: bytes, key: str) -> None:
         """Returns once the batch is acknowledged with 2xx; it is tried again where that can help."""
@@ -146,7 +151,7 @@ class Endpoint:
         path = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
         headers = {"Content-Type": "application/json", "Idempotency-Key": key, "User-Agent": f"merit/{__version__}"}
         headers |= {"Connection": "close"} | ({"Authorization": f"Bearer {self._token}"} if self._token else {})
-        with closing(kind(str(self._url.hostname), self._url.port, timeout=self.destination.timeout)) as connection:
+        with closing(kind(str(self._url.hostname), self._port, timeout=self.destination.timeout)) as connection:
             connection.request("POST", path, body, headers)
             response = connection.getresponse()
             response.read(1 << 16)
