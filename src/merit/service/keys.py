@@ -83,7 +83,7 @@ def make(name: str, scopes: Sequence[str], days: float | None = None) -> tuple[A
         raise ConfigError("A key needs a name and at least one scope: `merit keys create NAME --scope read`.")
     number, secret, salt = secrets.token_hex(6), secrets.token_urlsafe(32), secrets.token_hex(16)
     ordered = tuple(scope for scope in SCOPES if scope in scopes)
-    expires = _later(timedelta(days=days)) if days is not None else None
+    expires = _later(days=days) if days is not None else None
     key = ApiKey(
         id=number, name=name, scopes=ordered, salt=salt, hash=_hash(secret, salt), created=now(), expires=expires
     )
@@ -100,14 +100,14 @@ def rotate(path: Path, number: str, overlap_hours: float = 24, days: float | Non
         if old.revoked:
             raise ConfigError(f"The key '{number}' is revoked. Make a new one: `merit keys create NAME --scope read`.")
         secret, salt = secrets.token_urlsafe(32), secrets.token_hex(16)
-        until = min(_later(timedelta(hours=overlap_hours)), old.expires or "9999")
-        expires = _later(_life(old)) if days is None and old.expires else None
+        until = min(_later(hours=overlap_hours), old.expires or "9999")
+        expires = _later(seconds=_life(old)) if days is None and old.expires else None
         changes = {
             "salt": salt,
             "hash": _hash(secret, salt),
             "former": FormerSecret(salt=old.salt, hash=old.hash, until=until),
             "rotated": now(),
-            "expires": _later(timedelta(days=days)) if days is not None else expires,
+            "expires": _later(days=days) if days is not None else expires,
         }
         stored[number] = old.model_copy(update=changes)
     audit.append(path.parent, "key rotated", key=number, until=until, expires=stored[number].expires)
@@ -133,23 +133,23 @@ def _changing(path: Path, number: str) -> Iterator[dict[str, ApiKey]]:
         _write(path, tuple(stored.values()))
 
 
-def _later(time: timedelta) -> str:
+def _later(**time: float) -> str:
     """As `now` writes it, so that two times are compared as texts."""
-    if time <= timedelta(0):
+    if min(time.values()) <= 0:
         raise ConfigError(
             "A key expires in the future, and a rotation has an overlap above zero: give a larger number."
         )
     try:
-        return (datetime.now(UTC) + time).isoformat(timespec="seconds")
+        return (datetime.now(UTC) + timedelta(**time)).isoformat(timespec="seconds")
     except OverflowError:
-        raise ConfigError(
-            "That is beyond the year 9999. Give fewer days, or none for a key that does not expire."
-        ) from None
+        raise ConfigError("That is beyond the year 9999. Give fewer days, or none: then it does not expire.") from None
 
 
-def _life(key: ApiKey) -> timedelta:
-    """From the making of its present secret to its end."""
-    return datetime.fromisoformat(str(key.expires)) - datetime.fromisoformat(key.rotated or key.created)
+def _life(key: ApiKey) -> float:
+    """Seconds from the making of its present secret to its end."""
+    return (
+        datetime.fromisoformat(str(key.expires)) - datetime.fromisoformat(key.rotated or key.created)
+    ).total_seconds()
 
 
 def read(path: Path) -> tuple[ApiKey, ...]:
