@@ -13,7 +13,7 @@ import json
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal, get_args
@@ -140,7 +140,7 @@ def _later(**time: float) -> str:
             "A key expires in the future, and a rotation has an overlap above zero: give a larger number."
         )
     try:
-        return (datetime.now(UTC) + timedelta(**time)).isoformat(timespec="seconds")
+        return (datetime.fromisoformat(now()) + timedelta(**time)).isoformat(timespec="seconds")
     except OverflowError:
         raise ConfigError("That is beyond the year 9999. Give fewer days, or none: then it does not expire.") from None
 

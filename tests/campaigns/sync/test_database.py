@@ -138,7 +138,7 @@ def test_bad_settings_and_refusals_are_one_message_without_the_password(
             send(to, {"a": "1"})
         text = str(caught.value)
         assert "p4ss" not in text and "wr0ng" not in text and "pass@word" not in text, text
-        assert caught.value.__suppress_context__
+        assert caught.value.__suppress_context__ or caught.value.__context__ is None
     postgres.run("CREATE TABLE members (external_id text, audience text, details text)", base)
     monkeypatch.setenv("CRM_DSN", postgres.dsn(base))
     with pytest.raises(DestinationError, match=r"no column 'payload', but external_id, audience, details.*columns = "):

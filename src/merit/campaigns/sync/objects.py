@@ -26,7 +26,7 @@ def deliver(outgoing: Outgoing, destination: ObjectFile, mode: Mode, proceed: Pr
     address = address_of(destination, outgoing.audience)
     with refusals(address, (StorageError, OSError)), lock.locked(f"{address}.sync"):
         before = read(address, destination.columns)
-        after, counts = merged(before, wanted(outgoing), mode)
+        after, counts = merged(before, wanted(outgoing), outgoing.audience, mode)
         if proceed(counts) and (counts.written or before is None):
             storage.put(address, written(after, address, destination.columns))
     return counts
@@ -45,11 +45,12 @@ def wanted(outgoing: Outgoing) -> pl.DataFrame:
     return outgoing.table().select("external_id", pl.lit(outgoing.audience).alias("audience"), "payload", updated_at=at)
 
 
-def merged(before: pl.DataFrame | None, rows: pl.DataFrame, mode: Mode) -> tuple[pl.DataFrame, SyncCounts]:
+def merged(
+    before: pl.DataFrame | None, rows: pl.DataFrame, audience: str, mode: Mode
+) -> tuple[pl.DataFrame, SyncCounts]:
     """The file's rows after a sync of one audience by this mode, sorted, and how they differ from those before."""
-    name = rows["audience"].head(1)
     all_before = rows.clear() if before is None else before
-    theirs = all_before.filter(pl.col("audience").is_in(name.implode()))
+    theirs = all_before.filter(pl.col("audience") == audience)
     gone = theirs.join(rows, on=KEYS, how="anti")
     new = rows.join(theirs, on=KEYS, how="anti")
     both = rows.join(theirs, on=KEYS, how="inner", suffix="_before")
