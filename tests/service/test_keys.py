@@ -125,7 +125,7 @@ def test_a_rotated_key_has_two_secrets_for_a_while(tmp_path: Path, monkeypatch: 
     rotated, second = keys.rotate(file, key.id, overlap_hours=2)
     assert second != first and rotated.id == key.id and rotated.scopes == key.scopes
     assert all((found := ring.find(secret)) and not found.expired() for secret in (first, second))
-    at(monkeypatch, hours=3)
+    at(monkeypatch, days=28, hours=3)
     assert [bool((found := ring.find(secret)) and found.expired()) for secret in (first, second)] == [True, False]
     _, third = keys.rotate(file, key.id, overlap_hours=1, days=365)
     assert ring.find(first) is None and ring.find(second) and ring.find(third)  # no more than two at a time
