@@ -29,7 +29,8 @@ LAYERS = [
     {"objective"},
     {"evaluation"},
     {"propensity.score", "propensity.features", "propensity.negatives", "propensity.calibration", "propensity.lengths"},
-    {"propensity.ridge", "propensity.factor_scorer", "propensity.closed_form", "propensity.quick"},  # without torch
+    {"propensity.ridge", "propensity.held_out"},  # without torch, and so are the next
+    {"propensity.factor_scorer", "propensity.closed_form", "propensity.quick"},
     {"propensity.factor_model", "propensity.epochs", "propensity.linear"},
     {"generator"},
     {"propensity"},

@@ -15,7 +15,7 @@ from merit.propensity.features import States, UserFeatures
 from merit.propensity.linear import FactorsConfig, RidgeConfig, factors_loss, fit_factors, ridge_factors
 from merit.propensity.negatives import LabelSampler
 from merit.propensity.states_model import Propensity, PropensityConfig
-from merit.propensity.training import user_vectors
+from merit.propensity.train import user_vectors
 
 LABELS, TEXT = 12, 5
 CONFIG = PropensityConfig(labels=1, width=8, heads=2, layers=1, hidden=8, second=4, factors=6)

@@ -53,15 +53,13 @@ def run(
 def plan(
     file: options.ConfigFile,
     device: Annotated[str | None, typer.Option(help="`local` times this machine; another name only counts")] = None,
-    devices: Annotated[int | None, typer.Option(min=1, help="how many of them")] = None,
     override: options.Overrides = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Estimate tokens, time, memory and disk of every stage, without running any."""
+    """Count the parameters and tokens of a run and estimate its time, without running any stage."""
     from merit.plan import plan as planning
 
-    given = {"plan.device": device, "devices.processes": devices}
-    run = options.settings(file, [*(override or []), *(f"{name}={value}" for name, value in given.items() if value)])
+    run = options.settings(file, [*(override or []), *([f"plan.device={device}"] if device else [])])
     made = planning.plan(run)
     if as_json:
         console.show_json(made.model_dump(mode="json") | {"total": made.total.model_dump(mode="json")})

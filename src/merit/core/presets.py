@@ -19,7 +19,6 @@ OF_THE_GENERATOR = (
         "decode_batch",
         "backbone",
         "text",
-        "label_vectors",
         "reads",
         "item_generator",
         "stage_1",

@@ -30,13 +30,12 @@ from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.errors import DataError
 from merit.core.ragged import Ragged, column_lists, list_column, owners
-from merit.core.types import Ints, Split
+from merit.core.types import SPLITS, Ints, Split
 from merit.data import texts, tokenizer
 from merit.data.examples import DAY, build_examples, current_histories, history_window, reversed_window
 from merit.data.labelled import LabelledExamples, incidence, label_examples, label_histories
 from merit.data.patches import pool
 from merit.data.prepare import PrepareRun, Shard, shards
-from merit.data.split import SPLITS
 from merit.data.texts import EncodedShop, TextConfig, write_patched, write_prompts
 from merit.data.title_words import TitleWords, vocabulary
 from merit.data.tokenizer import Vocabulary

@@ -19,8 +19,7 @@ from pydantic import Field
 from merit.core.config import Frozen
 from merit.core.ragged import column_lists, list_column, ranges
 from merit.core.seeds import derive, mix
-from merit.core.types import Ints
-from merit.data.split import SPLITS
+from merit.core.types import SPLITS, Ints
 
 DAY = 86_400_000  # milliseconds, the unit of every timestamp here
 Target = Literal["purchase", "order", "window"]

@@ -21,17 +21,17 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from merit.core import artifacts, console
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.errors import DataError
-from merit.core.types import Ints
+from merit.core.seeds import USER_SALT, derive, stable_hash, unit_interval
+from merit.core.types import SPLITS, Ints
 from merit.data import sources, validate
 from merit.data.examples import ExamplesConfig, build_examples
 from merit.data.schema import SourceTables
-from merit.data.split import SPLITS, SplitConfig, assign_users
 from merit.engine.job import EngineConfig, ShardJob, rows_by_shard
 from merit.engine.run import INLINE, Workplace, make_parts, workplace
 
@@ -41,6 +41,23 @@ ROWS_HELD = 8_192  # of every shard, until they are written
 ROWS_AT_ONCE = 8_192  # go through a stream together; dozens of such pieces are on their way, whatever their size
 TABLES = ("users", "events", "examples")
 NOBODY: Ints = np.zeros(0, dtype=np.int64)
+
+
+class SplitConfig(Frozen):
+    """Shares of the users that are held out; all others are trained on."""
+
+    validation: float = Field(0.1, ge=0, lt=1)
+    test: float = Field(0.2, ge=0, lt=1)
+    """Larger than usual: intervals over test users are the product here, and public shops are small."""
+    users: int | None = Field(None, ge=2, exclude_if=lambda users: users is None)
+    """So many users for training and validation, by their hash; of the others only those of the test stay. It is what a
+    small shop would get, measured on as many users as ever."""
+
+    @model_validator(mode="after")
+    def _leaves_training_users(self) -> SplitConfig:
+        if self.validation + self.test >= 1:
+            raise ValueError("validation + test leave no users to train on; together they must be below 1")
+        return self
 
 
 class PrepareConfig(ExamplesConfig):
@@ -114,6 +131,32 @@ def shards(examples: Artifact) -> Iterator[Shard]:
     for number in range(examples.manifest.summary["shards"]):
         users, events, built = (pl.read_parquet(examples.file(name)) for name in shard_files(number))
         yield Shard(number, users, events, built)
+
+
+def assign_users(user_ids: pl.Series, config: SplitConfig, seed: int, shards: int) -> pl.DataFrame:
+    """A row per user, ordered by shard and id: user_id, hash, split, shard, and `user`, its number within the shard.
+
+    A user belongs to one split and one shard for ever, by a hash of the id and by nothing else.
+    """
+    hashes = stable_hash(user_ids.to_list(), USER_SALT)
+    place = unit_interval(derive(hashes, seed, "split"))
+    split = np.where(place < config.test, 2, np.where(place < config.test + config.validation, 1, 0))
+    kept, drawn = split == 2, derive(hashes, seed, "learners")
+    learners = np.flatnonzero(~kept)
+    kept[learners[np.argsort(drawn[learners])[: config.users]]] = True
+    return (
+        pl.DataFrame(
+            {
+                "user_id": user_ids,
+                "hash": hashes,
+                "split": pl.Series(split.astype(np.uint8)).cat.to(pl.Enum(SPLITS)),
+                "shard": (derive(hashes, 0, "shard") % np.uint64(shards)).astype(np.uint16),
+            }
+        )
+        .filter(kept)
+        .sort("shard", "user_id")
+        .with_columns(user=pl.int_range(pl.len(), dtype=pl.UInt32).over("shard"))
+    )
 
 
 def set_up(building: Building) -> Building:

@@ -119,7 +119,7 @@ def write_patched(
     blocks = []
     for rows in np.split(np.arange(len(histories)), range(BLOCK, len(histories), BLOCK)):
         prompts = choose(histories.gather(rows), shop.item_labels, shop.texts, config, patching)
-        blocks.append(write(prompts, shop.texts, config, patching.window if patching else 1))
+        blocks.append(write(prompts, shop.texts, patching.window if patching else 1))
     tokens, sizes = zip(*blocks, strict=True)
     return stacked(tokens), stacked(sizes)
 

@@ -77,8 +77,8 @@ def near_pairs(left: Ragged, right: Ragged, vectors: Floats, floor: float) -> tu
     rows = np.lexsort((high, wide))
     rows = rows[(wide[rows] > 0) & (high[rows] > 0)]
     cells = (wide[rows].cumsum() + high[rows].cumsum()) * vectors.shape[1] // BLOCK  # the block that a row falls into
-    found = [_block(left, right, part, vectors, floor) for part in np.split(rows, np.flatnonzero(np.diff(cells)) + 1)]
-    first, second, similarity = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    blocks = [_block(left, right, part, vectors, floor) for part in np.split(rows, np.flatnonzero(np.diff(cells)) + 1)]
+    first, second, similarity = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
     order = np.lexsort((second, first))
     return first[order], second[order], similarity[order]
 

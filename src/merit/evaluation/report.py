@@ -18,7 +18,19 @@ from merit.evaluation.exposure_bias import SINGLE
 from merit.evaluation.ranking import MEAN, SHARES, hit_key
 from merit.report import charts
 from merit.report.charts import Svg
-from merit.report.page import SMALLEST_CELL, Chart, Page, Provenance, Section, Table, Tile, count, percent, suppress
+from merit.report.page import (
+    SMALLEST_CELL,
+    Chart,
+    Page,
+    Provenance,
+    Section,
+    Table,
+    Tile,
+    count,
+    percent,
+    suppress,
+    too_few,
+)
 
 DRAWN = 5  # methods in one chart: as many as there are colours
 AUDIENCE_TABLES: dict[str, tables.Columns] = {
@@ -42,8 +54,7 @@ def results_page(
     title, subtitle = "Results", "What each method finds, how sure that is, and what its length has to do with it."
     users = int(figures["users"].max() or 0)  # type: ignore[arg-type]
     if users < SMALLEST_CELL:
-        text = f"This evaluation is about fewer than {SMALLEST_CELL} users. No figure is shown."
-        return Page(title, subtitle, (Section("Too few users", (text,)),), (), provenance)
+        return too_few(title, subtitle, "This evaluation is about", provenance)
     safe = figures.with_columns(pl.when(pl.col("users") >= SMALLEST_CELL).then(pl.col(FIGURES)))
     sections = (
         *_list_sections(safe, against),

@@ -18,7 +18,6 @@ from merit.core.config import Frozen
 from merit.core.errors import ConfigError, MissingArtifact
 from merit.core.ragged import Ragged, owners, ranks
 from merit.core.seeds import torch_stream
-from merit.core.types import Floats, Ints
 from merit.data.patches import Windows
 from merit.data.tokenizer import Vocabulary
 from merit.generator.patching import embed
@@ -110,19 +109,6 @@ def states(model: Any, input_ids: Tensor, patches: Windows | None = None, **more
     read = {"input_ids": input_ids} if patches is None else {"inputs_embeds": embed(model, input_ids, patches)}
     hidden: Tensor = model.get_decoder()(**read, **more).last_hidden_state
     return hidden
-
-
-def start_from_vectors(model: Any, tokens: Ints, vectors: Floats) -> None:
-    """Give each of these tokens the direction of the vector beside it; of a token that comes twice, the last.
-
-    Principal directions of the vectors are laid onto the embedding's dimensions, at the size random ones have.
-    """
-    table = model.get_input_embeddings().weight
-    centred = vectors - vectors.mean(0)
-    _, _, directions = np.linalg.svd(centred, full_matrices=False)
-    placed = centred @ directions[: table.shape[1]].T
-    placed *= float(table.detach().std()) / max(float(placed.std()), 1e-9)
-    table.detach().numpy()[tokens, : placed.shape[1]] = placed
 
 
 def _start_from_members(model: Any, clusters: Sequence[int], paths: Ragged) -> None:

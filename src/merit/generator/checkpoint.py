@@ -82,7 +82,7 @@ def restore(file: Path, model: Any, optimizer: torch.optim.Optimizer | None, bro
             moments = [name for name in MOMENTS if f"optimizer.{number}.{name}" in names]
             state = {name: opened.get_tensor(f"optimizer.{number}.{name}") for name in moments}
             if optimizer:
-                optimizer.state[parameter] = {name: _shared_out(each, parameter) for name, each in state.items()}
+                optimizer.state[parameter] = {name: _shared_out(moment, parameter) for name, moment in state.items()}
     return progress
 
 

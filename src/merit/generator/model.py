@@ -72,8 +72,6 @@ class GeneratorConfig(Frozen):
     backbone: BackboneConfig = BackboneConfig()
     text: TextConfig = TextConfig()
     train: ObjectiveConfig = ObjectiveConfig()
-    label_vectors: bool = False
-    """Whether tokens that are whole labels start from their label vectors."""
 
 
 class TrainedGenerator(Protocol):

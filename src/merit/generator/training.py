@@ -38,7 +38,7 @@ from merit.objective.losses import linear_set_loss
 
 BEST = "best.safetensors"
 NO_MEMORY = re.compile("not enough memory|can't allocate")  # what torch says on a CPU
-PARTS = ("loss", "classification", "completion", "history", "padding")  # of a step, for the log
+PARTS = ("loss", "classification", "completion", "padding")  # of a step, for the log
 
 
 class TrainConfig(DescentConfig, BatchConfig):
@@ -215,17 +215,15 @@ def _weighted(batch: Batch, share: float, device: torch.device) -> Batch:
 def _metrics(run: _Run, batch: Batch, loss: Tensor, rows: Tensor, share: float) -> dict[str, float]:
     """Metrics of the whole batch, from the parts of all processes."""
     chosen = batch.classification
-    targets, histories = rows[: len(chosen)], rows[len(chosen) :]
-    parts = [part for kind in (targets[chosen], targets[~chosen], histories) for part in (kind.sum(), len(kind))]
+    parts = [part for kind in (rows[chosen], rows[~chosen]) for part in (kind.sum(), len(kind))]
     tokens = batch.input_ids.numel()
     sums = torch.tensor([*parts, tokens * batch.padding, tokens], dtype=torch.float64) * (share > 0)
     all_sums = run.accelerator.reduce(torch.cat([loss[None].double(), sums.to(loss.device)]))
-    total, classified, classes, completed, completions, read, reads, padded, paid = all_sums.tolist()
+    total, classified, classes, completed, completions, padded, paid = all_sums.tolist()
     return {
         "loss": total,
         "classification": classified / max(classes, 1),
         "completion": completed / max(completions, 1),
-        "history": read / max(reads, 1),
         "padding": padded / paid,
         "tokens": paid,
     }

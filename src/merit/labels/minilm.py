@@ -64,7 +64,7 @@ class NumpyMiniLM:
         return [" ".join(map(str, ids)) for ids in self._ids(texts)]
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
-        return [found.ids for found in self._tokenizer.encode_batch(list(texts))]
+        return [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
 
     def _encode(self, ids: NDArray[np.int64]) -> Floats:
         """(B, dimension), of token ids (B, T)."""

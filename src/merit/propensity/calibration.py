@@ -7,6 +7,7 @@ the score itself gives, so that the curve rises everywhere, and probabilities ra
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,6 +50,14 @@ class CalibrationCurve:
         inside = np.interp(raw, self.scores, self.log_odds)
         beyond = np.minimum(raw - self.scores[0], 0) + np.maximum(raw - self.scores[-1], 0)
         return _probability(inside + beyond)
+
+
+def fit_curve(blocks: Iterable[tuple[Floats, NDArray[np.bool_]]]) -> CalibrationCurve:
+    """The curve through scores of held-out users, of which it is known whether they came true."""
+    tally = ScoreTally()
+    for scores, truth in blocks:
+        tally.add(scores.ravel(), truth.ravel())
+    return calibrate(tally)
 
 
 def calibrate(tally: ScoreTally) -> CalibrationCurve:

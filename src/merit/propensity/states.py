@@ -18,8 +18,8 @@ from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, DataError
 from merit.core.ragged import column_lists, list_column
+from merit.core.types import SPLITS
 from merit.data.corpus import NOW, read_table
-from merit.data.split import SPLITS
 from merit.engine.job import EngineConfig
 from merit.engine.run import INLINE, Parts
 from merit.generator.worker import DecodeJob, GeneratorWorker, decoding, read_rows

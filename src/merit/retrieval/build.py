@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
-from pydantic import Field
 from safetensors.numpy import save
 
 from merit import __version__
@@ -41,7 +40,6 @@ from merit.report.page import SMALLEST_CELL
 from merit.retrieval import store
 from merit.retrieval.encode import QUICK
 from merit.retrieval.exact import Exact, Projection, ScorerWeights
-from merit.retrieval.store import Form
 from merit.retrieval.verticals import vertical_shares
 
 if TYPE_CHECKING:
@@ -57,11 +55,7 @@ WEAK = 2.0  # a vertical whose calibration error is so many times the overall on
 
 
 class ModelConfig(Frozen):
-    """How the model's folder is laid out; no answer depends on it."""
-
-    projections: Form = Field("float32")
-    """How projections of users and labels are stored: float32, float16 or int8. Answers do not change, only their
-    speed."""
+    """Nothing to set: the folder is laid out in one way."""
 
 
 def write_model(
@@ -170,7 +164,7 @@ def _write(
         for name, (rows, blocks, projection) in sides.items():
             (draft.path / name).mkdir()
             with console.spinner(f"storing {rows:,} {name}"):
-                store.write(draft.path / name, rows, blocks, projection, config.projections)
+                store.write(draft.path / name, rows, blocks, projection)
         card = _card(parts.preset, parents["propensity"], corpus, labels, parents["results"], label_space)
         (draft.path / "README.md").write_text(card, encoding="utf-8")
         draft.summary |= {"users": len(users), "labels": len(label_space), "label_version": label_space.version}

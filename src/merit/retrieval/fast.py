@@ -24,7 +24,7 @@ without fused operations. Then the score misses the exact one by at most
 The first two lines are Cauchy and Schwarz once more: the error of a projection is partly in its layer, which weighs
 ‖w3‖ ‖W2‖, and partly in its factors, which weigh ‖q‖ or ‖p*‖. No part of a projection is longer than the whole, so
 ‖p‖ ≤ ‖a‖, ‖p*‖ ≤ ‖a‖ + ‖a − a*‖ and ‖z‖² ≤ ‖a‖² + ‖b‖². The largest ‖a‖ and ‖a − a*‖ of all rows are measured when
-projections are stored, in any form. The exact pass rounds too, 2²⁹ times finer; a thousandth on top is far more than
+projections are stored. The exact pass rounds too, 2²⁹ times finer; a thousandth on top is far more than
 that.
 """
 
@@ -101,10 +101,10 @@ def score_block(
     """Write the scores (n,) of one fixed projection and up to a block of rows into `out`."""
     first, second = (array[: len(out)] for array in work)
     if not len(weights.d1) + len(weights.d2):  # no layers: a product and nothing else
-        np.matmul(side.read(rows, first), fixed.factors, out=out)
+        np.matmul(side.values[rows], fixed.factors, out=out)
         out += fixed.constant
         return
-    _raise(side.read(rows, first), fixed.floor, first)
+    _raise(side.values[rows], fixed.floor, first)
     width = len(weights.d1)
     np.matmul(first[:, :width], weights.W2_columns, out=second)
     np.maximum(second, fixed.second_floor, out=second)

@@ -146,10 +146,10 @@ class Model:
     @cached_property
     def _histories(self) -> HistoryReader:
         """Over the label space of the training, as the stored users were read."""
-        own = artifacts.load(self.artifact.file("labels"), "labels", verify=False)
-        same = own.manifest.hash == self._labels.manifest.hash
-        queries = self._queries if same else QueryResolver(self.artifact, space.load(own.path), own)
-        return open_reader(self.artifact, own, queries)
+        trained = artifacts.load(self.artifact.file("labels"), "labels", verify=False)
+        same = trained.manifest.hash == self._labels.manifest.hash
+        queries = self._queries if same else QueryResolver(self.artifact, space.load(trained.path), trained)
+        return open_reader(self.artifact, trained, queries)
 
     def for_users(self, users: pl.DataFrame) -> Model:
         """The same model of some of its users, rows of `stored_users`; it takes memory for these only."""

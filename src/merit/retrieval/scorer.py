@@ -6,7 +6,7 @@
 
 Every row is scored in float32 from the stored projections, block by block; those that can be among the best (see
 `topk`) are scored again in float64 from their vectors, and these scores rank and are returned. Answers are the same for
-any size of block, any number of threads and any form of stored projections. What stays in memory is a block, and 4
+any size of block and any number of threads. What stays in memory is a block, and 4
 bytes per row.
 """
 

@@ -30,6 +30,7 @@ from merit.report.page import (
     signed,
     signed_interval,
     suppress,
+    too_few,
 )
 
 VERDICTS = {"ship": "Ship", "keep": "Do not ship", "blocked": "No decision"}
@@ -41,8 +42,7 @@ FEW_NOTE = "–: too few conversions for an interval that holds, or too few user
 def lift_page(analysis: Analysis, provenance: Provenance | None = None) -> Page:
     """The whole analysis, the decision first."""
     if min(arm.users for arm in _compared(analysis)) < SMALLEST_CELL:
-        text = f"An arm of this campaign has fewer than {SMALLEST_CELL} users. No figure is shown."
-        return Page(analysis.design.name, "Too few users.", (Section("Too few users", (text,)),), (), provenance)
+        return too_few(analysis.design.name, "Too few users.", "An arm of this campaign has", provenance)
     sections = (
         *([_finding_section(analysis)] if analysis.findings else []),
         _decision_section(analysis),

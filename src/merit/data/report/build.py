@@ -23,11 +23,11 @@ from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged
+from merit.core.types import SPLITS
 from merit.data.corpus import LABEL_COUNTS
 from merit.data.prepare import shards
 from merit.data.report.page import data_page
 from merit.data.report.summary import DataSummary, add_up, count_events, summarise
-from merit.data.split import SPLITS
 from merit.labels import space
 from merit.report import page
 from merit.report.markdown import plain

@@ -22,6 +22,7 @@ from merit.report.page import (
     number,
     percent,
     suppress,
+    too_few,
 )
 
 
@@ -29,8 +30,7 @@ def data_page(summary: DataSummary, provenance: Provenance | None = None) -> Pag
     """Six sections below the key figures; of fewer than 50 users, a page that shows no figure."""
     title, subtitle = "Data report", "What the model learns from: events, examples, labels, and how hard they are."
     if summary.users < SMALLEST_CELL:
-        few = f"This data is about fewer than {SMALLEST_CELL} users. No figure is shown."
-        return Page(title, subtitle, (Section("Too few users", (few,)),), (), provenance)
+        return too_few(title, subtitle, "This data is about", provenance)
     sections = (_events, _examples, _labels, _old_and_new, _verticals, _in_words)
     first, last = summary.span
     tiles = (

@@ -22,10 +22,9 @@ from merit.campaigns.audiences.export import safe
 from merit.core import artifacts
 from merit.core.artifacts import MANIFEST, Artifact
 from merit.core.errors import DataError
-from merit.core.types import Ints, Split
+from merit.core.types import SPLITS, Ints, Split
 from merit.data.corpus import ITEM_WEEKS, LABEL_COUNTS, NOW, PURCHASES, TRENDS, VERTICALS, WORDS
 from merit.data.prepare import shard_files
-from merit.data.split import SPLITS
 from merit.data.texts import TOKENIZER, TOKENS
 from merit.privacy.erasure import rewrite
 from merit.retrieval import store
