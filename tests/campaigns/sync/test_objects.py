@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import fsspec
 import polars as pl
 import pytest
 
@@ -48,6 +49,30 @@ def test_a_file_holds_what_a_dict_would(place: str, mode: str, tmp_path: Path) -
     assert counts.written == changed + len(before.keys() - wanted.keys())
     with patch.object(storage, "put", side_effect=AssertionError("nothing is to be written")):
         assert send(address, after, mode).written == 0
+
+
+def test_a_bucket_of_a_real_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    moto, s3fs = pytest.importorskip("moto.server"), pytest.importorskip("s3fs")
+    server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    try:
+        port = server.get_host_and_port()[1]
+        for name, value in {"KEY": "reader", "SECRET": "s3-s3cret", "ENDPOINT_URL": f"http://127.0.0.1:{port}"}.items():
+            monkeypatch.setitem(fsspec.config.conf.setdefault("s3", {}), name.lower(), value)
+        s3fs.S3FileSystem.clear_instance_cache()
+        with pytest.raises(DestinationError, match="s3://crm") as caught:
+            send("s3://crm/members.parquet", {"a": "1"})  # there is no such bucket
+        assert "s3-s3cret" not in str(caught.value)
+        s3fs.S3FileSystem().mkdir("crm")
+        assert send("s3://crm/{audience}.parquet", {"a": "1", "b": "1"}).added == 2
+        assert send("s3://crm/{audience}.parquet", {"b": "2", "c": "1"}) == SyncCounts(
+            added=1, updated=1, removed=1, unchanged=0
+        )
+        assert send("s3://crm/{audience}.parquet", {"b": "2", "c": "1"}).written == 0
+        assert s3fs.S3FileSystem().ls("crm", refresh=True) == ["crm/spring.parquet"]  # no lock, no draft
+    finally:
+        server.stop()
+        s3fs.S3FileSystem.clear_instance_cache()
 
 
 def test_each_audience_has_a_file_where_the_address_says_so(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ class TableSync:
         key, audience, payload, updated_at = map(quoted, self.names.all)
         key_type, payload_type = types[self.names.external_id], types[self.names.payload]
         compared = "text" if payload_type.lower() == "json" else payload_type  # json cannot be compared
-        staged_id = f"CAST(s.external_id AS {key_type})"
+        staged_id = f'CAST(s."external_id" AS {key_type})'
         same = f"SELECT 1 FROM {STAGE} s WHERE {staged_id} = t.{key}"
         name = f"CAST($1 AS {types[self.names.audience]})"
         return {
@@ -189,8 +189,8 @@ class TableSync:
             "updated_at": updated_at,
             "time": types[self.names.updated_at],
             "staged_id": staged_id,
-            "staged_payload": f"CAST(s.payload AS {payload_type})",
-            "differs": f"CAST(t.{payload} AS {compared}) IS DISTINCT FROM CAST(s.payload AS {compared})",
+            "staged_payload": f'CAST(s."payload" AS {payload_type})',
+            "differs": f'CAST(t.{payload} AS {compared}) IS DISTINCT FROM CAST(s."payload" AS {compared})',
             "gone": f"t.{audience} = {name} AND NOT EXISTS ({same})",
         }
 

@@ -2,7 +2,7 @@
 
 [destination]
 kind = "postgres"
-connection = "CRM_DSN"                       # the name of the environment variable that holds the address
+connection = "env:CRM_DSN"                   # the name of the environment variable that holds the address
 table = "marketing.audience_members"
 columns = { external_id = "customer_id" }
 """
@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from merit.core import config
 from merit.core.config import Frozen
 from merit.core.errors import ConfigError, DestinationError
 
 Mode = Literal["mirror", "upsert", "append"]
-VARIABLE = "^[A-Za-z_][A-Za-z0-9_]*$"
-Variable = Annotated[str, Field(pattern=VARIABLE)]
-"""The name of an environment variable: the secret itself is in no file."""
+VARIABLE = "^(env:)?[A-Za-z_][A-Za-z0-9_]*$"
+Variable = Annotated[str, Field(pattern=VARIABLE), AfterValidator(lambda name: name.removeprefix("env:"))]
+"""`env:NAME`, or NAME: an environment variable. The secret itself is in no file."""
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 SHORTEST = 4  # characters of a password that is looked for in messages: shorter ones are parts of words
 
@@ -110,7 +110,9 @@ class Webhook(Frozen):
 Destination = Annotated[PostgresTable | DuckdbTable | ObjectFile | Webhook, Field(discriminator="kind")]
 
 
-class _File(Frozen):
+class DestinationFile(Frozen):
+    """A file of settings."""
+
     destination: Destination
 
 
@@ -125,9 +127,9 @@ def read(path: Path) -> Destination:
         if isinstance(value, str) and not re.fullmatch(VARIABLE, value):  # a message must not repeat it
             raise ConfigError(
                 f"{path}: {name} holds something that is no name of an environment variable. Put the address or secret "
-                f'into a variable, such as CRM_SECRET, and its name here: {name} = "CRM_SECRET".'
+                f'into a variable, such as CRM_SECRET, and its name here: {name} = "env:CRM_SECRET".'
             )
-    return config.build(_File, {"destination": section}, origin=str(path)).destination
+    return config.build(DestinationFile, {"destination": section}, origin=str(path)).destination
 
 
 def title(destination: Destination) -> str:
