@@ -9,14 +9,16 @@ from __future__ import annotations
 import io
 import re
 
+import fsspec
 import polars as pl
 
 from merit.campaigns.audiences.export import WRITERS, unmarked
 from merit.campaigns.sync.destination import ColumnNames, Mode, ObjectFile, refusals
 from merit.campaigns.sync.rows import Outgoing, Proceed, SyncCounts
-from merit.core.errors import DestinationError, StorageError
+from merit.core.errors import DestinationError, MissingDependency, StorageError
 from merit.engine import lock, storage
 
+BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
 KEYS = ("external_id", "audience")
 KEYS_AND_PAYLOAD = (*KEYS, "payload")
 
@@ -24,12 +26,27 @@ KEYS_AND_PAYLOAD = (*KEYS, "payload")
 def deliver(outgoing: Outgoing, destination: ObjectFile, mode: Mode, proceed: Proceed) -> SyncCounts:
     """Bring the rows of this audience in the file to those of `outgoing`. One sync of a file at a time."""
     address = address_of(destination, outgoing.audience)
+    with refusals(address, (StorageError, OSError)):
+        _require_bucket(address)
     with refusals(address, (StorageError, OSError)), lock.locked(f"{address}.sync"):
         before = read(address, destination.columns)
         after, counts = merged(before, wanted(outgoing), outgoing.audience, mode)
         if proceed(counts) and (counts.written or before is None):
             storage.put(address, written(after, address, destination.columns))
     return counts
+
+
+def _require_bucket(address: str) -> None:
+    """Refuse a bucket that is not there: a library may make one of a slip in its name, and users would go there."""
+    scheme, mark, path = address.partition("://")
+    if mark and scheme in BUCKETS:
+        bucket = path.partition("/")[0]
+        try:
+            system = fsspec.filesystem(scheme)
+        except ImportError as error:
+            raise MissingDependency(f"{address} needs another package. {error}.") from None
+        if not system.exists(bucket):
+            raise DestinationError(f"There is no bucket '{bucket}' for {address}. Make it, or correct the address.")
 
 
 def address_of(destination: ObjectFile, audience: str) -> str:
