@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from merit.campaigns.sync import database
 from merit.campaigns.sync.destination import Destination, DuckdbTable, Mode, PostgresTable
 from merit.campaigns.sync.rows import Outgoing, SyncCounts
 from merit.campaigns.sync.sync import deliver
-from merit.core.errors import ConfigError, DestinationError
+from merit.core.errors import ConfigError, DestinationError, MissingDependency
 from tests.postgres import PASSWORD, Postgres
 
 COLUMNS = ("external_id", "audience", "payload", "updated_at")
@@ -192,3 +193,21 @@ def test_a_kill_leaves_the_old_rows_or_the_new_ones(table: Any, tmp_path: Path) 
         child.wait()
         stored = rows_of(table, ("payload", "audience"))
         assert len(set(stored)) == 1 and len(stored) == users - int(stored[0][0])
+
+
+def test_syncs_of_a_table_wait_for_each_other(postgres: Postgres, base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRM_DSN", postgres.dsn(base))
+    to = PostgresTable(kind="postgres", connection="env:CRM_DSN", table="members")
+    wanted = [{f"u{number}": str(turn) for number in range(turn, 300)} for turn in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda rows: send(to, rows), wanted))  # the table is not there yet
+    assert {row[0]: row[2] for row in rows_of(to)} in wanted
+
+
+def test_a_driver_that_is_missing_is_named_with_its_install_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "adbc_driver_duckdb", None)
+    to = DuckdbTable(kind="duckdb", file=tmp_path / "crm.duckdb", table="members")
+    with pytest.raises(MissingDependency, match=r"needs adbc_driver_duckdb.*pip install 'merit-interests\[sql\]'"):
+        send(to, {"a": "1"})
