@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -11,10 +12,10 @@ import polars as pl
 import pytest
 
 from merit.campaigns.sync import objects
-from merit.campaigns.sync.destination import ObjectFile
+from merit.campaigns.sync.destination import ObjectFile, read
 from merit.campaigns.sync.rows import Outgoing, SyncCounts
 from merit.campaigns.sync.sync import deliver
-from merit.core.errors import DestinationError, MissingDependency, StorageError
+from merit.core.errors import ConfigError, DestinationError, MissingDependency, StorageError
 from merit.engine import storage
 
 Rows = dict[str, str]
@@ -97,8 +98,11 @@ def test_what_cannot_be_written_is_one_message_and_the_old_file_stays(tmp_path: 
     assert Path(address).read_bytes() == old
     with pytest.raises((MissingDependency, DestinationError)):
         send("nosuch://bucket/a.csv", {"b": "1"})
-    with pytest.raises(ValueError, match="password in it"):
-        send("s3://key:secret@bucket/a.csv", {"b": "1"})
+    for secret in ("s3://key:s3cret@bucket/a.csv", "https://host/put?sig=s3cret&name=a.csv"):
+        (tmp_path / "to.json").write_text(json.dumps({"kind": "file", "address": secret}))
+        with pytest.raises(ConfigError, match="a key or a query") as refused:
+            read(tmp_path / "to.json")
+        assert "s3cret" not in str(refused.value)
     Path(address).write_bytes(b"\xff\xfe")
     with pytest.raises(DestinationError, match=r"members\.csv"):
         send(address, {"b": "1"})

@@ -79,14 +79,6 @@ class ObjectFile(Frozen):
     """s3://bucket/folder/{audience}.parquet: {audience} becomes the audience's name, with - for other than letters."""
     columns: ColumnNames = ColumnNames()
 
-    @model_validator(mode="after")
-    def _check_address(self) -> ObjectFile:
-        if "@" in urlsplit(self.address).netloc:
-            raise ValueError(
-                "the address has a name or a password in it; put them into the environment (docs/warehouse.md)"
-            )
-        return self
-
 
 class Webhook(Frozen):
     """An address that takes batches as JSON, by POST."""
@@ -120,16 +112,25 @@ def read(path: Path) -> Destination:
     """The settings in a file: its section [destination], or all of it."""
     values = config.read(path, "docs/warehouse.md shows one to start from.")
     section = values.get("destination", values)
+    _require_no_secret(path, section if isinstance(section, dict) else {})
+    return config.build(DestinationFile, {"destination": section}, origin=str(path)).destination
+
+
+def _require_no_secret(path: Path, section: dict[str, Any]) -> None:
+    """Before anything else reads them: a message about settings that do not fit would repeat them."""
     for name in ("connection", "address", "token"):
-        value = (
-            section.get(name) if isinstance(section, dict) and section.get("kind") in ("postgres", "webhook") else None
-        )
-        if isinstance(value, str) and not re.fullmatch(VARIABLE, value):  # a message must not repeat it
+        value = section.get(name)
+        if not isinstance(value, str):
+            continue
+        if section.get("kind") == "file":
+            split = urlsplit(value)
+            if "@" in split.netloc or split.query:
+                raise ConfigError(f"{path}: {name} has a key or a query in it. Put keys into the environment.")
+        elif not re.fullmatch(VARIABLE, value):
             raise ConfigError(
                 f"{path}: {name} holds something that is no name of an environment variable. Put the address or secret "
                 f'into a variable, such as CRM_SECRET, and its name here: {name} = "env:CRM_SECRET".'
             )
-    return config.build(DestinationFile, {"destination": section}, origin=str(path)).destination
 
 
 def title(destination: Destination) -> str:
