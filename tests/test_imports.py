@@ -46,6 +46,7 @@ LAYERS = [
     {"campaigns"},
     {"privacy"},
     {"refresh"},
+    {"core.update"},
     {"bench"},
     {"plan"},
     {"service"},

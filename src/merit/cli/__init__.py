@@ -22,7 +22,7 @@ from merit.cli.model import model_app
 from merit.cli.options import AsJson, ConfigFile, Overrides, group, settings
 from merit.cli.output import described
 from merit.cli.privacy import audit_app, erase, pseudonyms_app
-from merit.cli.run import bench, plan, refresh, run
+from merit.cli.run import bench, plan, refresh, run, update
 from merit.cli.serve import keys_app, serve
 from merit.cli.tag import tag
 from merit.cli.weights import weights_app
@@ -42,7 +42,7 @@ config_app = group("config", "What can be set, and what is set.")
 GROUPS = (data_app, labels_app, config_app, weights_app, model_app, audience_app, experiment_app)
 for commands in (*GROUPS, keys_app, audit_app, pseudonyms_app):
     app.add_typer(commands)
-for command in (run, refresh, tag, serve, bench, plan, erase):
+for command in (run, refresh, update, tag, serve, bench, plan, erase):
     app.command()(command)
 
 

@@ -72,6 +72,24 @@ def refresh(
     console.tell(f"All refreshes: {model.file(watch.LOG) / watch.PAGE}")
 
 
+def update(
+    file: Annotated[Path, typer.Argument(help="a file with `run` and [[audience]], as in docs/warehouse.md")],
+    override: options.Overrides = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Pull tables, refresh the model, build audiences and send them. Stopped anywhere, it is given again."""
+    from merit.core import update as stages
+
+    done = stages.update(config.load(stages.UpdateConfig, file, override or []))
+    if as_json:
+        console.show_json(done.model_dump(mode="json"))
+        return
+    rows = [
+        (place, *(counts.model_dump().values() if counts else ("",) * 4)) for place, counts in done.audiences.items()
+    ]
+    console.show_table(f"update  {file}", ["audience", "added", "updated", "removed", "unchanged"], rows)
+
+
 def plan(
     file: options.ConfigFile,
     device: Annotated[str | None, typer.Option(help="`local` times this machine; another name only counts")] = None,
