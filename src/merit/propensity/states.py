@@ -69,8 +69,8 @@ def compute_states(worker: GeneratorWorker[StatesConfig], rows: pl.DataFrame) ->
 
 
 def read_features(corpus: Artifact, states: Artifact, split: str) -> tuple[pl.DataFrame, UserFeatures]:
-    """The users of a split (user_id, gold, items and days of those of now), and their features."""
-    columns = ("user_id", *HISTORY, *(["items", "days"] if split == NOW else []))
+    """The users of a split (user_id, gold; items, days and bought of those of now), and their features."""
+    columns = ("user_id", *HISTORY, *(["items", "days", "bought"] if split == NOW else []))
     table, likely = read_table(corpus, split, *columns), pl.read_parquet(states.file(f"likely-{split}.parquet"))
     if len(table) != len(likely):
         raise DataError(f"{corpus.path} has {len(table)} users but {len(likely)} states in {split}. Make them again.")

@@ -1,7 +1,8 @@
 """model: everything needed to score, in one folder that can be moved: what `merit.load` opens.
 
 The artifact: labels/, propensity/ and, of the standard preset, generator/ (copies of those artifacts), users/ and
-interests/ (vectors and projections for retrieval), mlp.safetensors, verticals.*, users.parquet, items.parquet, and
+interests/ (vectors and projections for retrieval), mlp.safetensors, verticals.*, users.parquet, items.parquet,
+windows.json (what audiences of a window are scored by; not of data too short to learn that), and
 README.md, a model card: what the model was made from, how good it is, and what not to use it for. torch is imported for
 the standard preset only.
 """
@@ -36,13 +37,15 @@ from merit.labels.space import LabelSpace
 from merit.propensity.factor_scorer import FactorScorer
 from merit.propensity.features import LikelyLabels, UserFeatures, stateless
 from merit.propensity.quick import load_quick
+from merit.propensity.windows import WindowConfig
 from merit.report.markdown import plain
 from merit.report.page import SMALLEST_CELL
 from merit.retrieval import store
-from merit.retrieval.encode import QUICK
+from merit.retrieval.encode import QUICK, QuickEncoder
 from merit.retrieval.exact import Exact, Projection, ScorerWeights
 from merit.retrieval.store import Form
 from merit.retrieval.verticals import vertical_shares
+from merit.retrieval.windows import WINDOWS, learn_windows, without_generator
 
 if TYPE_CHECKING:
     from merit.propensity.states_model import Propensity
@@ -57,11 +60,12 @@ WEAK = 2.0  # a vertical whose calibration error is so many times the overall on
 
 
 class ModelConfig(Frozen):
-    """How the model's folder is laid out; no answer depends on it."""
+    """How the model's folder is laid out, and what audiences of a window are learnt from."""
 
     projections: Form = Field("float32")
     """How projections of users and labels are stored: float32, float16 or int8. Answers do not change, only their
     speed."""
+    windows: WindowConfig = WindowConfig()
 
 
 def write_model(
@@ -94,6 +98,7 @@ def write_model(
         user_vectors=lambda part: scorer.vectors(part).numpy(),
         label_vectors=_at_the_end(vectors, features, float(scorer.model.trend_weight.detach().sum())),
         likely_weight=scorer.model.likely_weight.item(),
+        encode=None if scorer.model.reads_states else without_generator(scorer, corpus, space.load(labels.path)),
     )
     return _write(parts, users, features, parents, ("labels", "propensity", "generator"), out, config, seed)
 
@@ -108,7 +113,8 @@ def write_quick_model(
     seed: int,
 ) -> Artifact:
     """The same of the quick preset, without a generator."""
-    scorer, (users, features) = load_quick(propensity, labels), stateless(corpus, NOW, "items", "days")
+    scorer, (users, features) = load_quick(propensity, labels), stateless(corpus, NOW, "items", "days", "bought")
+    catalogue = Ragged(*space.item_labels(space.load(labels.path), pl.read_parquet(corpus.file("items.parquet"))))
     parents = {"propensity": propensity, "corpus": corpus, "labels": labels, "results": results}
     parts = ModelParts(
         preset=QUICK,
@@ -117,6 +123,7 @@ def write_quick_model(
         label_repeats=scorer.label_repeats,
         user_vectors=scorer.users,
         label_vectors=_at_the_end(scorer.label_vectors, features, float(scorer.weights.trend_weight.sum())),
+        encode=lambda items: QuickEncoder(scorer, catalogue).encode(items, items).vectors,
     )
     return _write(parts, users, features, parents, ("labels", "propensity"), out, config, seed)
 
@@ -131,8 +138,17 @@ class ModelParts:
     label_repeats: Floats  # (C,)
     user_vectors: Callable[[UserFeatures], Floats]
     label_vectors: Floats
+    encode: Callable[[Ragged], Floats] | None
+    """(users, width) of histories of items, where that needs no generator."""
     likely_weight: float = 0.0
     """Of the labels that the generator finds likely."""
+
+    def factors(self, items: Ragged) -> Floats:
+        """(users, R) of histories of items; zeros where a generator would have to read them."""
+        if self.encode is None:
+            return np.zeros((len(items), len(self.weights.P_u)), np.float32)
+        factors: Floats = self.encode(items) @ self.weights.P_u.T
+        return factors
 
 
 def _write(
@@ -154,7 +170,7 @@ def _write(
         shutil.copyfile(corpus.file("items.parquet"), draft.path / "items.parquet")
         likely = features.likely or LikelyLabels(Ragged.empty(len(users)), np.zeros(0, np.float32))
         added = likely.columns(parts.likely_weight)
-        kept_columns = users.select("user_id", "history", "counts", "items", "days")
+        kept_columns = users.select("user_id", "history", "counts", "items", "days", "bought")
         kept_columns.with_columns(**added).write_parquet(draft.path / "users.parquet")
         repeat = {"repeat": parts.repeat, "repeat_labels": parts.label_repeats}
         (draft.path / "mlp.safetensors").write_bytes(save(parts.weights.arrays() | repeat))
@@ -171,6 +187,11 @@ def _write(
             (draft.path / name).mkdir()
             with console.spinner(f"storing {rows:,} {name}"):
                 store.write(draft.path / name, rows, blocks, projection, config.projections)
+        with console.spinner("learning windows"):
+            factors = parts.label_vectors @ parts.weights.P_e.T
+            learnt = learn_windows(users, corpus, label_space, factors, parts.factors, config.windows, seed)
+        if learnt:
+            (draft.path / WINDOWS).write_text(learnt.model_dump_json(indent=1) + "\n", encoding="utf-8")
         card = _card(parts.preset, parents["propensity"], corpus, labels, parents["results"], label_space)
         (draft.path / "README.md").write_text(card, encoding="utf-8")
         draft.summary |= {"users": len(users), "labels": len(label_space), "label_version": label_space.version}

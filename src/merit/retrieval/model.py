@@ -29,6 +29,7 @@ from safetensors.numpy import load_file
 from merit.core import artifacts, files, ragged, signing
 from merit.core.artifacts import Artifact
 from merit.core.errors import DataError, MissingArtifact
+from merit.core.ragged import Ragged
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
 from merit.data import frames
@@ -38,6 +39,7 @@ from merit.privacy.floor import require_enough_named
 from merit.privacy.hidden import Hidden, Nobody, Purged
 from merit.propensity import unseen_labels
 from merit.propensity.calibration import CalibrationCurve
+from merit.propensity.windows import WindowModel
 from merit.report.page import Page, Tile, count, summary_html
 from merit.retrieval import diversity, repeats, store, topk, verticals
 from merit.retrieval.encode import preset_of
@@ -48,6 +50,7 @@ from merit.retrieval.repeats import Added, Additions, Repeats, RepeatScorer
 from merit.retrieval.scorer import Mask, Scorer
 from merit.retrieval.topk import Ranked, RankedLists
 from merit.retrieval.users import StoredUsers, VisibleUsers, texts_of
+from merit.retrieval.windows import WINDOWS, WindowScorer
 
 USERS = 2_048  # whose lists are made together
 PART = 65_536  # scores made probabilities by one thread
@@ -142,6 +145,34 @@ class Model:
         part.rests_on = part._answer(new.rests_on)
         part._set_users(StoredUsers.of(new.users, len(self.labels)))
         return part
+
+    @cached_property
+    def windows(self) -> WindowScorer:
+        """The probabilities of its stored users for purchases within a window."""
+        if self.rests_on is not None:
+            raise DataError("Windows are about the users of the model, and not about new histories.")
+        summary = self.artifact.manifest.summary
+        if WINDOWS not in self.artifact.manifest.files:
+            raise MissingArtifact(
+                f"{self.artifact.path} knows nothing of windows: an older merit made it, or its data is shorter than "
+                "two weeks. Remove it, then `merit run`; or leave `within` out."
+            )
+        weights = self._scorer.weights
+        return WindowScorer(
+            learnt=WindowModel.model_validate_json(self.artifact.file(WINDOWS).read_text(encoding="utf-8")),
+            users=self._users.table,
+            vectors=self._scorer.users.vectors,
+            projection=weights.P_u,
+            label_factors=self.label_vectors(np.arange(len(self.labels))) @ weights.P_e.T,
+            item_labels=Ragged(*space.item_labels(self.labels, self.items)),
+            gap_days=summary["gap_days"],
+            last=summary["last"],
+        )
+
+    @cached_property
+    def items(self) -> pl.DataFrame:
+        """The products: item (its number), item_id, title, tags, vertical."""
+        return pl.read_parquet(self.artifact.file("items.parquet"))
 
     @cached_property
     def _histories(self) -> HistoryReader:

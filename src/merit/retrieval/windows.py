@@ -1,0 +1,188 @@
+"""Users who buy some products within a window: learnt with the model, and scored for all of its users.
+
+    windows = model.windows
+    window = windows.window(28, date(2027, 3, 1))
+    windows.probabilities(wanted, window)              # (stored users,), `wanted` is a mask of items
+
+All users are scored in blocks: beside what is known of their shopping, some bytes a user, memory holds one block.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from merit.core.artifacts import Artifact
+from merit.core.errors import DataError
+from merit.core.ragged import Ragged
+from merit.core.types import Floats, Ints
+from merit.data.corpus import WORDS, read_table
+from merit.data.title_words import TitleWords
+from merit.labels import space
+from merit.labels.space import LabelSpace
+from merit.propensity import hazard, windows
+from merit.propensity.features import UserFeatures, no_states
+from merit.propensity.hazard import Popularity, Window
+from merit.propensity.purchases import Activity, Buyers, Mask, Purchases, Reals
+from merit.propensity.windows import WindowConfig, WindowData, WindowModel
+from merit.retrieval.encode import count_labels
+from merit.retrieval.exact import spans
+from merit.retrieval.store import Rows
+
+WINDOWS = "windows.json"
+BLOCK = 65_536  # users scored at a time
+DIGITS = 10  # kept of a probability: the last ones differ between machines, and would shuffle ties
+FURTHEST = 90  # days from the end of the data to the first of a window
+
+
+def learn_windows(
+    users: pl.DataFrame,
+    corpus: Artifact,
+    label_space: LabelSpace,
+    label_factors: Floats,
+    factors: Callable[[Ragged], Floats],
+    config: WindowConfig,
+    seed: int,
+) -> WindowModel | None:
+    """What audiences of a window are scored by, from windows before the end of the data."""
+    gap_days, items = corpus.manifest.summary["gap_days"], pl.read_parquet(corpus.file("items.parquet"))
+    role = np.zeros(len(users), np.int64)
+    for place, split in ((windows.CURVE, "validation"), (windows.CHECK, "test")):
+        role[users["user_id"].is_in(read_table(corpus, split, "user_id")["user_id"].implode()).to_numpy()] = place
+    data = WindowData(
+        purchases=windows.events_of(users, gap_days),
+        events=windows.events_of(users, gap_days, purchases=False),
+        role=role,
+        item_labels=Ragged(*space.item_labels(label_space, items)),
+        label_factors=label_factors,
+        factors=factors,
+    )
+    return windows.learn(data, config, seed)
+
+
+def without_generator(scorer: Any, corpus: Artifact, label_space: LabelSpace) -> Callable[[Ragged], Floats]:
+    """(users, width) of histories of items: what the standard preset knows of them without asking the generator."""
+    catalogue = pl.read_parquet(corpus.file("items.parquet"))
+    words = TitleWords.of(json.loads(corpus.file(WORDS).read_text(encoding="utf-8")), catalogue["title"])
+    item_labels = Ragged(*space.item_labels(label_space, catalogue))
+
+    def encode(items: Ragged) -> Floats:
+        history, times = count_labels(items, item_labels)
+        read = UserFeatures(no_states(len(items)), history, times, words.in_histories(items))
+        vectors: Floats = scorer.vectors(read).numpy()
+        return vectors
+
+    return encode
+
+
+@dataclass(frozen=True)
+class Buying:
+    """Products of which one is enough, and how all users of a model bought them."""
+
+    wanted: Mask
+    """By item."""
+    direction: Reals
+    """(R,): the mean factors of their labels."""
+    popular: Popularity
+    blocks: tuple[Buyers, ...]
+    """Of each block of users."""
+
+    @property
+    def buyers(self) -> int:
+        """Users who bought one of them."""
+        return sum(len(block.users) for block in self.blocks)
+
+
+@dataclass(frozen=True)
+class WindowScorer:
+    """Probabilities of the stored users of a model."""
+
+    learnt: WindowModel
+    users: pl.DataFrame
+    """items, days, and bought."""
+    vectors: Rows
+    projection: Floats
+    """(R, width): from a user's vector to factors."""
+    label_factors: Floats
+    item_labels: Ragged
+    gap_days: int
+    last: int
+    """The time of the last event, in milliseconds."""
+
+    @property
+    def end(self) -> date:
+        """The first day after the data."""
+        return (datetime.fromtimestamp(self.last / 1000, UTC) + timedelta(days=1)).date()
+
+    def window(self, days: int, start: date | None = None) -> Window:
+        """Days from `start`, or from the end of the data; windows that the data says nothing about are refused."""
+        start, longest = start or self.end, self.learnt.longest
+        gap = (start - self.end).days
+        remedy = "Leave from out for the days right after the data, or make the model again with newer events."
+        if gap < 0:
+            raise DataError(
+                f"The window begins {start}, but the model's data ends {self.end - timedelta(days=1)}: who bought "
+                f"then is known. Begin on {self.end} or later."
+            )
+        if gap > FURTHEST:
+            raise DataError(f"The window begins {start}, {gap:,} days after the model's data ends. {remedy}")
+        if days > longest:
+            raise DataError(
+                f"The model has learnt windows of up to {longest} days from {self.learnt.span} days of data; {days:,} "
+                f"days are more. Ask for {longest} days at most."
+            )
+        return Window(days, gap)
+
+    def probabilities(self, wanted: Mask, window: Window) -> Reals:
+        """(stored users,): of at least one purchase of these items within the window."""
+        buying, beta, curve = self.buying(wanted), self.learnt.weights(), self.learnt.curve()
+        centre = float(np.array(self.learnt.centre) @ buying.direction)
+        toward = self.projection.T.astype(np.float64) @ buying.direction
+        chances, span = np.empty(len(self.users)), self.learnt.span
+        self.vectors.check()
+        for block, buyers in zip(self._blocks(), buying.blocks, strict=True):
+            affinity = self.vectors.take(block) @ toward - centre
+            shops = self._shops.gather(block)
+            at = np.zeros(len(affinity), dtype=bool)
+            at[buyers.users] = True
+            features = hazard.pairs(shops, at, buyers, affinity, buying.popular, window, span)
+            chances[block] = curve.probability(hazard.log_odds(features, beta, window.days))
+        return np.round(chances, DIGITS)
+
+    def buying(self, wanted: Mask) -> Buying:
+        """How all users bought these items; nobody is refused."""
+        blocks = tuple(self._purchases(block).buyers(wanted) for block in self._blocks())
+        if not any(len(block.users) for block in blocks):
+            raise DataError(
+                f"Nobody bought any of these {int(wanted.sum()):,} products in the model's data, so there is no rate to "
+                "go by. Name an interest that they have in common instead, or products that were sold."
+            )
+        counts = np.sum([block.activity.counts.sum(0) for block in blocks], axis=0)
+        popular = Popularity.of(np.array(self.learnt.shops), counts, self.learnt.users)
+        return Buying(
+            wanted, windows.direction(wanted, self.sold, self.item_labels, self.label_factors), popular, blocks
+        )
+
+    @cached_property
+    def sold(self) -> Ints:
+        """By item: purchases of the stored users."""
+        items = len(self.item_labels)
+        return np.sum([np.bincount(self._purchases(b).items.values, minlength=items) for b in self._blocks()], axis=0)
+
+    @cached_property
+    def _shops(self) -> Activity:
+        parts = [self._purchases(block).activity() for block in self._blocks()]
+        return Activity(*(np.concatenate(columns).astype(np.float32) for columns in zip(*parts, strict=True)))
+
+    def _purchases(self, block: slice) -> Purchases:
+        return windows.events_of(self.users[block], self.gap_days)
+
+    def _blocks(self) -> list[slice]:
+        return [slice(span.start, span.stop) for span in spans(len(self.users), BLOCK)]
