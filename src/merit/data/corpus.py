@@ -228,6 +228,13 @@ def read_table(corpus: Artifact, split: str, *columns: str) -> pl.DataFrame:
     return pl.read_parquet(corpus.file(f"{split}.parquet"), columns=list(columns) or None)
 
 
+def current_columns(corpus: Artifact) -> list[str]:
+    """What tells the items of histories at the end of the data; a corpus of an older merit does not say `bought`."""
+    return [
+        name for name in ("items", "days", "bought") if name in pl.read_parquet_schema(corpus.file(f"{NOW}.parquet"))
+    ]
+
+
 def purchases_table(corpus: Artifact) -> str:
     """The table that the factor model learns from: purchases where the corpus has them, else the training examples."""
     return PURCHASES if f"{PURCHASES}.parquet" in corpus.manifest.files else SPLITS[0]

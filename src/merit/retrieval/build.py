@@ -28,7 +28,7 @@ from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged
 from merit.core.types import Floats
-from merit.data.corpus import NOW
+from merit.data.corpus import NOW, current_columns
 from merit.data.examples import ExamplesConfig
 from merit.evaluation import calibration, tables
 from merit.evaluation.calibration import Reliability
@@ -113,7 +113,7 @@ def write_quick_model(
     seed: int,
 ) -> Artifact:
     """The same of the quick preset, without a generator."""
-    scorer, (users, features) = load_quick(propensity, labels), stateless(corpus, NOW, "items", "days", "bought")
+    scorer, (users, features) = load_quick(propensity, labels), stateless(corpus, NOW, *current_columns(corpus))
     catalogue = Ragged(*space.item_labels(space.load(labels.path), pl.read_parquet(corpus.file("items.parquet"))))
     parents = {"propensity": propensity, "corpus": corpus, "labels": labels, "results": results}
     parts = ModelParts(
@@ -170,7 +170,7 @@ def _write(
         shutil.copyfile(corpus.file("items.parquet"), draft.path / "items.parquet")
         likely = features.likely or LikelyLabels(Ragged.empty(len(users)), np.zeros(0, np.float32))
         added = likely.columns(parts.likely_weight)
-        kept_columns = users.select("user_id", "history", "counts", "items", "days", "bought")
+        kept_columns = users.select("user_id", "history", "counts", *current_columns(corpus))
         kept_columns.with_columns(**added).write_parquet(draft.path / "users.parquet")
         repeat = {"repeat": parts.repeat, "repeat_labels": parts.label_repeats}
         (draft.path / "mlp.safetensors").write_bytes(save(parts.weights.arrays() | repeat))

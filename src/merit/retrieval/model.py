@@ -50,7 +50,7 @@ from merit.retrieval.repeats import Added, Additions, Repeats, RepeatScorer
 from merit.retrieval.scorer import Mask, Scorer
 from merit.retrieval.topk import Ranked, RankedLists
 from merit.retrieval.users import StoredUsers, VisibleUsers, texts_of
-from merit.retrieval.windows import WINDOWS, WindowScorer
+from merit.retrieval.windows import WINDOWS, WindowQuery, WindowScorer
 
 USERS = 2_048  # whose lists are made together
 PART = 65_536  # scores made probabilities by one thread
@@ -119,6 +119,7 @@ class Model:
         self._set_users(StoredUsers.of(stored, len(self.labels)))
 
     def _set_users(self, users: StoredUsers) -> None:
+        self.__dict__.pop("windows", None)  # of other users
         self._users, self._visible = users, users.without(frozenset())
         again = Repeats.of(users.history, users.times, *self._repeat_weights)
         if named := self._queries.named_later:  # labels newer than the model count by the products that name them
@@ -333,11 +334,14 @@ class Model:
         users = self._users.table["user_id"].gather(rows)
         return pl.DataFrame({"user_id": users, "probability": self._calibration.probability(scores)})
 
-    def audience_scores(self, interest: str | Interest, exact: bool = False) -> Doubles:
+    def audience_scores(self, interest: str | Interest | WindowQuery, exact: bool = False) -> Doubles:
         """(stored users,): the probability of all users, those who are hidden included (see `visible().rows`).
 
         From scores in float32, right to about six digits; or `exact`, as all other answers, in ten times the time.
+        Those of a purchase within a window are the same either way.
         """
+        if isinstance(interest, WindowQuery):
+            return self.windows.probabilities(interest.wanted, interest.window)
         query = self.interest(interest)
         vector, additions = query.vector, self._additions(query)
         if exact:

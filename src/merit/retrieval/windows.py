@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -39,6 +39,7 @@ from merit.retrieval.store import Rows
 WINDOWS = "windows.json"
 BLOCK = 65_536  # users scored at a time
 DIGITS = 10  # kept of a probability: the last ones differ between machines, and would shuffle ties
+FACTOR = 2  # times the longest window that was learnt: hazards add up
 FURTHEST = 90  # days from the end of the data to the first of a window
 
 
@@ -52,6 +53,8 @@ def learn_windows(
     seed: int,
 ) -> WindowModel | None:
     """What audiences of a window are scored by, from windows before the end of the data."""
+    if "bought" not in users.columns:
+        return None  # an older merit made the corpus: views would be taken for purchases
     gap_days, items = corpus.manifest.summary["gap_days"], pl.read_parquet(corpus.file("items.parquet"))
     role = np.zeros(len(users), np.int64)
     for place, split in ((windows.CURVE, "validation"), (windows.CHECK, "test")):
@@ -82,6 +85,16 @@ def without_generator(scorer: Any, corpus: Artifact, label_space: LabelSpace) ->
     return encode
 
 
+class WindowQuery(NamedTuple):
+    """What is scored: a purchase of one of some items within a window."""
+
+    text: str
+    """A name: equal ones are the same query."""
+    wanted: Mask
+    """By item."""
+    window: Window
+
+
 @dataclass(frozen=True)
 class Buying:
     """Products of which one is enough, and how all users of a model bought them."""
@@ -93,11 +106,6 @@ class Buying:
     popular: Popularity
     blocks: tuple[Buyers, ...]
     """Of each block of users."""
-
-    @property
-    def buyers(self) -> int:
-        """Users who bought one of them."""
-        return sum(len(block.users) for block in self.blocks)
 
 
 @dataclass(frozen=True)
@@ -123,7 +131,7 @@ class WindowScorer:
 
     def window(self, days: int, start: date | None = None) -> Window:
         """Days from `start`, or from the end of the data; windows that the data says nothing about are refused."""
-        start, longest = start or self.end, self.learnt.longest
+        start, longest = start or self.end, FACTOR * self.learnt.longest
         gap = (start - self.end).days
         remedy = "Leave from out for the days right after the data, or make the model again with newer events."
         if gap < 0:
@@ -135,8 +143,8 @@ class WindowScorer:
             raise DataError(f"The window begins {start}, {gap:,} days after the model's data ends. {remedy}")
         if days > longest:
             raise DataError(
-                f"The model has learnt windows of up to {longest} days from {self.learnt.span} days of data; {days:,} "
-                f"days are more. Ask for {longest} days at most."
+                f"The model has learnt windows of up to {self.learnt.longest} days from {self.learnt.span} days of "
+                f"data; {days:,} days are too many. Ask for {longest} days at most."
             )
         return Window(days, gap)
 
@@ -145,23 +153,41 @@ class WindowScorer:
         buying, beta, curve = self.buying(wanted), self.learnt.weights(), self.learnt.curve()
         centre = float(np.array(self.learnt.centre) @ buying.direction)
         toward = self.projection.T.astype(np.float64) @ buying.direction
-        chances, span = np.empty(len(self.users)), self.learnt.span
+        chances = np.empty(len(self.users))
         self.vectors.check()
         for block, buyers in zip(self._blocks(), buying.blocks, strict=True):
             affinity = self.vectors.take(block) @ toward - centre
-            shops = self._shops.gather(block)
-            at = np.zeros(len(affinity), dtype=bool)
-            at[buyers.users] = True
-            features = hazard.pairs(shops, at, buyers, affinity, buying.popular, window, span)
+            features = _features(self._shops.gather(block), buyers, affinity, buying.popular, window, self.learnt.span)
             chances[block] = curve.probability(hazard.log_odds(features, beta, window.days))
         return np.round(chances, DIGITS)
 
+    def known(self, wanted: Mask, days: int, cut: int) -> dict[str, Reals]:
+        """By feature (stored users,), and log_odds: what was known `cut` days before the end, but for the label model.
+
+        Its vectors are those of the end.
+        """
+        past = windows.events_of(self.users, self.gap_days).before(cut)
+        shops, buyers, window = past.activity(), past.buyers(wanted), Window(days)
+        popular = Popularity.of(shops.counts.sum(0), buyers.activity.counts.sum(0), len(past))
+        features = _features(shops, buyers, np.zeros(len(past)), popular, window, self.learnt.span - cut)
+        odds = hazard.log_odds(features, self.learnt.weights(), days)
+        return dict(zip(hazard.NAMES, features.T, strict=True)) | {"log_odds": odds}
+
+    def bought(self, wanted: Mask) -> Mask:
+        """(stored users,): who bought one of these items."""
+        parts = [self.purchases(block).bought_between(0, self.learnt.span, wanted) for block in self._blocks()]
+        return np.concatenate(parts)
+
+    def first_day(self, window: Window) -> date:
+        """The first day of a window."""
+        return self.end + timedelta(days=window.gap)
+
     def buying(self, wanted: Mask) -> Buying:
         """How all users bought these items; nobody is refused."""
-        blocks = tuple(self._purchases(block).buyers(wanted) for block in self._blocks())
+        blocks = tuple(self.purchases(block).buyers(wanted) for block in self._blocks())
         if not any(len(block.users) for block in blocks):
             raise DataError(
-                f"Nobody bought any of these {int(wanted.sum()):,} products in the model's data, so there is no rate to "
+                f"Nobody bought any of these {int(wanted.sum()):,} products in the model's data: there is no rate to "
                 "go by. Name an interest that they have in common instead, or products that were sold."
             )
         counts = np.sum([block.activity.counts.sum(0) for block in blocks], axis=0)
@@ -174,15 +200,25 @@ class WindowScorer:
     def sold(self) -> Ints:
         """By item: purchases of the stored users."""
         items = len(self.item_labels)
-        return np.sum([np.bincount(self._purchases(b).items.values, minlength=items) for b in self._blocks()], axis=0)
+        counts = (np.bincount(self.purchases(block).items.values, minlength=items) for block in self._blocks())
+        return np.asarray(sum(counts, np.zeros(items, np.int64)))
 
     @cached_property
     def _shops(self) -> Activity:
-        parts = [self._purchases(block).activity() for block in self._blocks()]
-        return Activity(*(np.concatenate(columns).astype(np.float32) for columns in zip(*parts, strict=True)))
+        parts = [self.purchases(block).activity() for block in self._blocks()]
+        return Activity(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
-    def _purchases(self, block: slice) -> Purchases:
+    def purchases(self, block: slice = slice(None)) -> Purchases:
+        """Of the stored users in these rows."""
         return windows.events_of(self.users[block], self.gap_days)
 
     def _blocks(self) -> list[slice]:
         return [slice(span.start, span.stop) for span in spans(len(self.users), BLOCK)]
+
+
+def _features(
+    shops: Activity, buyers: Buyers, affinity: Reals, popular: Popularity, window: Window, span: float
+) -> Reals:
+    at = np.zeros(len(affinity), dtype=bool)
+    at[buyers.users] = True
+    return hazard.pairs(shops, at, buyers, affinity, popular, window, span)

@@ -11,7 +11,7 @@ from typing import Any
 
 from merit.campaigns.audiences import build as audiences
 from merit.campaigns.audiences.audience import Audience
-from merit.campaigns.audiences.request import AudienceRequest
+from merit.campaigns.audiences.request import AudienceRequest, ProductList
 from merit.core import files
 from merit.core.artifacts import Artifact
 from merit.core.errors import ConfigError, DataError, MeritError
@@ -100,8 +100,15 @@ class Service:
             rule.model_copy(update={"table": self._small(rule.table)}) if rule.table else rule for rule in request.rules
         )
         changes: dict[str, Any] = {"rules": rules}
-        if like := request.lookalike:
-            changes["lookalike"] = like.model_copy(update={"table": self._small(like.table)})
+        changes |= {
+            name: part.model_copy(update={"table": self._small(part.table)})
+            for name, part in (("lookalike", request.lookalike), ("uplift", request.uplift))
+            if part
+        }
+        changes["products"] = tuple(
+            part.model_copy(update={"table": self._small(part.table)}) if isinstance(part, ProductList) else part
+            for part in request.products
+        )
         with served.reading(interest.text for interest in request.interests):
             yield request.model_copy(update=changes)
 
