@@ -228,7 +228,8 @@ def observe(campaign: Campaign, model: Model, events: pl.DataFrame, items: pl.Da
     treated, redeemed, bought = (
         users.is_in(some.implode()).to_numpy() for some in (campaign.treated, campaign.redeemers, buyers)
     )
-    within = Within(days=(campaign.end - campaign.start).days, start=campaign.start.date())
+    days = min((campaign.end - campaign.start).days, model.windows.longest)  # of two months of data, not much is learnt
+    within = Within(days=days, start=campaign.start.date())
     scores = scores_of(model, before(events, cut), items, campaign.products, within)
     wanted = model.items["item_id"].is_in(campaign.products.implode()).to_numpy()
     new = ~model.windows.bought(category_of(model.windows.item_labels, wanted))[model.visible().rows]

@@ -32,7 +32,7 @@ IDEAL = {"shops 56": 1.0, "popular": 1.0, "again 224": 1.0}  # β of a plain gam
 NAMES = (
     *("one", "shops 14", "shops 56", "shops 224", "shops last", "overdue", "new", "change"),
     *("popular", "rising", "expected", "length", "length, shops", "gap", "gap, shops"),
-    *("again 14", "again 56", "again 224", "had", "had last", "had twice", "interval", "share", "loyal"),
+    *("again 14", "again 56", "again 224", "had", "had last", "had twice", "interval", "share", "amount"),
     *("expected, had", "length, had", "gap, had", *(f"due {low:g}" for low in STAGES[:-1])),
 )
 OF_BUYERS = NAMES.index("had")
@@ -99,7 +99,7 @@ def _of_buyers(
     filled = (
         *np.log((own.counts + SHAPE) / (SHAPE + expected * exposed)).T,
         *(1.0, np.log1p(own.last), twice, twice * np.log(interval), np.log(own.days / np.maximum(shopped, 1))),
-        *(np.log(own.lines / buyers.kinds), affinity),
+        *(np.log(own.lines / own.days), affinity),
         *(np.log(window.days / USUAL), np.log1p(window.gap / WEEK)),
         *(twice * stage / (stop - start) for stage in due),
     )

@@ -39,14 +39,13 @@ class Buyers(NamedTuple):
 
     users: Ints  # ascending
     activity: Activity
-    kinds: Reals  # (users,): different products among them
 
     def among(self, rows: Ints) -> tuple[Ints, Buyers]:
         """Where they stand among some users (ascending), and the same of these alone."""
         places = np.searchsorted(rows, self.users)
         inside = np.append(rows, -1)[np.minimum(places, len(rows))] == self.users
         kept = np.flatnonzero(inside)
-        return places[kept], Buyers(self.users[kept], self.activity.gather(kept), self.kinds[kept])
+        return places[kept], Buyers(self.users[kept], self.activity.gather(kept))
 
 
 @dataclass(frozen=True)
@@ -88,10 +87,9 @@ class Purchases:
         """Of the wanted items."""
         places = np.flatnonzero(wanted[self.items.values])
         owner = np.searchsorted(self.items.offsets, places, side="right") - 1
-        users, place = np.unique(owner, return_inverse=True)
-        different = np.unique(place.astype(np.int64) * len(wanted) + self.items.values[places]) // max(1, len(wanted))
-        kinds = np.bincount(different, minlength=len(users)).astype(np.float64)
-        return Buyers(users, _activity(place, self.ages[places], len(users)), kinds)
+        first = np.flatnonzero(np.diff(owner, prepend=-1))
+        place = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(owner))))
+        return Buyers(owner[first], _activity(place, self.ages[places], len(first)))
 
 
 def _activity(owner: Ints, ages: NDArray[np.int32], users: int) -> Activity:

@@ -129,9 +129,14 @@ class WindowScorer:
         """The first day after the data."""
         return (datetime.fromtimestamp(self.last / 1000, UTC) + timedelta(days=1)).date()
 
+    @property
+    def longest(self) -> int:
+        """Days of the longest window that may be asked for."""
+        return FACTOR * self.learnt.longest
+
     def window(self, days: int, start: date | None = None) -> Window:
         """Days from `start`, or from the end of the data; windows that the data says nothing about are refused."""
-        start, longest = start or self.end, FACTOR * self.learnt.longest
+        start, longest = start or self.end, self.longest
         gap = (start - self.end).days
         remedy = "Leave from out for the days right after the data, or make the model again with newer events."
         if gap < 0:

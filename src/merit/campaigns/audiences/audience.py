@@ -92,7 +92,7 @@ class Diagnosis(Frozen):
     new_to_category: float
     """The share of members who bought nothing of their categories there."""
     expected: float | None = None
-    """Where users are ranked by uplift: buyers expected among the members, contacted or not. Else the forecast has it."""
+    """Where users are ranked by uplift: buyers expected among the members, contacted or not; else the forecast says."""
     added: float | None = None
     """And buyers that contacting all members is expected to add."""
 
