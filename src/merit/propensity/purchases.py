@@ -86,7 +86,7 @@ class Purchases:
     def buyers(self, wanted: Mask) -> Buyers:
         """Of the wanted items."""
         places = np.flatnonzero(wanted[self.items.values])
-        owner = np.searchsorted(self.items.offsets, places, side="right") - 1
+        owner = owners(self.items)[places]
         first = np.flatnonzero(np.diff(owner, prepend=-1))
         place = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(owner))))
         return Buyers(owner[first], _activity(place, self.ages[places], len(first)))

@@ -75,9 +75,6 @@ class WindowModel(Frozen):
     bins: tuple[WindowBin, ...]
     centre: tuple[float, ...]
     """The mean factors of all users."""
-    shops: tuple[float, ...]
-    """Counts of shopping days of all users, added up."""
-    users: int
 
     def weights(self) -> Reals:
         """β in the order of the features."""
@@ -156,8 +153,6 @@ def learn(data: WindowData, config: WindowConfig, seed: int) -> WindowModel | No
         ece={f"{days}": _error(parts, chances, days) for days in SHOWN if any(part.days == days for part in parts)},
         bins=tuple(_bins(parts, chances)),
         centre=tuple(_centre(data).tolist()),
-        shops=tuple(data.purchases.activity().counts.sum(0).tolist()),
-        users=len(data.purchases),
     )
 
 

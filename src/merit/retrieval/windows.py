@@ -196,7 +196,7 @@ class WindowScorer:
                 "go by. Name an interest that they have in common instead, or products that were sold."
             )
         counts = np.sum([block.activity.counts.sum(0) for block in blocks], axis=0)
-        popular = Popularity.of(np.array(self.learnt.shops), counts, self.learnt.users)
+        popular = Popularity.of(self._shops.counts.sum(0), counts, len(self.users))
         return Buying(
             wanted, windows.direction(wanted, self.sold, self.item_labels, self.label_factors), popular, blocks
         )

@@ -146,8 +146,8 @@ def _request_section(summary: AudienceSummary) -> Section:
 
 def _window_texts(window: ResolvedWindow) -> tuple[str, ...]:
     return (
-        f"A probability is the chance of at least one purchase from {window.start} to {window.last} ({window.days} days), "
-        "whether the user shops in these days or not.",
+        f"A probability is the chance of at least one purchase from {window.start} to {window.last} ({window.days} "
+        "days), whether the user shops in these days or not.",
     )
 
 
