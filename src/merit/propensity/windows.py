@@ -50,7 +50,7 @@ class WindowConfig(Frozen):
 
 
 class WindowBin(Frozen):
-    """Pairs of test users by predicted probability: sums."""
+    """WindowPairs of test users by predicted probability: sums."""
 
     low: float
     predicted: float
@@ -114,8 +114,8 @@ class WindowData:
         return replace(self, purchases=purchases, events=events, role=self.role[rows])
 
 
-class Pairs(NamedTuple):
-    """Pairs of user and products for one window."""
+class WindowPairs(NamedTuple):
+    """WindowPairs of user and products for one window."""
 
     features: Reals
     bought: Mask
@@ -156,7 +156,7 @@ def learn(data: WindowData, config: WindowConfig, seed: int) -> WindowModel | No
     )
 
 
-def _all_pairs(data: WindowData, span: int, config: WindowConfig, seed: int) -> Iterator[Pairs]:
+def _all_pairs(data: WindowData, span: int, config: WindowConfig, seed: int) -> Iterator[WindowPairs]:
     """Of all windows that fit into the data, from two moments each."""
     for days, gap in WINDOWS:
         random = stream(seed, "windows", f"{days}+{gap}")
@@ -168,8 +168,8 @@ def _all_pairs(data: WindowData, span: int, config: WindowConfig, seed: int) -> 
 
 def _pairs_before(
     data: WindowData, cut: int, window: Window, span: int, config: WindowConfig, random: np.random.Generator
-) -> Iterator[Pairs]:
-    """Pairs of the window behind one moment, set by set; only who had enough history then is one of the users."""
+) -> Iterator[WindowPairs]:
+    """WindowPairs of the window behind one moment, set by set; only who had enough history then is one of the users."""
     whole = data.purchases.before(cut)
     rows = np.flatnonzero(whole.items.lengths() >= FEWEST)
     if not len(rows):
@@ -193,7 +193,7 @@ def _pairs_before(
         affinity = factors[some] @ direction(wanted, sold, data.item_labels, data.label_factors)
         features = hazard.pairs(shops.gather(some), mask, own, affinity, popular, window, span - cut)
         weights = np.where(mask, *weight)
-        yield Pairs(features, bought[some], weights / weights.mean(), role[some], window.days)
+        yield WindowPairs(features, bought[some], weights / weights.mean(), role[some], window.days)
 
 
 def sets_of(item_labels: Ragged, sold: NDArray[np.integer], count: int, random: np.random.Generator) -> Iterator[Mask]:
@@ -238,7 +238,7 @@ def _centre(data: WindowData) -> Reals:
     return sums / users
 
 
-def _bins(parts: list[Pairs], chances: list[Reals]) -> Iterator[WindowBin]:
+def _bins(parts: list[WindowPairs], chances: list[Reals]) -> Iterator[WindowBin]:
     """Predicted and observed buyers of test users, by probability."""
     predicted, bought, weights = _checked(parts, chances, None)
     place = np.clip(((np.log10(np.maximum(predicted, 1e-4)) + 4) / 4 * BINS).astype(np.int64), 0, BINS - 1)
@@ -252,7 +252,7 @@ def _bins(parts: list[Pairs], chances: list[Reals]) -> Iterator[WindowBin]:
         )
 
 
-def _error(parts: list[Pairs], chances: list[Reals], days: int) -> float:
+def _error(parts: list[WindowPairs], chances: list[Reals], days: int) -> float:
     """The expected calibration error, in twenty bins of equal width."""
     predicted, bought, weights = _checked(parts, chances, days)
     place = np.minimum((20 * predicted).astype(np.int64), 19)
@@ -260,7 +260,7 @@ def _error(parts: list[Pairs], chances: list[Reals], days: int) -> float:
     return round(float(apart / max(weights.sum(), 1e-9)), 5)
 
 
-def _checked(parts: list[Pairs], chances: list[Reals], days: int | None) -> tuple[Reals, Reals, Reals]:
+def _checked(parts: list[WindowPairs], chances: list[Reals], days: int | None) -> tuple[Reals, Reals, Reals]:
     """Probabilities, outcomes and weights of test users; where there are none, of all."""
     wanted = [(part, chance) for part, chance in zip(parts, chances, strict=True) if days in (None, part.days)]
     role = np.concatenate([part.role for part, _ in wanted])
@@ -270,7 +270,7 @@ def _checked(parts: list[Pairs], chances: list[Reals], days: int | None) -> tupl
     return predicted, bought, weights
 
 
-def _spread(parts: list[Pairs], chances: list[Reals]) -> float:
+def _spread(parts: list[WindowPairs], chances: list[Reals]) -> float:
     """The standard deviation of buyers over expected buyers of a set, without what chance explains."""
     apart = []
     for part, chance in zip(parts, chances, strict=True):
