@@ -27,7 +27,7 @@ from merit.service.store import Served, Store
 from merit.service.tables import TableReader
 
 DEFAULTS = Limits()
-MOST_RULES = 20  # of an audience: each reads a table
+MOST_RULES = 20  # of an audience, lists of products among them: each reads a table
 JOBS, EXPORTS, STATIC = "jobs", "exports", "static"
 CHILD_SHARE = 0.8  # of a request's time: then a child process is ended, and the caller still gets its own answer
 TABLE_NAME = re.compile(r"\w[\w .-]*(/\w[\w .-]*)*")
@@ -92,9 +92,9 @@ class Service:
     @contextmanager
     def _resolved(self, served: Served, request: AudienceRequest) -> Iterator[AudienceRequest]:
         """The request with the paths of its tables, while the model may encode its interests."""
-        if len(request.rules) > MOST_RULES:
+        if (parts := len(request.rules) + len(request.products)) > MOST_RULES:
             raise ConfigError(
-                f"An audience may have {MOST_RULES} rules here; this one has {len(request.rules)}. Merge some."
+                f"An audience may have {MOST_RULES} rules and lists of products here; this one has {parts}. Merge some."
             )
         rules = tuple(
             rule.model_copy(update={"table": self._small(rule.table)}) if rule.table else rule for rule in request.rules
