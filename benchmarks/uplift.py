@@ -30,7 +30,7 @@ from merit.data import planted
 from merit.propensity.purchases import Mask, Reals
 from merit.retrieval.model import Model
 
-DAYS, SHARE = 28, 0.2
+DAYS, SHARE = 90, 0.2
 
 
 def shop(users: int, out: Path, seed: int) -> Model:
@@ -63,7 +63,7 @@ def main() -> None:
     console.set_up_logging(quiet=True)
     with TemporaryDirectory() as temporary:
         out, random = Path(temporary), stream(arguments.seed, "uplift")
-        model = shop(3_000 if arguments.quick else 12_000, out, arguments.seed)
+        model = shop(6_000 if arguments.quick else 20_000, out, arguments.seed)
         items = model.windows.item_labels
         wanted = np.zeros(len(items), dtype=bool)
         wanted[
