@@ -50,7 +50,7 @@ class WindowConfig(Frozen):
 
 
 class WindowBin(Frozen):
-    """WindowPairs of test users by predicted probability: sums."""
+    """Pairs of test users by predicted probability: sums."""
 
     low: float
     predicted: float
@@ -115,7 +115,7 @@ class WindowData:
 
 
 class WindowPairs(NamedTuple):
-    """WindowPairs of user and products for one window."""
+    """Pairs of user and products for one window."""
 
     features: Reals
     bought: Mask
@@ -169,7 +169,7 @@ def _all_pairs(data: WindowData, span: int, config: WindowConfig, seed: int) -> 
 def _pairs_before(
     data: WindowData, cut: int, window: Window, span: int, config: WindowConfig, random: np.random.Generator
 ) -> Iterator[WindowPairs]:
-    """WindowPairs of the window behind one moment, set by set; only who had enough history then is one of the users."""
+    """Pairs of the window behind one moment, set by set; only who had enough history then is one of the users."""
     whole = data.purchases.before(cut)
     rows = np.flatnonzero(whole.items.lengths() >= FEWEST)
     if not len(rows):

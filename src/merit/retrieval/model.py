@@ -39,7 +39,6 @@ from merit.privacy.floor import require_enough_named
 from merit.privacy.hidden import Hidden, Nobody, Purged
 from merit.propensity import unseen_labels
 from merit.propensity.calibration import CalibrationCurve
-from merit.propensity.windows import WindowModel
 from merit.report.page import Page, Tile, count, summary_html
 from merit.retrieval import diversity, repeats, store, topk, verticals
 from merit.retrieval.encode import preset_of
@@ -50,7 +49,7 @@ from merit.retrieval.repeats import Added, Additions, Repeats, RepeatScorer
 from merit.retrieval.scorer import Mask, Scorer
 from merit.retrieval.topk import Ranked, RankedLists
 from merit.retrieval.users import StoredUsers, VisibleUsers, texts_of
-from merit.retrieval.windows import WINDOWS, WindowQuery, WindowScorer
+from merit.retrieval.windows import WindowQuery, WindowScorer, open_windows
 
 USERS = 2_048  # whose lists are made together
 PART = 65_536  # scores made probabilities by one thread
@@ -152,23 +151,10 @@ class Model:
         """The probabilities of its stored users for purchases within a window."""
         if self.rests_on is not None:
             raise DataError("Windows are about the users of the model, and not about new histories.")
-        summary = self.artifact.manifest.summary
-        if WINDOWS not in self.artifact.manifest.files:
-            raise MissingArtifact(
-                f"{self.artifact.path} knows nothing of windows: an older merit made it, or its data is shorter than "
-                "two weeks. Remove it, then `merit run`; or leave `within` out."
-            )
-        weights = self._scorer.weights
-        return WindowScorer(
-            learnt=WindowModel.model_validate_json(self.artifact.file(WINDOWS).read_text(encoding="utf-8")),
-            users=self._users.table,
-            vectors=self._scorer.users.vectors,
-            projection=weights.P_u,
-            label_factors=self.label_vectors(np.arange(len(self.labels))) @ weights.P_e.T,
-            item_labels=Ragged(*space.item_labels(self.labels, self.items)),
-            gap_days=summary["gap_days"],
-            last=summary["last"],
-        )
+        factors = self.label_vectors(np.arange(len(self.labels))) @ self._scorer.weights.P_e.T
+        item_labels = Ragged(*space.item_labels(self.labels, self.items))
+        vectors, projection = self._scorer.users.vectors, self._scorer.weights.P_u
+        return open_windows(self.artifact, self._users.table, vectors, projection, factors, item_labels)
 
     @cached_property
     def items(self) -> pl.DataFrame:

@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from merit.core.artifacts import Artifact
-from merit.core.errors import DataError
+from merit.core.errors import DataError, MissingArtifact
 from merit.core.ragged import Ragged
 from merit.core.types import Floats, Ints
 from merit.data.corpus import WORDS, read_table
@@ -83,6 +83,20 @@ def without_generator(scorer: Any, corpus: Artifact, label_space: LabelSpace) ->
         return vectors
 
     return encode
+
+
+def open_windows(
+    model: Artifact, users: pl.DataFrame, vectors: Rows, projection: Floats, label_factors: Floats, item_labels: Ragged
+) -> WindowScorer:
+    """The scorer of a model's stored users; refused where it has learnt nothing of windows."""
+    if WINDOWS not in model.manifest.files:
+        raise MissingArtifact(
+            f"{model.path} knows nothing of windows: an older merit made it, or its data is too short. Remove the "
+            "corpus and the model, then `merit run`; or leave within out."
+        )
+    learnt = WindowModel.model_validate_json(model.file(WINDOWS).read_text(encoding="utf-8"))
+    gap_days, last = (int(model.manifest.summary[name]) for name in ("gap_days", "last"))
+    return WindowScorer(learnt, users, vectors, projection, label_factors, item_labels, gap_days, last)
 
 
 class WindowQuery(NamedTuple):

@@ -8,7 +8,8 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
-from merit.campaigns.audiences.audience import Diagnosis, ResolvedInterest, ResolvedWindow
+from merit.campaigns.audiences.audience import ResolvedInterest
+from merit.campaigns.audiences.diagnosis import Diagnosis, ResolvedWindow
 from merit.campaigns.audiences.forecast import Forecast, SizeForecast
 from merit.campaigns.audiences.request import AudienceRequest, unset
 from merit.campaigns.experiments.design import ExperimentDesign

@@ -51,7 +51,7 @@ def test_without_a_control_it_says_that_it_cannot(quick: Path, tmp_path: Path) -
     values = {"name": "t", "interests": [label], "within": {"days": 14}, "size": {"by": "count", "users": 110}}
     values["uplift"] = {"table": str(tmp_path / "test.csv"), "start": str(model.windows.end)}
     request = config.build(AudienceRequest, values, (), "the request")
-    with pytest.raises(DataError, match="cannot be learnt.*random control"):
+    with pytest.raises(DataError, match=r"cannot be learnt.*random control"):
         build.choose(model, request)
     pl.concat([table, table.head(1)]).write_csv(tmp_path / "test.csv")
     with pytest.raises(DataError, match="comes more than once"):

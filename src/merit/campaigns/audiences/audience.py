@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date, timedelta
 from functools import cached_property, partial
 from typing import Any
 
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from merit.campaigns.audiences import disclosure
+from merit.campaigns.audiences.diagnosis import BoughtBefore, Diagnosis, ResolvedWindow, diagnose, window_notes
 from merit.campaigns.audiences.disclosure import AudienceNoise, Noise
 from merit.campaigns.audiences.eligibility import Mask, WaterfallStep
 from merit.campaigns.audiences.forecast import (
@@ -33,7 +33,6 @@ from merit.campaigns.audiences.forecast import (
     histogram,
     sizes,
 )
-from merit.campaigns.audiences.products import ResolvedProducts
 from merit.campaigns.audiences.request import ArmShare, AudienceRequest, BudgetSize, Economics, Size, unset
 from merit.campaigns.experiments.assign import arm_of
 from merit.core.config import Frozen
@@ -48,13 +47,6 @@ DOUBTFUL = 0.5  # share by which probabilities may be off, from which a note say
 TELLING = 0.6  # AUC of seeds against other users, below which the seeds have little in common
 ROUNDING = 1e-9  # 0.3 / 0.1 is not quite 3
 FIRST = 65_536  # users who are checked at first whether they are contacted
-MOSTLY = 0.5  # of the members, who bought before
-UNKNOWN = 0.1  # of a list of products, from which a note says how many the model does not know
-QUESTIONS = {
-    "buyers": "Who will buy these products in these days, contacted or not?",
-    "new": "Who will buy these products in these days for the first time, contacted or not?",
-    "uplift": "Whom does a contact make buy these products, who would not have done so without?",
-}
 
 
 class ResolvedInterest(Frozen):
@@ -67,34 +59,6 @@ class ResolvedInterest(Frozen):
     similarity: float
     far: bool
     weight: float
-
-
-class ResolvedWindow(Frozen):
-    """The window of an audience, and its lists and rules of products."""
-
-    start: date
-    days: int
-    products: tuple[ResolvedProducts, ...] = ()
-
-    @property
-    def last(self) -> date:
-        """The last day of it."""
-        return self.start + timedelta(days=self.days - 1)
-
-
-class Diagnosis(Frozen):
-    """What ranks high, and how much of it would come without a contact."""
-
-    question: str
-    """The one that the order of users answers."""
-    bought_before: float
-    """The share of members who bought one of these products in the model's data."""
-    new_to_category: float
-    """The share of members who bought nothing of their categories there."""
-    expected: float | None = None
-    """Where users are ranked by uplift: buyers expected among the members, contacted or not; else the forecast says."""
-    added: float | None = None
-    """And buyers that contacting all members is expected to add."""
 
 
 class AudienceProvenance(Frozen):
@@ -177,12 +141,8 @@ class ScoredUsers:
     secret: str = ""
     """Of the model: it decides the noise of what is published."""
     window: ResolvedWindow | None = None
-    bought: Mask | None = None
-    """Within a window: who bought one of the products before."""
-    category: Mask | None = None
-    """And who bought anything of their categories."""
-    chances: Reals | None = None
-    """To buy, where users are ranked by what a contact adds."""
+    before: BoughtBefore | None = None
+    """Of a window."""
 
 
 def compose(
@@ -236,7 +196,7 @@ def compose(
         seeds=None if scored.seeds is None else int(scored.seeds.sum()),
         separation=scored.separation,
         window=scored.window,
-        diagnosis=_diagnosis(request, scored, candidates[chosen]),
+        diagnosis=scored.before and diagnose(request, scored.before, scored.scores.score, candidates[chosen]),
         **_forecasts(request, scored, contacts, falling, part),
     )
     noise = AudienceNoise(noise_of(candidates), of_members, noise_of(contacts))
@@ -256,21 +216,6 @@ def _forecasts(
         "eligible_histogram": histogram(falling),
         "member_histogram": histogram(falling[part]),
     }
-
-
-def _diagnosis(request: AudienceRequest, scored: ScoredUsers, members: Rows) -> Diagnosis | None:
-    """What is known of members within a window; None without one."""
-    if scored.bought is None or scored.category is None:
-        return None
-    scores = scored.scores.score[members]
-    question = "uplift" if scored.chances is not None else "new" if request.new_to else "buyers"
-    return Diagnosis(
-        question=QUESTIONS[question],
-        bought_before=float(scored.bought[members].mean()),
-        new_to_category=float(1 - scored.category[members].mean()),
-        expected=None if scored.chances is None else float(scored.chances[members].sum()),
-        added=None if scored.chances is None else float(scores.sum()),
-    )
 
 
 def arms_of(users: pl.Series, holdout: ArmShare | None, control: ArmShare | None) -> pl.Series:
@@ -312,7 +257,7 @@ def _notes(figures: AudienceSummary) -> list[str]:
             f"The seeds have little in common: half of them finds the other half {100 * figures.separation:.0f} times "
             "in 100, where chance finds 50."
         )
-    notes += _window_notes(figures)
+    notes += window_notes(figures.window, figures.diagnosis)
     if figures.arms[TREATED] < SMALLEST:
         notes.append(f"Fewer than {SMALLEST} users would be contacted; such a list cannot be exported.")
     if economics and economics.caused == 1 and forecast and forecast.value is not None:
@@ -320,30 +265,6 @@ def _notes(figures: AudienceSummary) -> list[str]:
             "The value counts all who buy, also those who would have bought without the contact. Set "
             "economics.caused from an experiment."
         )
-    return notes
-
-
-def _window_notes(figures: AudienceSummary) -> list[str]:
-    notes = []
-    for part in figures.window.products if figures.window else ():
-        if part.unknown > UNKNOWN * (part.unknown + part.products):
-            notes.append(
-                f"{part.name}: {part.unknown:,} of {part.unknown + part.products:,} products are unknown to the model, "
-                f"such as {', '.join(part.examples)}; the audience is about the other {part.products:,}."
-            )
-        if part.blocked:
-            notes.append(
-                f"{part.name}: {part.blocked:,} products carry labels that the policy blocks and are left out."
-            )
-    diagnosis = figures.diagnosis
-    if diagnosis and diagnosis.added is None and diagnosis.bought_before > MOSTLY:
-        notes.append(
-            f"{100 * diagnosis.bought_before:.0f} % of the members bought these products before, and many of them will "
-            "again without a contact. To win buyers, set new_to = 'category', or rank by uplift, learnt from a past "
-            "campaign with a random control."
-        )
-    if diagnosis and diagnosis.added is not None and diagnosis.added <= 0:
-        notes.append("The past test gives no reason to expect that a contact adds buyers.")
     return notes
 
 

@@ -30,7 +30,8 @@ from merit.core.seeds import stream
 from merit.privacy.floor import SMALLEST
 
 if TYPE_CHECKING:
-    from merit.campaigns.audiences.audience import AudienceSummary, Diagnosis
+    from merit.campaigns.audiences.audience import AudienceSummary
+    from merit.campaigns.audiences.diagnosis import Diagnosis
 
 USERS = 3.0  # scale of the noise, in users: one user more or less changes the odds of any figure by e^(1/3) at most
 STEP = 10  # counts are multiples of it, as no digit behind it means anything

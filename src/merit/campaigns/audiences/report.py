@@ -12,7 +12,8 @@ from typing import Any
 
 import polars as pl
 
-from merit.campaigns.audiences.audience import TREATED, AudienceSummary, Diagnosis, ResolvedWindow
+from merit.campaigns.audiences.audience import TREATED, AudienceSummary
+from merit.campaigns.audiences.diagnosis import Diagnosis, ResolvedWindow
 from merit.campaigns.audiences.forecast import EDGES, Forecast, merged
 from merit.campaigns.audiences.request import AudienceRequest
 from merit.core.config import digest

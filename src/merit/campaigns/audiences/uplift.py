@@ -49,7 +49,9 @@ def of_users(model: Model, test: PastTest, wanted: Mask, days: int) -> Reals:
 
 def ranked(scored: ScoredUsers, added: Reals) -> ScoredUsers:
     """Users by what a contact adds; their chances to buy are kept for what is said of members."""
-    return replace(scored, scores=CombinedScores(added, added, added), reliability=None, chances=scored.scores.score)
+    assert scored.before is not None
+    before = replace(scored.before, chances=scored.scores.score)
+    return replace(scored, scores=CombinedScores(added, added, added), reliability=None, before=before)
 
 
 def fit(known: Reals, treated: Mask, bought: Mask) -> Reals:

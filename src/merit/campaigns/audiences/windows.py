@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from merit.campaigns.audiences import products, uplift
-from merit.campaigns.audiences.audience import ResolvedWindow, ScoredUsers
+from merit.campaigns.audiences.audience import ScoredUsers
+from merit.campaigns.audiences.diagnosis import BoughtBefore, ResolvedWindow
 from merit.campaigns.audiences.eligibility import WaterfallStep
 from merit.campaigns.audiences.forecast import Reals, ReliabilityBins, combined
 from merit.campaigns.audiences.request import AudienceRequest, Within
@@ -71,8 +72,7 @@ def window_scores(
         chances,
         reliability=reliability_of(windows.learnt),
         window=ResolvedWindow(start=windows.first_day(window), days=within.days, products=wanted.resolved),
-        bought=windows.bought(wanted.together)[rows],
-        category=windows.bought(wanted.category)[rows],
+        before=BoughtBefore(windows.bought(wanted.together)[rows], windows.bought(wanted.category)[rows]),
     )
     if request.uplift is None:
         return scored
@@ -97,8 +97,7 @@ def only_new(request: AudienceRequest, scored: ScoredUsers, eligible: Mask) -> t
     """Eligible users without those who bought before, as the request has it, and the step of the waterfall."""
     if request.new_to is None:
         return eligible, ()
-    before = scored.bought if request.new_to == "products" else scored.category
-    assert before is not None
-    left = eligible & ~before
+    assert scored.before is not None
+    left = eligible & ~(scored.before.products if request.new_to == "products" else scored.before.category)
     step = WaterfallStep(rule=NEW[request.new_to], removed=int(eligible.sum() - left.sum()), left=int(left.sum()))
     return left, (step,)
