@@ -78,7 +78,7 @@ examples: setup
 setup: $(STAMP)
 
 # Once, and again only when the requirements change.
-$(STAMP): pyproject.toml constraints.txt scripts/set-up
+$(STAMP): pyproject.toml constraints.txt scripts/set-up scripts/install-torch
 	PYTHON=$(PYTHON) VENV=$(VENV) scripts/set-up
 	@touch $@
 

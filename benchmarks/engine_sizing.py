@@ -20,8 +20,8 @@ from benchmarks.engine_memory import prepared, write_shop
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.console import show_table
+from merit.core.types import SPLITS
 from merit.data.corpus import NOW, PURCHASES, CorpusRun, build_corpus
-from merit.data.split import SPLITS
 from merit.engine.job import EngineConfig
 from merit.generator.mining import MiningConfig, mine
 from merit.generator.worker import DecodeJob

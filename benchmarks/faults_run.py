@@ -42,7 +42,7 @@ TABLES = {
     "scores": "*.parquet",
 }
 ENGINE = EngineConfig(threads=1, shards=SHARDS)
-HEAVY = ("accelerate", "altair", "torch.utils.tensorboard", "transformers.models.llama", "vl_convert", __name__)
+HEAVY = ("accelerate", "altair", "transformers.models.llama", "vl_convert", __name__)
 FRESH = multiprocessing.get_context("forkserver")  # a child of a process that has imported everything and done nothing
 SMALL: dict[str, Any] = {
     "labels": {"encoder": "hashed"},

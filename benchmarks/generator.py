@@ -4,9 +4,10 @@
 
 FOLDER holds interactions.parquet and items.parquet; without it, the Complete Journey data is used, and with --quick a
 small planted shop. Rows: popularity, the linear model of `merit.baselines`, the factor model that the generator starts
-from, and by kind of prefix (own: drawn from the model itself; mixed: the paper's; gold: teacher forcing) what a
-generator knows at its first position, and what it writes. Differences are of pooled recall, with their standard error
-over users. --set changes a setting of the run, --items one of the generator (train.steps=600).
+from, and by kind of prefix (none: lists are not read, the default; own: drawn from the model itself; mixed: the
+paper's; gold: teacher forcing) what a generator writes, and what it knows at its first position. Differences are of
+pooled recall, with their standard error over users. --set changes a setting of the run, --items one of the generator
+(train.steps=600).
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from merit.evaluation.predictions import Predictions, Truth, top
 from merit.evaluation.trivial import popular, trivial
 from merit.generator.decoding import DecodeConfig
 from merit.generator.items.histories import COLUMNS
-from merit.generator.items.model import ItemsConfig, load_items
+from merit.generator.items.model import NAMES, ItemsConfig, load_items
+from merit.generator.items.prefixes import Prefixes
 from merit.generator.items.train import train_items
 from merit.labels import space
 from merit.labels.build import load_vectors
@@ -44,7 +46,7 @@ from merit.propensity.linear import FactorsRun, train_factors
 
 BUDGETS = (5, 10, 20)
 PEER_SECONDS = 120.0
-PREFIXES = ("own", "mixed", "gold")
+OURS = NAMES[ItemsConfig().train.prefixes]
 QUICK = ["network.width=32", "network.layers=1", "network.heads=2", "train.steps=120"]
 
 
@@ -78,20 +80,19 @@ def generators(
         yield kind, found
 
 
-def predictions(made: dict[str, Artifact], generator: Artifact, kind: str, seed: int) -> Iterator[Predictions]:
+def predictions(made: dict[str, Artifact], generator: Artifact, kind: Prefixes, seed: int) -> Iterator[Predictions]:
     """What the generator starts from, what it knows at its first position, and what it writes."""
     items = load_items(generator, made["corpus"], made["labels"])
     inputs = items.inputs(read_table(made["corpus"], "test", *COLUMNS))
-    names = {"own": "self-correction", "mixed": "paper's mixture", "gold": "teacher forcing"}
-    if kind == "own":
+    if NAMES[kind] == OURS:
         prior = items.prior.of(inputs, np.arange(len(inputs)), items.live).numpy()
         yield Predictions("factor model", seed, _best(prior, items.live), _best(prior, items.live))
-        first = _best(items.likelihood(inputs)(items.live), items.live)
-        yield Predictions(f"{names[kind]}, first position", seed, first, first)
+    first = _best(items.likelihood(inputs)(items.live), items.live)
+    yield Predictions(f"{NAMES[kind]}, first position", seed, first, first)
     most = max(BUDGETS)
     free = items.decode(inputs, DecodeConfig(max_labels=most), seed)
     ranked = items.decode(inputs, DecodeConfig(max_labels=most, fixed_budget=True), seed)
-    yield Predictions(names[kind], seed, free, ranked)
+    yield Predictions(NAMES[kind], seed, free, ranked)
 
 
 def _best(scores: Floats, live: Ints) -> Ragged:
@@ -144,7 +145,7 @@ def main() -> None:
     parser = harness.parser(__doc__)
     parser.add_argument("--tags", nargs="*", default=[])
     parser.add_argument("--seeds", nargs="*", type=int, default=[1])
-    parser.add_argument("--prefixes", nargs="*", default=list(PREFIXES), choices=PREFIXES)
+    parser.add_argument("--prefixes", nargs="*", default=list(NAMES), choices=list(NAMES))
     parser.add_argument("--out", type=Path, help="keeps what is made")
     parser.add_argument("--set", action="append", default=[], help="a setting of the run")
     parser.add_argument("--items", action="append", default=[], help="a setting of the generator")
@@ -211,10 +212,10 @@ def figures(rows: dict[str, list[Judged]], base: str) -> dict[str, float]:
         return _mean(rows[one], "@10") - _mean(rows[other], "@10")
 
     return {
-        "decoded_over_linear_10": round(over("self-correction", base), 2),
-        "decoded_over_mixture_10": round(over("self-correction", "paper's mixture"), 2),
-        "first_over_decoded_10": round(over("self-correction, first position", "self-correction"), 2),
-        "own_lists": round(float(np.mean([one.own_lists for one in rows["self-correction"]])), 3),
+        "decoded_over_linear_10": round(over(OURS, base), 2),
+        "decoded_over_mixture_10": round(over(OURS, NAMES["mixed"]), 2),
+        "first_over_decoded_10": round(over(f"{OURS}, first position", OURS), 2),
+        "own_lists": round(float(np.mean([one.own_lists for one in rows[OURS]])), 3),
     }
 
 

@@ -20,12 +20,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from benchmarks import harness
 from benchmarks.objectives import kept, settings
 from merit.baselines.generative import COLLATE, corpus_of
-from merit.core import console
+from merit.core import console, tracking
 from merit.core.artifacts import Artifact
 from merit.core.pipeline import run
 from merit.core.ragged import Ragged, column_lists
@@ -266,8 +265,8 @@ def reading(generators: Mapping[str, Artifact], cells: Mapping[str, Timed]) -> d
     for name, generator in generators.items():
         told[f"{name}, positions"] = mean(cells[name].asked.lengths())
         told[f"{name}, tokens"] = mean(behind(cells[name].asked))
-        log = EventAccumulator(str(generator.file("log"))).Reload().Scalars("train/padding")
-        told[f"{name}, padding share"] = round(float(np.mean([each.value for each in log])), 3)
+        log = tracking.read(generator.path, "train/padding")
+        told[f"{name}, padding share"] = round(float(np.mean([figure.value for figure in log])), 3)
     return told
 
 

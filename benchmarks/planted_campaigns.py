@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 from pydantic import Field, model_validator
+from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from merit.campaigns.experiments.statistics import Moments, Reals
@@ -36,6 +37,8 @@ class PlantedCampaign(Frozen):
     standard deviation of their logarithm: the larger, the heavier the tail."""
     cap: float | None = Field(None, gt=0)
     """Above which an amount counts as that."""
+    winsorise: float | None = Field(None, gt=0, lt=1)
+    """The same with a cap that nobody knows before: this quantile of both arms together. Of heavy amounts only."""
     lift: float = 0.0
     explained: float = Field(0.0, ge=0, lt=1)
     """R²: what one covariate from before the campaign explains of the outcome."""
@@ -44,21 +47,35 @@ class PlantedCampaign(Frozen):
     def _can_be(self) -> PlantedCampaign:
         if self.kind == "binary" and self.rate * (1 + self._tilt) * max(1, 1 + self.lift) > 1:
             raise ValueError("so high a rate leaves no room for so much that a covariate explains, or for such a lift")
+        if self.winsorise and (self.kind != "heavy" or self.cap or 1 - self.winsorise >= self.rate):
+            raise ValueError("winsorise is for heavy amounts without a cap, and a quantile that only buyers reach")
         return self
 
     @property
     def true_lift(self) -> float:
         """Of the mean outcomes: with a cap it is smaller than the lift of each amount."""
-        if self.cap is None:
+        if (cap := self.cap or self._quantile) is None:
             return self.lift
-        treated, control = (self._capped_mean(lift) for lift in (self.lift, 0.0))
+        treated, control = (self._capped_mean(lift, cap) for lift in (self.lift, 0.0))
         return treated / control - 1
 
-    def _capped_mean(self, lift: float) -> float:
+    def _capped_mean(self, lift: float, cap: float) -> float:
         """E[min(X, cap)] of a log-normal X."""
-        assert self.cap is not None
-        z = (log(self.cap) - log1p(lift)) / self.shape
-        return (1 + lift) * exp(self.shape**2 / 2) * float(ndtr(z - self.shape)) + self.cap * float(ndtr(-z))
+        z = (log(cap) - log1p(lift)) / self.shape
+        return (1 + lift) * exp(self.shape**2 / 2) * float(ndtr(z - self.shape)) + cap * float(ndtr(-z))
+
+    @property
+    def _quantile(self) -> float | None:
+        """Of all users that could be drawn, with the treated ones among them."""
+        if self.winsorise is None:
+            return None
+        above = 1 - self.winsorise
+
+        def excess(z: float) -> float:
+            shares = ((self.treated, log1p(self.lift)), (1 - self.treated, 0.0))
+            return self.rate * sum(part * float(ndtr((moved - z) / self.shape)) for part, moved in shares) - above
+
+        return exp(brentq(excess, -40 * self.shape, 40 * self.shape))
 
     @property
     def _tilt(self) -> float:
@@ -88,8 +105,12 @@ def campaigns(world: PlantedCampaign, number: int, seed: int) -> Iterator[tuple[
     for start in range(0, number, step):
         some = min(step, number - start)
         arms = ((treated, world.lift), (world.users - treated, 0.0))
-        drawn = [_moments(world.draw(rng, (some, users), lift)[..., :columns]) for users, lift in arms]
-        yield from zip(*drawn, strict=True)
+        drawn = [world.draw(rng, (some, users), lift)[..., :columns] for users, lift in arms]
+        if world.winsorise:
+            pooled = np.concatenate([rows[..., 0] for rows in drawn], axis=1)
+            caps = np.quantile(pooled, world.winsorise, axis=1, keepdims=True)
+            drawn = [np.minimum(rows, caps[..., None]) for rows in drawn]
+        yield from zip(*map(_moments, drawn), strict=True)
 
 
 def _moments(rows: Reals) -> list[Moments]:

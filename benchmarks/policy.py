@@ -1,10 +1,11 @@
 """The sensitive-interest policy on hundreds of interests: which pass that should not, and which are wrongly blocked.
 
-Every text of policy_probe.toml, and of policy_evasion.toml, is in one of two halves, by a hash of it. The open half may
-be looked at while the policy is changed, and its mistakes are listed; of the held-out half, and of policy_fresh.toml
-and policy_later.toml, which were written after a change, only counts are printed: by category or kind of evasion.
+Every text of policy_probe.toml, policy_evasion.toml and policy_latest.toml is in one of two halves, by a hash of it.
+The open half may be looked at while the policy is changed, and its mistakes are listed; of the held-out half, and of
+policy_fresh.toml and policy_later.toml, which were written after a change, only counts are printed: by category or
+kind of evasion. With --open, nothing of held-out texts is judged at all.
 
-    python -m benchmarks.policy [--data MY-POLICY.toml]
+    python -m benchmarks.policy [--data MY-POLICY.toml] [--open]
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ from merit.labels import encoders, policy
 from merit.labels.names import normalise
 from merit.labels.policy import Policy
 
-FILES = (Path(__file__).with_name(f"policy_{name}.toml") for name in ("probe", "fresh", "evasion", "later"))
-PROBE, AFTERWARDS, EVASION, LATER = FILES
+FILES = (Path(__file__).with_name(f"policy_{name}.toml") for name in ("probe", "fresh", "evasion", "later", "latest"))
+PROBE, AFTERWARDS, EVASION, LATER, LATEST = FILES
 OPEN, HELD_OUT, FRESH = "open", "held out", "fresh"
-EVASIONS = "evasions, "
-PARTS = (OPEN, HELD_OUT, FRESH, EVASIONS + OPEN, EVASIONS + HELD_OUT, EVASIONS + FRESH)
+EVASIONS, NEWEST = "evasions, ", "latest, "
+PARTS = (
+    *(OPEN, HELD_OUT, FRESH, EVASIONS + OPEN, EVASIONS + HELD_OUT, EVASIONS + FRESH),
+    *(NEWEST + OPEN, NEWEST + HELD_OUT),
+)
 KINDS = ("sensitive", "harmless")
 
 
@@ -50,7 +54,8 @@ def half_of(text: str) -> str:
 
 def asked() -> list[tuple[str, str, str, str]]:
     """Category, or kind of evasion; kind; text, the first time it stands in a file; part."""
-    files = {path: tomllib.loads(path.read_text(encoding="utf-8")) for path in (PROBE, AFTERWARDS, EVASION, LATER)}
+    paths = (PROBE, AFTERWARDS, EVASION, LATER, LATEST)
+    files = {path: tomllib.loads(path.read_text(encoding="utf-8")) for path in paths}
     texts = [
         (name, kind, text, half_of(text) if path == PROBE else FRESH)
         for path in (PROBE, AFTERWARDS)
@@ -59,8 +64,8 @@ def asked() -> list[tuple[str, str, str, str]]:
         for text in each[kind]
     ]
     texts += [
-        (name, kind, text, EVASIONS + (half_of(text) if path == EVASION else FRESH))
-        for path in (EVASION, LATER)
+        (name, kind, text, prefix + (FRESH if path == LATER else half_of(text)))
+        for path, prefix in ((EVASION, EVASIONS), (LATER, EVASIONS), (LATEST, NEWEST))
         for kind in KINDS
         for name, each in files[path][kind].items()
         for text in each
@@ -69,14 +74,20 @@ def asked() -> list[tuple[str, str, str, str]]:
 
 
 def written(rules: Policy) -> set[str]:
-    own = (text for each in rules.category.values() for text in (*each.terms, *each.phrases, *each.allow))
+    own = (
+        text
+        for each in rules.category.values()
+        for text in (*each.terms, *each.exact, *each.phrases, *each.sayings, *each.allow)
+    )
     return {normalise(text) for text in (*own, *rules.allow)}
 
 
-def judged(rules: Policy, encoder: LabelEncoder) -> list[Judged]:
+def judged(rules: Policy, encoder: LabelEncoder, parts: Sequence[str] = PARTS) -> list[Judged]:
     """Texts that stand word for word in the policy show nothing, and are counted in the open half only."""
     known = written(rules)
-    texts = [each for each in asked() if each[3].endswith(OPEN) or normalise(each[2]) not in known]
+    texts = [
+        each for each in asked() if each[3] in parts and (each[3].endswith(OPEN) or normalise(each[2]) not in known)
+    ]
     phrases = [text for _, _, text, _ in texts]
     found = policy.judge(phrases, encoder.encode(phrases), policy.anchor(rules, encoder))
     return [Judged(*each, verdict is not None) for each, verdict in zip(texts, found, strict=True)]
@@ -99,7 +110,7 @@ def line(rows: Sequence[Judged]) -> str:
 
 
 def show(found: Sequence[Judged]) -> None:
-    for part in PARTS:
+    for part in dict.fromkeys(each.part for each in found):
         own = [each for each in found if each.part == part]
         names = dict.fromkeys(each.category for each in own)
         groups = {name: [each for each in own if each.category == name] for name in names} | {"all": own}
@@ -115,11 +126,14 @@ def show(found: Sequence[Judged]) -> None:
 
 
 def main() -> None:
-    given = harness.parser(__doc__).parse_args()
-    found = judged(policy.load(Path(given.data or policy.DEFAULT)), encoders.make("minilm"))
+    parser = harness.parser(__doc__)
+    parser.add_argument("--open", action="store_true", help="judge the open halves alone")
+    given = parser.parse_args()
+    parts = [part for part in PARTS if part.endswith(OPEN) or not given.open]
+    found = judged(policy.load(Path(given.data or policy.DEFAULT)), encoders.make("minilm"), parts)
     show(found)
     figures = {}
-    for part in PARTS:
+    for part in parts:
         for kind in KINDS:
             own = [each for each in found if (each.part, each.kind) == (part, kind)]
             name = f"{part.replace(', ', '_').replace(' ', '_')}_{kind}"

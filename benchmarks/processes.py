@@ -19,20 +19,28 @@ import torch
 from safetensors.numpy import load_file
 
 from benchmarks import harness
-from benchmarks.bucketing import OBJECTIVE, QUICK, case_of
 from benchmarks.objectives import settings
 from benchmarks.patching import usual
+from merit.baselines.generative import corpus_of
 from merit.core import console
 from merit.core.artifacts import Artifact
 from merit.core.pipeline import run
 from merit.core.processes import DevicesConfig, launch, number
+from merit.core.ragged import Ragged, column_lists
 from merit.core.settings import RunConfig
 from merit.data import planted
-from merit.generator import checkpoint
+from merit.data.corpus import read_table
+from merit.data.texts import read_shop
+from merit.generator import backbone, checkpoint
 from merit.generator.training import train
+from merit.objective.collate import OBJECTIVES
 
 WARM = 5  # steps until caches are warm
 BEFORE, AFTER = "before.safetensors", "after.safetensors"
+
+
+OBJECTIVE = OBJECTIVES["cross-entropy-invariance"]  # sets and the uniform temper, as in stage 2, and needs no mining
+QUICK = ["labels.encoder=hashed", "backbone.width=64", "backbone.layers=2", "backbone.vocabulary=1600"]
 
 
 class Clock:
@@ -49,12 +57,14 @@ class Clock:
 def training(run_config: RunConfig, corpus: Artifact, seed: int, threads: int, place: Path) -> float:
     """Seconds of a step, in one of the processes that train; the weights before and after are kept in `place`."""
     torch.set_num_threads(threads)
-    case, clock = case_of(run_config, corpus, seed), Clock()
-    model = case.fresh()
+    shop, table, clock = read_shop(corpus), read_table(corpus, "train", "prompt", "gold"), Clock()
+    prompts, gold = (column_lists(table[name]) for name in ("prompt", "gold"))
+    read = corpus_of(prompts, gold, Ragged(shop.paths.offsets, shop.paths.tokens), shop.vocabulary)
+    model = backbone.make(run_config.backbone, shop.vocabulary, seed)
     if not number():
         checkpoint.save(place / BEFORE, model, None, {})
     with TemporaryDirectory() as folder:
-        train(model, case.corpus, OBJECTIVE, case.config, seed, Path(folder), log=clock)
+        train(model, read, OBJECTIVE, run_config.stage_2, seed, Path(folder), log=clock)
     if not number():
         checkpoint.save(place / AFTER, model, None, {})
     return (clock.moments[-1] - clock.moments[WARM - 1]) / (len(clock.moments) - WARM)

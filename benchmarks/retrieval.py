@@ -29,7 +29,7 @@ from safetensors.numpy import load_file, save_file
 from benchmarks import harness
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
-from merit.retrieval import fast, store, topk
+from merit.retrieval import store, topk
 from merit.retrieval.exact import Exact, ScorerWeights, spans
 from merit.retrieval.scorer import Scorer
 from merit.retrieval.topk import Ranked
@@ -227,7 +227,9 @@ def one_way(scorer: Scorer, way: str, questions: list[Question], rounds: int) ->
 def first_users(scorer: Scorer, count: int) -> Scorer:
     users = scorer.users
     cut = replace(
-        users, vectors=store.Rows(users.vectors.codes[:count]), projections=store.Rows(users.projections.codes[:count])
+        users,
+        vectors=store.Rows(users.vectors.values[:count]),
+        projections=store.Rows(users.projections.values[:count]),
     )
     return Scorer(scorer.weights, cut, scorer.labels)
 
@@ -261,47 +263,6 @@ def draw(seconds: dict[int, float], file: Path) -> None:
     (line + points).properties(width=480, height=300).save(file)
 
 
-def storage(scorer: Scorer, label: Floats, count: int, n: int, rounds: int) -> tuple[Figures, dict[str, str]]:
-    """What smaller projections cost in time, and smaller vectors in rows."""
-    figures: Figures = {}
-    remarks = {}
-    full = first_users(scorer, count)
-    vectors = np.array(full.users.vectors.codes)
-    wanted = audience(full, label, n)
-    for form in ("float16", "int8"):
-        side = store.hold("users", vectors, scorer.exact.users, form)
-        small = Scorer(scorer.weights, side, scorer.labels)
-        race = harness.alternate(partial(audience, full, label, n), partial(audience, small, label, n), rounds)
-        smaller = store.decode(*store.encode(vectors, form))
-        lossy = Scorer(scorer.weights, store.hold("users", smaller, scorer.exact.users, form), scorer.labels)
-        kept, difference = loss(wanted, audience(lossy, label, n))
-        figures[f"{form}_projections_time"] = round(race.speedup, 2)
-        figures[f"{form}_vectors_kept"] = round(kept, 5)
-        same = (audience(small, label, n).rows == wanted.rows).all()
-        remarks[f"{form}_projections_time"] = (
-            f"of the time with float32; {exactly(small, label, n) / n:.2f} × n rows scored exactly, "
-            f"against {exactly(full, label, n) / n:.2f}; " + ("same ranking" if same else "ANOTHER RANKING")
-        )
-        remarks[f"{form}_vectors_kept"] = f"of the best {n:,} of {count:,}; scores change by up to {difference:.1e}"
-    return figures, remarks
-
-
-def loss(full: Ranked, small: Ranked) -> tuple[float, float]:
-    """The share of the best rows that smaller storage still ranks among the best, and the largest change of a score."""
-    _, at, there = np.intersect1d(full.rows, small.rows, assume_unique=True, return_indices=True)
-    return len(at) / len(full.rows), float(np.abs(full.scores[at] - small.scores[there]).max(initial=0))
-
-
-def exactly(scorer: Scorer, label: Floats, n: int) -> int:
-    """How many rows of an audience are scored in float64."""
-    projection = scorer.exact.labels.of(label[None])
-    stored = projection.astype(np.float32)
-    off = scorer.bound.most(scorer.users.norm, scorer.users.error, projection, stored)
-    fixed = fast.fix(scorer.weights, stored)
-    rough = fast.scores(scorer.weights, scorer.users.projections, fixed, None, scorer.threads, scorer.block)[0]
-    return len(topk.candidates(rough, n, float(off[0])))
-
-
 def main() -> None:
     parser = harness.parser(__doc__)
     parser.add_argument("--plot", type=Path, help="draw the cost by number of users into this file")
@@ -315,7 +276,7 @@ def main() -> None:
         _, writing = harness.timed(lambda: make(folder, users, labels, seed))
         peak, _ = harness.in_child(serve, folder, n, INTERESTS)
         scorer = open_scorer(folder)
-        people, phrases = np.array(scorer.users.vectors.codes), np.array(scorer.labels.vectors.codes)
+        people, phrases = np.array(scorer.users.vectors.values), np.array(scorer.labels.vectors.values)
         several = 1 if quick else 3
         to_users, told = one_way(
             scorer, "audience", [Question(people, at, phrases[at], True, n) for at in range(several)], rounds
@@ -325,7 +286,6 @@ def main() -> None:
         )
         counts = [count for count in COUNTS if count <= users]
         seconds = seconds_by_users(scorer, phrases[0], counts)
-        stored, sizes = storage(scorer, phrases[0], users // 5, n // 5, rounds)
     if arguments.plot:
         draw(seconds, arguments.plot)
     start, slope = straight(seconds)
@@ -343,7 +303,6 @@ def main() -> None:
         "fixed_ms": round(1e3 * start, 2),
         "ns_per_user": round(1e9 * slope),
         "off_the_line": round(off, 3),
-        **stored,
     }
     remarks = {
         "write_seconds": "vectors drawn, projections computed in float64 and stored, both sides",
@@ -353,7 +312,6 @@ def main() -> None:
         "off_the_line": "the largest distance from fixed_ms + ns_per_user × users, as a share of the time",
         **told,
         **also,
-        **sizes,
     }
     harness.finish("retrieval", figures, seed, remarks)
 

@@ -65,6 +65,10 @@ steps = 20
 [stage_2]
 steps = 20
 """
+ITEMS = """
+[item_generator.train]
+steps = 20
+"""
 OLD_NAMES = {"ranking": "rankings"}  # of stages, so that answers of an older checkout can be compared
 REQUEST = """
 interests = ["{label}"]
@@ -132,8 +136,13 @@ def demo(place: Path) -> Path:
     return _run(place, DEMO)
 
 
+def knows_items(checkout: Path) -> bool:
+    """Whether a checkout has the generator that reads items, and so its settings."""
+    return (checkout / "src/merit/generator/items").is_dir()
+
+
 def _run(place: Path, text: str) -> Path:
-    (place / "run.toml").write_text(text)
+    (place / "run.toml").write_text(text + (ITEMS if knows_items(Path(__file__).parents[1]) else ""))
     merit(place, "run", "run.toml")
     return place / "run"
 

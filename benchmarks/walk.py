@@ -45,7 +45,7 @@ WALK: dict[str, dict[str, str]] = {
     "examples": {
         "data/normalise:interactions": "the raw row as a typed event",
         "data/validate:validate": "events whose item, time and user are known; others are set aside",
-        "data/split:assign_users": "the split of the event's user",
+        "data/prepare:assign_users": "the split of the event's user",
         "data/examples:build_examples": "a purchase with the rows of the user's history before it",
     },
     "labels": {
@@ -53,16 +53,14 @@ WALK: dict[str, dict[str, str]] = {
         "labels/clusters:cluster": "a cluster for each label",
     },
     "corpus": {
-        "data/texts:encode_shop": "labels and items in tokens",
         "data/labelled:label_examples": "labels of the history with their counts, gold labels of the purchase",
-        "data/texts:write_prompts": "the history as a prompt of tokens",
     },
     "factors": {
         "propensity/linear:factors_loss": "the loss of the factor model: label counts, title words, trends",
     },
     "stage-2": {
         "generator/items/training:item_loss": "the loss that trains the generator: which item is bought next",
-        "generator/items/training:labels_loss": "and behind a list: which labels are still right",
+        "generator/items/training:labels_loss": "and the loss that fits its trust in the factor model, over labels",
     },
     "states": {
         "generator/items/model:ItemGenerator.likely": "labels that the generator finds likely next, of each user",
@@ -73,7 +71,7 @@ WALK: dict[str, dict[str, str]] = {
     },
     "model": {
         "retrieval/store:write": "a file of all users' vectors, memory-mapped",
-        "propensity/training:user_vectors": "the history of the user as one of them",
+        "propensity/train:user_vectors": "the history of the user as one of them",
     },
     "audience build": {
         "propensity/score:repeat_score": "what earlier purchases of a label add",
@@ -90,6 +88,7 @@ WALK: dict[str, dict[str, str]] = {
 }
 SMALL = {
     "labels": {"encoder": "hashed"},
+    "corpus": {"min_purchases": 4_000},
     "item_generator": {"network": {"width": 16, "layers": 1, "heads": 2}, "train": {"steps": 10}},
     "evaluation": {"resamples": 100},
     "ranking": {"resamples": 100},

@@ -1,6 +1,10 @@
 """How long a short demo takes in two checkouts, alternated, as a ratio.
 
-python -m benchmarks.wall_time OLD [--rounds 2]   # OLD: the other checkout; last line: one JSON object
+    python -m benchmarks.wall_time OLD [--rounds 2]          # OLD: the other checkout
+    python -m benchmarks.wall_time OLD --quick --rounds 1    # a small planted shop instead, to see that it works
+
+Every training has few steps, so that what is compared is the house around them. Labels get their vectors anew in each
+run. Last line: one JSON object.
 """
 
 from __future__ import annotations
@@ -15,21 +19,45 @@ import time
 from pathlib import Path
 from statistics import median
 
-from benchmarks.same import DEMO
+from benchmarks.same import ITEMS, knows_items
 
 HERE = Path(__file__).parents[1]
+DEMO = """
+seed = 7
+out = "run"
+cache = "cache"
+[stage_1]
+steps = 20
+[stage_2]
+steps = 20
+[propensity.factors]
+epochs = 1
+[propensity.fit]
+epochs = 1
+[source]
+"""
+REAL = 'kind = "complete-journey"\n'
+PLANTED = 'kind = "tables"\ninteractions = "shop/interactions.parquet"\nitems = "shop/items.parquet"\n'
 
 
-def seconds_of(checkout: Path) -> tuple[float, dict[str, float]]:
+def seconds_of(checkout: Path, quick: bool) -> tuple[float, dict[str, float]]:
     """The wall time of a run from nothing to a model, and that of each stage."""
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
-        (place / "run.toml").write_text(DEMO)
-        paths = os.environ | {"PYTHONPATH": str(checkout / "src")}
+        (place / "run.toml").write_text(DEMO + (PLANTED if quick else REAL) + (ITEMS if knows_items(checkout) else ""))
+        if quick:
+            _merit(checkout, place, "data", "planted", "--out", "shop", "--set", "users=300", "--seed", "1")
         begin = time.perf_counter()
-        command = [sys.executable, "-m", "merit.cli", "run", "run.toml"]
-        subprocess.run(command, cwd=place, env=paths, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+        _merit(checkout, place, "run", "run.toml")
         return time.perf_counter() - begin, _stages(place / "run")
+
+
+def _merit(checkout: Path, place: Path, *words: str) -> None:
+    paths = os.environ | {"PYTHONPATH": str(checkout / "src")}
+    command = [sys.executable, "-m", "merit.cli", *words]
+    made = subprocess.run(command, cwd=place, env=paths, capture_output=True, text=True)
+    if made.returncode:
+        raise SystemExit(f"`merit {' '.join(words)}` of {checkout} failed:\n{made.stdout}{made.stderr}")
 
 
 def _stages(run: Path) -> dict[str, float]:
@@ -41,11 +69,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("old", type=Path, help="the checkout to compare with")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--quick", action="store_true", help="a planted shop of 300 users instead of the demo")
     wanted = parser.parse_args()
     seconds: dict[str, list[float]] = {"old": [], "new": []}
     for _ in range(wanted.rounds):
         for name, checkout in (("old", wanted.old.absolute()), ("new", HERE)):
-            total, stages = seconds_of(checkout)
+            total, stages = seconds_of(checkout, wanted.quick)
             seconds[name].append(round(total, 1))
             print(name, f"{total:.1f} s", stages, flush=True)
     ratio = median(seconds["new"]) / median(seconds["old"])

@@ -32,7 +32,7 @@ from merit.core.settings import RunConfig
 from merit.core.types import Ints
 from merit.evaluation import tables, uncertainty
 from merit.evaluation.uncertainty import Estimate, Metric
-from merit.propensity.purchases import Mask, Purchases, Reals
+from merit.propensity.purchases import Mask, PurchaseHistories, Reals
 from merit.retrieval.model import Model
 from merit.retrieval.windows import WindowQuery
 
@@ -63,7 +63,7 @@ def wanted_of(model: Model, label: int) -> Mask:
     return wanted
 
 
-def methods(model: Model, label: int, wanted: Mask, purchases: Purchases, days: int) -> dict[str, Reals]:
+def methods(model: Model, label: int, wanted: Mask, purchases: PurchaseHistories, days: int) -> dict[str, Reals]:
     """By method, the score of all users of the model."""
     shops, buyers, own = purchases.activity(), purchases.buyers(wanted), np.zeros((3, len(purchases)))
     own[0] = -np.inf  # never

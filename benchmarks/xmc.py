@@ -160,7 +160,6 @@ def table(rows: list[tuple[Row, dict[str, Metric]]], seed: int) -> tuple[pl.Data
 def read_in_full(ground: PreparedDataset) -> float:
     """The share of test documents whose whole text is in the prompt: of the others, the beginning is."""
     world, most = ground.world, ground.text.prompt.title_tokens
-    assert world.text is not None
     return float(np.mean(world.text.test.lengths() < most + 3))
 
 

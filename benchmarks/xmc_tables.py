@@ -27,8 +27,8 @@ from benchmarks import harness, xmc_files
 from benchmarks.xmc_files import Document, Folder, Label, Part
 from merit.core import console
 from merit.core.errors import DataError
+from merit.data.prepare import SplitConfig, assign_users
 from merit.data.sources.files import fingerprint
-from merit.data.split import SplitConfig, assign_users
 
 T = TypeVar("T")
 READ, LABELLED = datetime(2000, 1, 1, tzinfo=UTC), datetime(2000, 7, 1, tzinfo=UTC)

@@ -1,4 +1,5 @@
-"""How many small faults the tests notice: `make mutation`, or `make mutation OF=objective` for one package.
+"""How many small faults the tests notice: `make mutation`, `make mutation OF=objective` for one package, or
+`make mutation OF=objective/targets` for one of its modules.
 
 mutmut plants one fault after the other (another operator, another number, None for an argument) and runs the tests that
 reach it. It works in a folder below `.cache/mutants` and keeps what it knows there: the next time only changed code
@@ -36,15 +37,25 @@ class Subject(NamedTuple):
 
 SUBJECTS = {
     "objective": Subject(("src/merit/objective/*",), ("tests/objective",)),
-    "campaigns/lift": Subject(("src/merit/campaigns/experiments/lift*.py",), ("tests/campaigns",)),
+    "campaigns/lift": Subject(("src/merit/campaigns/experiments/lift*.py",), ("tests/campaigns/experiments",)),
     "evaluation": Subject(("src/merit/evaluation/*",), ("tests/evaluation",)),
 }
+
+
+def subject_of(name: str) -> Subject | None:
+    """A package, or a module of one: its code alone, and all tests of the package."""
+    package = name.rpartition("/")[0]
+    if name in SUBJECTS or package not in SUBJECTS:
+        return SUBJECTS.get(name)
+    return Subject((f"src/merit/{name}.py",), SUBJECTS[package].tests)
 
 
 def measure(name: str, processes: int) -> dict[str, Counter[str]]:
     """Plant the faults of one package. Module → how many mutants ended how."""
     place = folder_of(name)
-    prepare(place, SUBJECTS[name])
+    subject = subject_of(name)
+    assert subject
+    prepare(place, subject)
     again = [mutant for mutant, end in ends_of(place) if end not in NOTICED]  # tests may have come since
     command = [sys.executable, "-m", "mutmut", "run", "--max-children", str(processes)]
     subprocess.run(command, cwd=place, check=True)
@@ -146,11 +157,16 @@ def _known() -> dict[str, dict[str, Counter[str]]]:
 def main() -> int:
     """Measure, write the summary, print the table. 1 if a package is below the aim."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("packages", nargs="*", metavar="PACKAGE", help=f"of {', '.join(SUBJECTS)}; all without one")
+    parser.add_argument(
+        "packages",
+        nargs="*",
+        metavar="PACKAGE",
+        help=f"of {', '.join(SUBJECTS)}, or one of its modules, as objective/targets; all without one",
+    )
     parser.add_argument("--processes", type=int, default=2, help="mutants that are tried at a time")
     parser.add_argument("--survivors", action="store_true", help="measure nothing; show what was not noticed last time")
     given = parser.parse_args()
-    if unknown := set(given.packages) - set(SUBJECTS):
+    if unknown := {name for name in given.packages if not subject_of(name)}:
         parser.error(f"no package {', '.join(sorted(unknown))}; there are {', '.join(SUBJECTS)}")
     asked = given.packages or list(SUBJECTS)
     if given.survivors:

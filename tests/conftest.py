@@ -16,6 +16,9 @@ from filelock import FileLock
 from hypothesis import Phase
 from hypothesis import settings as hypothesis_settings
 
+from tests import postgres as servers
+from tests.postgres import Postgres
+
 hypothesis_settings.register_profile("mutants", phases=[Phase.explicit, Phase.generate])  # a failure is enough
 
 Command = Callable[..., tuple[int, str, str]]
@@ -61,6 +64,15 @@ def quick(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     from tests import small_run
 
     return once("quick", small_run.make_quick) / "run"
+
+
+@pytest.fixture(scope="session")
+def postgres(once: Callable[[str, Callable[[Path], object]], Path]) -> Postgres:
+    """A running PostgreSQL, one for all processes of the session; skipped where none can be started."""
+    if reason := servers.why_not():
+        pytest.skip(reason)
+    session = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+    return servers.read(once("postgres", lambda folder: servers.start(folder, session)))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 HEAVY = (
-    *("accelerate", "altair", "scipy.stats", "torch._dynamo", "torch.utils.tensorboard", "vl_convert"),
+    *("accelerate", "altair", "scipy.stats", "torch._dynamo", "vl_convert"),
     *("transformers.models.llama.modeling_llama", "merit.core.pipeline", "merit.cli", "merit.service.app", "pytest"),
 )
 FORKED = multiprocessing.get_context("forkserver")

@@ -1,4 +1,4 @@
-"""A run small enough to be made once for all tests that need a trained model: about fifteen seconds."""
+"""A run small enough to be made once for all tests that need a trained model: about ten seconds."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from merit.data import planted
 
 SMALL: dict[str, Any] = {
     "labels": {"encoder": "hashed"},
+    "corpus": {"min_purchases": 4_000},  # by default 50,000: a factor model, and two of its folds, would learn from all
     "backbone": {"width": 16, "layers": 1, "heads": 2, "vocabulary": 1400},
     "stage_1": {"objective": "teacher-forcing", "steps": 3},
     "stage_2": {"steps": 3},

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from merit.core import doctor
+from merit.core import extras as installable
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -53,7 +53,7 @@ def test_metadata_name_it_and_its_extras() -> None:
     assert project["name"] == "merit-interests"
     assert project["scripts"] == {"merit": "merit.cli:main"}
     extras = project["optional-dependencies"]
-    assert set(doctor.EXTRAS) <= set(extras)
+    assert set(installable.EXTRAS) <= set(extras)
     own = [each for extra in extras.values() for each in extra if each.startswith("merit")]
     assert own and all(set(re.split(r"[\[\],]", each)[1:-1]) <= set(extras) for each in own)
 

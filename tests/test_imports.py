@@ -29,7 +29,8 @@ LAYERS = [
     {"objective"},
     {"evaluation"},
     {"propensity.score", "propensity.features", "propensity.negatives", "propensity.calibration", "propensity.lengths"},
-    {"propensity.ridge", "propensity.factor_scorer", "propensity.closed_form", "propensity.quick"},  # without torch
+    {"propensity.ridge", "propensity.held_out"},  # without torch, and so are the next
+    {"propensity.factor_scorer", "propensity.closed_form", "propensity.quick"},
     {"propensity.factor_model", "propensity.epochs", "propensity.linear"},
     {"generator"},
     {"propensity"},
@@ -41,9 +42,11 @@ LAYERS = [
     {"core.quick"},  # the tables that put all stages together
     {"core.pipeline"},
     {"core.presets"},
-    {"core.fitting"},
+    {"core.fitting", "core.tagging"},
     {"campaigns"},
     {"privacy"},
+    {"refresh"},
+    {"core.update"},
     {"bench"},
     {"plan"},
     {"service"},
@@ -66,6 +69,8 @@ LIGHT = [
     "evaluation.evaluate",
     "baselines.methods",
     "retrieval.model",
+    "retrieval.encode",
+    "generator.items.reader",
     "core.fitting",
     "cli",
 ]

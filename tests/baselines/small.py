@@ -23,6 +23,7 @@ def make_small(folder: Path) -> tuple[World, Ragged]:
     """The world, and the gold of its test users, which is not in it."""
     write(shop(PlantedConfig(users=300, events=30), seed=7), folder)
     values = {
+        "reads": "text",  # some methods read prompts
         "out": str(folder / "run"),
         "cache": str(folder / "cache"),
         "source": {

@@ -41,6 +41,6 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Small:
     """What needs no training, and our whole chain, on a planted shop; read it, never write to it."""
     place = tmp_path_factory.mktemp("bench")
     methods = ["trivial", "linear", "teacher-forcing", "self-correction (β = 0)", "MERIT", *VARIANTS]
-    methods += ["self-correction on policy"]
+    methods += ["item generator"]
     config = settings(place, [{"methods": methods, "seeds": [1]}], *VARIED)
     return Small(config, bench(config, ["planted"]))

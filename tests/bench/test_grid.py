@@ -47,7 +47,7 @@ def test_every_cell_is_made_and_judged(grid: Small) -> None:
     assert recall.filter(recall["method"] != "MERIT")["lead"].null_count() == 0
     assert {each.method for each in results.costs} == set(results.seeds)
     steps = {"teacher-forcing": [3], "self-correction (β = 0)": [3]}
-    assert {name: results.steps[name] for name in steps} == steps and results.steps["self-correction on policy"]
+    assert {name: results.steps[name] for name in steps} == steps and results.steps["item generator"]
     assert {"cores", "memory", "python", "torch"} <= set(results.machine)
 
 
@@ -180,7 +180,7 @@ def test_a_cell_costs_all_that_it_builds_on(grid: Small) -> None:
     costs = {each.method: each for each in grid.outcome.results[0].costs}
     assert costs["teacher-forcing"].train_seconds < costs["self-correction (β = 0)"].train_seconds
     assert costs["MERIT"].train_seconds >= timing["states"].seconds + timing["propensity"].seconds
-    assert costs["MERIT"].parameters > costs["self-correction on policy"].parameters
+    assert costs["MERIT"].parameters > costs["item generator"].parameters
     assert all(each.predict_seconds > 0 for each in costs.values())
 
 

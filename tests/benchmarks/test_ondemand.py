@@ -16,5 +16,6 @@ def test_its_last_line_has_the_figures(monkeypatch: pytest.MonkeyPatch, capsys: 
     ondemand.main()
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert figures["same_as_stored"] is True and 0 < figures["quick_p50_ms"] < 1_000
-    assert figures["standard_p50_ms"] is None and figures["refresh_share"] is None
+    assert figures["standard_same_as_stored"] is True and 0 < figures["refresh_share"] < 1
+    assert 0 < figures["standard_recall_after"] <= 1 and 0 < figures["quick_recall_before"] <= 1
     assert 0 < figures["recall_at_5"] <= figures["recall_at_10"] <= figures["recall_at_20"] <= 100

@@ -72,7 +72,7 @@ def test_from_two_tables_to_a_report(tmp_path: Path, command: Command) -> None:
     assert made["examples"]["summary"]["users"] == 360
     assert made["stage-2"]["summary"]["steps"] == 12
     figures = pl.read_parquet(tmp_path / "run" / "results" / "figures.parquet")
-    said = {"trivial", "popularity", "history frequency", "self-correction on policy", "MERIT"}
+    said = {"trivial", "popularity", "history frequency", "item generator", "MERIT"}
     assert said <= set(figures["method"])
     for name in ("data-report", "results"):
         page = (tmp_path / "run" / name / "index.html").read_text()

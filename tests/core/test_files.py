@@ -87,3 +87,19 @@ def test_a_folder_that_must_stay_is_not_waited_for_forever(tmp_path: Path, monke
     monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)
     files.remove_folder(tmp_path / "draft", patience=0.05)
     assert (tmp_path / "draft").exists()
+
+
+def test_links_are_the_same_bytes(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1")
+    files.link(tmp_path / "a", tmp_path / "deep/b")
+    assert (tmp_path / "deep/b").samefile(tmp_path / "a")
+
+
+def test_a_version_is_another_when_the_file_is(tmp_path: Path) -> None:
+    place = tmp_path / "file"
+    assert files.version(place) is None
+    files.write(place, "one")
+    first = files.version(place)
+    assert files.version(place) == first
+    files.write(place, "two")
+    assert files.version(place) != first

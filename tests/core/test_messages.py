@@ -15,12 +15,23 @@ import merit
 from merit.bench.config import BenchConfig
 from merit.campaigns.audiences.request import AudienceRequest
 from merit.campaigns.experiments.design import ExperimentDesign
+from merit.campaigns.sync.destination import DestinationFile
+from merit.campaigns.sync.sync import InterestLists
 from merit.core.config import RENAMED, build
 from merit.core.errors import ConfigError
 from merit.core.settings import RunConfig
+from merit.refresh.refresh import RefreshRun
 
 ROOT = Path(merit.__file__).parent
-SETTINGS: tuple[type[BaseModel], ...] = (RunConfig, BenchConfig, AudienceRequest, ExperimentDesign)
+SETTINGS: tuple[type[BaseModel], ...] = (
+    RunConfig,
+    BenchConfig,
+    AudienceRequest,
+    ExperimentDesign,
+    RefreshRun,
+    DestinationFile,
+    InterestLists,
+)
 
 
 def models(annotation: Any) -> list[type[BaseModel]]:

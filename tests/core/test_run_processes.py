@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from merit.core import artifacts, config
+from merit.core import artifacts, config, tracking
 from merit.core.errors import ConfigError
 from merit.core.pipeline import STAGES, run
 from merit.core.settings import RunConfig
@@ -68,9 +67,8 @@ def test_a_run_with_two_processes_makes_what_one_makes(
     assert ours.manifest.summary | {"tokens": 0} == theirs.manifest.summary | {"tokens": 0}
     had, got = (load_file(each.file("model.safetensors")) for each in (ours, theirs))
     assert max(float(np.abs(had[name] - got[name]).max()) for name in had) < WEIGHTS
-    log = EventAccumulator(str(theirs.file("log"))).Reload()
-    assert [event.step for event in log.Scalars("train/loss")] == list(range(1, STEPS + 1))
-    assert [event.step for event in log.Scalars("validation/recall")] == [2, 4]
+    assert [figure.step for figure in tracking.read(theirs.path, "train/loss")] == list(range(1, STEPS + 1))
+    assert [figure.step for figure in tracking.read(theirs.path, "validation/recall")] == [2, 4]
     assert {path.name for path in out.iterdir()} == {path.name for path in one.iterdir()}  # nothing is left over
 
 

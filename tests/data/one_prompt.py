@@ -30,5 +30,5 @@ def prompt_of(
     """What is chosen and written for it, between two other histories."""
     rows = Ragged.of([[0], [int(item) for item in history], []])
     chosen = choose(rows, item_labels, texts, config, patching)
-    tokens, sizes = write(chosen, texts, config, patching.window if patching else 1)
+    tokens, sizes = write(chosen, texts, patching.window if patching else 1)
     return OnePrompt(*(lists[1] for lists in (chosen.profile, chosen.older, chosen.recent, tokens, sizes)))

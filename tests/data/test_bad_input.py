@@ -154,9 +154,7 @@ def test_missing_file_and_folder_without_data(tmp_path) -> None:
         run(tmp_path, None, name="void")
 
 
-def test_items_without_tags_column(tmp_path) -> None:
-    with pytest.raises(DataError, match=r"items\.csv has no column for 'tags'.*source\.extra_tags"):
-        run(tmp_path, items="item_id,title\na,Tea\n")
+def test_a_column_of_extra_tags_that_is_not_there(tmp_path) -> None:
     with pytest.raises(DataError, match=r"items\.csv has no column 'brnd'.*Nearest: brand"):
         run(tmp_path, items="item_id,title,brand\na,Tea,X\n", extra_tags=("brnd",))
 

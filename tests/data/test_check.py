@@ -147,7 +147,7 @@ def test_too_many_bad_rows_end_it_with_one_message(tmp_path) -> None:
         ([(*row[:3], "view") for row in regular()], ITEMS, "no purchases"),
         (regular(days=5), ITEMS, "span 4 days; at least 8"),
         (regular(users=2), ITEMS, "Only 2 users"),
-        (regular(), [("a", "Tea", [], "Food")], "No item has a tag"),
+        (regular(), [("a", "", [], "Food")], "No item has a tag or a title"),
         (regular(), [("z", "Tea", ["x"], "Food")], "are the ids of both tables written the same way"),
         ([], ITEMS, "no interactions"),
         ([("", "a", DAY, "view"), *regular()], ITEMS, "Too many bad rows"),
@@ -156,6 +156,11 @@ def test_too_many_bad_rows_end_it_with_one_message(tmp_path) -> None:
 def test_what_is_missing_is_told_in_sentences(tmp_path, events, items, sentence) -> None:
     report = check.examine(tables(tmp_path, events, items, max_bad_share=0.001))
     assert any(sentence in line for line in report.missing), report.missing
+
+
+def test_items_with_titles_alone_are_ready_and_a_note_names_the_setting(tmp_path) -> None:
+    report = check.examine(tables(tmp_path, regular(), [("a", "Tea", [], "Food")]))
+    assert not report.missing and any("tags.sources" in note for note in report.notes)
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])

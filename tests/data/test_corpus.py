@@ -13,11 +13,11 @@ import pytest
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.ragged import Ragged, column_lists
+from merit.core.types import SPLITS
 from merit.data import corpus
 from merit.data.corpus import LABEL_COUNTS, NOW, PURCHASES, TRENDS, CorpusConfig, CorpusRun, build_corpus, read_table
 from merit.data.examples import DAY
 from merit.data.prepare import shards
-from merit.data.split import SPLITS
 from merit.data.texts import TOKENS, EncodedShop, encode_shop, read_shop, save, write_prompts
 from merit.data.trends import WEEK, trends_of
 from merit.evaluation.evaluate import truth_of_test_users
@@ -27,8 +27,8 @@ from merit.propensity.features import read_purchases, stateless
 
 
 @pytest.fixture(scope="module")
-def stages(made: Path) -> dict[str, Artifact]:
-    return {name: artifacts.load(made / name) for name in ("examples", "labels", "corpus", "states")}
+def stages(made_text: Path) -> dict[str, Artifact]:
+    return {name: artifacts.load(made_text / name) for name in ("examples", "labels", "corpus", "states")}
 
 
 @pytest.fixture(scope="module")

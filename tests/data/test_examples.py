@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merit.data.examples import DAY, ExamplesConfig, build_examples, history_window, reversed_window
+from merit.data.prepare import SplitConfig, assign_users
 from merit.data.schema import EVENTS
-from merit.data.split import SplitConfig, assign_users
 
 Row = dict[str, Any]
 Offer = tuple[int, list[int], list[int]]

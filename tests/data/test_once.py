@@ -23,7 +23,7 @@ from merit.data.labelled import label_examples
 from merit.data.prepare import shards
 from merit.data.texts import read_shop
 from merit.data.tokenizer import Vocabulary
-from tests.small_run import SMALL, shop
+from tests.small_run import TEXT, shop
 
 SHARDS = 3
 
@@ -61,7 +61,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Counter[Any
             patch.setattr(module, "label_histories", label_histories)
         for name, step in STAGES.items():
             patch.setitem(STAGES, name, replace(step, make=entered(name, step.make)))
-        values = SMALL | {"source": shop(place, 160, 3), "out": str(place / "run"), "cache": str(place / "cache")}
+        values = TEXT | {"source": shop(place, 90, 3), "out": str(place / "run"), "cache": str(place / "cache")}
         run(config.build(RunConfig, values | {"prepare": {"shards": SHARDS}}))
     return place / "run", calls
 

@@ -54,14 +54,14 @@ def slow_prompt(history: list[int], texts, config: PromptConfig) -> tuple[list[i
     room = config.budget - 3
     profile, used = [], 0
     for label in sorted(counts, key=lambda label: (-counts[label], -last_seen[label]))[: config.profile_labels]:
-        used += len(texts.labels[label]) + config.separated
+        used += len(texts.labels[label])
         if used > int(room * config.profile_share):
             break
         profile.append(label)
-    room -= sum(len(texts.labels[label]) + config.separated for label in profile)
+    room -= sum(len(texts.labels[label]) for label in profile)
     recent: list[int] = []
     for item in reversed(history):
-        room -= len(texts.titles[item]) + config.separated
+        room -= len(texts.titles[item])
         if room < 0:
             break
         recent.insert(0, item)
@@ -74,7 +74,6 @@ configs = st.builds(
     profile_labels=st.integers(0, 3),
     profile_share=st.sampled_from([0.0, 0.4, 1.0]),
     title_tokens=st.integers(1, 12),
-    separated=st.booleans(),
 )
 
 
@@ -128,15 +127,13 @@ patchings = st.builds(
 histories = st.lists(st.integers(0, 4), max_size=60)
 
 
-def slow_positions(older: list[int], texts: Texts, separated: bool, window: int) -> int:
-    """Tokens one by one: a window ends when it is full, and at NEXT, which is a position of its own."""
+def slow_positions(older: list[int], texts: Texts, window: int) -> int:
+    """Tokens one by one: a window ends when it is full."""
     positions = open_ = 0
     for item in older:
         for _ in texts.titles[item]:
             positions, open_ = (positions + 1, window) if not open_ else (positions, open_)
             open_ -= 1
-        if separated:
-            positions, open_ = positions + 1, 0
     return positions
 
 
@@ -147,10 +144,10 @@ def slow_resolution(
     room = config.budget - spent
 
     def cost(items: list[int]) -> int:
-        return sum(len(texts.titles[item]) + config.separated for item in items)
+        return sum(len(texts.titles[item]) for item in items)
 
     def fits(older: list[int], recent: list[int]) -> bool:
-        paid = cost(recent) + slow_positions(older, texts, config.separated, patching.window)
+        paid = cost(recent) + slow_positions(older, texts, patching.window)
         return paid <= room and spent + cost(older + recent) <= patching.full_budget
 
     def newest(count: int, of: int) -> Resolution:
@@ -174,7 +171,7 @@ def test_older_items_are_pooled_as_the_slow_twin_says(
     texts = tokenise(TITLES, LABELS, encoder(SAFE), CONTROLS, config)
     prompt = prompt_of(history, ITEM_LABELS, texts, config, patching)
     profile, _ = slow_prompt(history, texts, config)
-    spent = 3 + sum(len(texts.labels[label]) + config.separated for label in profile)
+    spent = 3 + sum(len(texts.labels[label]) for label in profile)
     assert prompt.profile.tolist() == profile
     assert (prompt.older.tolist(), prompt.recent.tolist()) == slow_resolution(history, texts, spent, config, patching)
 
@@ -204,9 +201,8 @@ def pooled_tokens(written: list[int], sizes: list[int]) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("separated", [False, True])
-def test_windows_of_one_token_write_the_prompt_without_patching(separated: bool) -> None:
-    config = PromptConfig(budget=40, separated=separated)
+def test_windows_of_one_token_write_the_prompt_without_patching() -> None:
+    config = PromptConfig(budget=40)
     texts = tokenise(TITLES, LABELS, encoder(SAFE), CONTROLS, config)
     history = np.array([0, 1, 2, 3, 4] * 20, dtype=np.uint32)
     prompt = prompt_of(history, ITEM_LABELS, texts, config, PatchingConfig(window=1))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.sparse import csr_array
 
 from merit.data.trends import BACK, SURE, WEEK, WINDOWS, ItemTrends, Trends, trends_of, week_of
 
@@ -64,3 +65,9 @@ def test_trends_of_items_count_the_weeks_before(weekly: np.ndarray, weeks: list[
         for column, item in enumerate(items):
             wanted = [math.log1p(weekly[max(0, end - window) : end, item].sum()) for window in WINDOWS]
             assert found[place[row], column].tolist() == pytest.approx(wanted, abs=4e-3)
+
+
+@given(arrays(np.float64, (30, 4), elements=st.integers(0, 50)), st.integers(0, 30))
+def test_the_popularity_of_items_in_one_week_is_that_row_of_all(weekly: np.ndarray, week: int) -> None:
+    alone = ItemTrends.of_week(csr_array(weekly), week)
+    np.testing.assert_array_equal(alone.table, ItemTrends.of(weekly).table[week : week + 1])

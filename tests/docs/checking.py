@@ -16,9 +16,11 @@ from merit.bench.config import BenchConfig
 from merit.campaigns.audiences.request import AudienceRequest
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.campaigns.experiments.statistics import Statistics
+from merit.campaigns.sync.destination import DestinationFile
 from merit.core import config
 from merit.core.settings import RunConfig
 from merit.labels import policy
+from merit.service.people import TrustedProxy
 from tests.docs.blocks import ROOT, Block, commands
 
 TABLES = {"kind": "tables", "interactions": "log.csv", "items": "catalogue.csv"}
@@ -46,6 +48,10 @@ def data(language: str, text: str) -> None:
         Statistics.model_validate(values)
     elif "override" in values:
         assert all(policy.Override.model_validate(each) for each in values["override"])
+    elif "destination" in values:
+        config.build(DestinationFile, values)
+    elif "addresses" in values:
+        config.build(TrustedProxy, values)
     elif "datasets" in values:
         config.build(BenchConfig, values)
     else:

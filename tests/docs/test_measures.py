@@ -56,13 +56,19 @@ def test_every_subject_has_code_and_tests(mutants: Any) -> None:
         assert all((ROOT / tests).exists() for tests in subject.tests)
 
 
+def test_a_module_of_a_subject_can_be_measured_alone(mutants: Any) -> None:
+    assert mutants.subject_of("objective/targets") == (("src/merit/objective/targets.py",), ("tests/objective",))
+    assert mutants.subject_of("campaigns/lift") == mutants.SUBJECTS["campaigns/lift"]
+    assert mutants.subject_of("elsewhere/targets") is None and mutants.subject_of("elsewhere") is None
+
+
 def test_the_folder_of_mutants_is_a_project_with_our_settings(mutants: Any, tmp_path: Path) -> None:
     import tomllib
 
     mutants.prepare(tmp_path, mutants.SUBJECTS["campaigns/lift"])
     settings = tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
     assert settings["mutmut"]["only_mutate"] == ["src/merit/campaigns/experiments/lift*.py"]
-    assert settings["mutmut"]["pytest_add_cli_args_test_selection"] == ["tests/campaigns"]
+    assert settings["mutmut"]["pytest_add_cli_args_test_selection"] == ["tests/campaigns/experiments"]
     assert "pytest" in settings and (tmp_path / "src/merit/campaigns/experiments/lift.py").exists()
     before = (tmp_path / "pyproject.toml").stat().st_mtime_ns
     mutants.prepare(tmp_path, mutants.SUBJECTS["campaigns/lift"])

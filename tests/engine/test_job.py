@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merit.data.split import SplitConfig, assign_users
+from merit.data.prepare import SplitConfig, assign_users
 from merit.engine import job
 
 IDS = st.lists(st.text(max_size=8), min_size=1, max_size=60)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from merit.evaluation import uncertainty
-from merit.evaluation.uncertainty import BootstrapSample, Metric, f1, interval, minus, pool, sample, weights
+from merit.evaluation.uncertainty import BootstrapSample, Metric, f1, interval, minus, pool, ratio, sample, weights
 
 
 def population(users: int, rng: np.random.Generator, recall: float) -> Metric:
@@ -94,3 +94,31 @@ def test_an_interval_leaves_out_as_much_on_either_side() -> None:
     assert [interval(drawn).low, interval(drawn).high] == pytest.approx([0.025, 0.975])
     assert [interval(drawn, 0.8).low, interval(drawn, 0.8).high] == pytest.approx([0.1, 0.9])
     assert minus(drawn, BootstrapSample(np.array([0.2]), np.zeros(1_001), 4)).users == 4
+
+
+def test_one_seed_has_no_spread_and_two_have_that_of_a_sample() -> None:
+    draws = np.array([0.1, 0.2, np.nan])
+    assert np.isnan(interval(BootstrapSample(np.array([0.5]), draws, 9)).spread)
+    two = interval(BootstrapSample(np.array([0.4, 0.8]), draws, 9))
+    assert (two.value, two.spread, two.users, two.seeds) == pytest.approx((0.6, 0.08**0.5, 9, 2))
+    assert 0.1 <= two.low < two.high <= 0.2  # a draw without a figure is left out
+
+
+def test_a_figure_that_no_draw_has_is_without_ends() -> None:
+    none = interval(BootstrapSample(np.array([0.5]), np.full(4, np.nan), 0))
+    assert none.value == 0.5 and np.isnan([none.low, none.high]).all()
+
+
+def test_users_of_a_figure_have_something_in_any_denominator() -> None:
+    columns = np.array([[0.0, 0, 1, 2], [0, 3, 0, 0], [5, 0, 5, 0]])
+    assert Metric(columns, f1).users == 2 and Metric(columns[:, :2]).users == 1
+
+
+def test_nothing_right_is_an_f1_of_zero_and_nothing_at_all_too() -> None:
+    assert f1(np.array([[0.0, 4, 0, 2], [0, 0, 0, 2], [1, 2, 1, 1]])).tolist() == pytest.approx([0, 0, 2 / 3])
+    assert np.isnan(ratio(np.array([[3.0, 0]]))).all() and ratio(np.array([[0.0, 3]])).tolist() == [0]
+
+
+def test_two_thousand_resamples_are_the_default() -> None:
+    drawn = weights(3, seed=1)
+    assert drawn.shape == (2_000, 3) and (drawn.sum(axis=1) == 3).all()

@@ -21,7 +21,6 @@ configs = st.builds(
     profile_labels=st.integers(0, 3),
     profile_share=st.sampled_from([0.0, 0.4, 1.0]),
     title_tokens=st.integers(1, 12),
-    separated=st.booleans(),
 )
 
 

@@ -174,13 +174,3 @@ def test_a_folder_with_pickled_weights_is_refused(tmp_path: Path) -> None:
 def test_heads_must_divide_the_width() -> None:
     with pytest.raises(ConfigError, match="cannot be shared among 3 heads"):
         backbone.make(SMALL.model_copy(update={"heads": 3}), WORDS, 0)
-
-
-def test_label_vectors_give_like_labels_like_embeddings() -> None:
-    model = backbone.make(SMALL, WORDS, 7)
-    tokens = np.array([token for [token] in WORDS.encode(["red", "green", "blue"])])
-    vectors = np.array([[1, 0.1, 0, 0], [1, -0.1, 0, 0], [-1, 0, 0.5, 0]], dtype=np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    backbone.start_from_vectors(model, tokens, vectors)
-    red, green, blue = (model.get_input_embeddings().weight[token].detach()[:3] for token in tokens)
-    assert torch.dist(red, green) < torch.dist(red, blue)

@@ -258,11 +258,10 @@ def test_at_last_only_patched_examples_are_read_and_no_epoch_comes_twice() -> No
     assert {int(row) for number in range(60, 64) for row in plain(number)[1]} == set(range(len(corpus)))
 
 
-@pytest.mark.parametrize("history_weight", [0.0, 0.5])
-def test_the_loss_of_a_mixed_batch_is_the_mean_of_its_examples(history_weight: float) -> None:
+def test_the_loss_of_a_mixed_batch_is_the_mean_of_its_examples() -> None:
     """Rows with patches and rows without do not touch each other."""
     model, corpus = world()
-    how = CollateConfig(history_weight=history_weight)
+    how = CollateConfig()
     rows, flags = [0, 1, 2, 4, 3, 5], np.array([True, True, False, True, False, False])
 
     def loss(part: list[int]) -> torch.Tensor:

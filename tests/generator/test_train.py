@@ -10,10 +10,9 @@ import numpy as np
 import polars as pl
 import pytest
 from safetensors.numpy import load_file
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tokenizers import Tokenizer
 
-from merit.core import config
+from merit.core import config, tracking
 from merit.core.artifacts import Artifact
 from merit.core.pipeline import run
 from merit.core.ragged import Ragged
@@ -76,9 +75,8 @@ def test_the_artifact_holds_the_whole_model_and_no_adapter(settings: RunConfig, 
 
 
 def test_the_log_has_recall_and_exposure_bias(made: dict[str, Artifact]) -> None:
-    log = EventAccumulator(str(made["stage-1"].file("log"))).Reload()
     for name in ("validation/recall", "validation/exposure_bias"):
-        assert [event.step for event in log.Scalars(name)] == [2, 4]
+        assert [figure.step for figure in tracking.read(made["stage-1"].path, name)] == [2, 4]
 
 
 def test_a_stopped_training_ends_with_the_same_bytes(

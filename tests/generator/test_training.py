@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from merit.core.errors import ConfigError, DataError, TrainingError
 from merit.core.ragged import Ragged
 from merit.data import tokenizer
 from merit.generator import backbone, checkpoint
-from merit.generator.batches import Bucketing, bucket_lengths, epoch_batches, plan_batches
+from merit.generator.batches import epoch_batches, plan_batches
 from merit.generator.patching import in_full
 from merit.generator.training import TrainConfig, learning_rate, train
 from merit.objective.collate import OBJECTIVES, Corpus, collate
@@ -213,41 +213,24 @@ def test_an_epoch_is_every_example_once() -> None:
     assert not np.array_equal(one, two)
 
 
-@pytest.mark.parametrize("bucketing", get_args(Bucketing))
-def test_a_pass_over_the_batches_is_every_example_once_however_they_are_bucketed(bucketing: Bucketing) -> None:
-    corpus, config = uneven_corpus(), TrainConfig(batch_size=8, bucketing=bucketing)
+def test_a_pass_over_the_batches_is_every_example_once() -> None:
+    corpus, config = uneven_corpus(), TrainConfig(batch_size=8)
     plan = plan_batches(corpus, config, 7, in_full)
     per_epoch = -(-len(corpus) // 8)
     for epoch in range(2):
         read = [plan(number) for number in range(epoch * per_epoch, (epoch + 1) * per_epoch)]
-        assert {each for each, _ in read} == {epoch}
+        assert {number for number, _ in read} == {epoch}
         assert sorted(np.concatenate([rows for _, rows in read])) == list(range(len(corpus)))
 
 
-def test_bucketing_by_more_pads_less() -> None:
-    """The padding of an epoch: at random, by prompts, by all that is read."""
-    corpus, shares = uneven_corpus(), []
-    for bucketing in get_args(Bucketing):
-        config = TrainConfig(batch_size=8, bucketing=bucketing)
-        batches = [
-            collate(corpus, rows.tolist(), 0, OBJECTIVES["self-correction"], config, 7)
-            for rows in epoch_batches(bucket_lengths(corpus, config), 8, 0, 7)
-        ]
-        shares.append(float(np.mean([batch.padding for batch in batches])))
-    assert shares[2] < 0.7 * shares[1] < 0.7 * shares[0]
-
-
-def test_expected_lengths_are_those_that_are_read() -> None:
-    """With room for every mined label nothing is left to chance: one less than prompt and target have tokens."""
-    corpus, config = uneven_corpus(), TrainConfig(bucketing="whole")
-    for row, length in enumerate(bucket_lengths(corpus, config)):
-        batch = collate(corpus, [row], 0, OBJECTIVES["self-correction"], config, 7)
-        assert batch.input_ids.shape[1] == length - 1
-
-
-def test_the_usual_bucketing_leaves_no_trace_in_the_settings() -> None:
-    assert "bucketing" not in TrainConfig().model_dump()
-    assert TrainConfig(bucketing="whole").model_dump()["bucketing"] == "whole"
+def test_prompts_of_like_length_share_a_batch() -> None:
+    """Less is padded than in batches at random."""
+    corpus, config, shares = uneven_corpus(), TrainConfig(batch_size=8), []
+    for lengths in (np.zeros(len(corpus), np.int64), corpus.prompts.lengths()):
+        batches = epoch_batches(lengths, 8, 0, 7)
+        made = [collate(corpus, rows.tolist(), 0, OBJECTIVES["self-correction"], config, 7) for rows in batches]
+        shares.append(float(np.mean([batch.padding for batch in made])))
+    assert shares[1] < 0.7 * shares[0]
 
 
 def uneven_corpus(examples: int = 300) -> Corpus:

@@ -17,7 +17,7 @@ from tests.generator.test_patching import PATCHING
 from tests.generator.test_patching import world as patched_world
 from tests.generator.test_training import CONFIG, Log, improving, world
 
-UNEVEN = {"batch_size": 7, "accumulate": 3, "history_weight": 0.5}  # an epoch ends with a batch of one example
+UNEVEN = {"batch_size": 7, "accumulate": 3}  # an epoch ends with a batch of one example
 CASES: dict[str, dict[str, Any]] = {
     **{objective: {"objective": objective} for objective in OBJECTIVES},
     "uneven": {"objective": "self-correction", "changed": UNEVEN},

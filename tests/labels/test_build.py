@@ -90,7 +90,7 @@ def test_labels_near_the_policy_are_listed_for_a_person(labels: Artifact) -> Non
     assert review.height == labels.manifest.summary["to_review"]
     law = policy.load(labels.file("policy.toml"))
     encoder = encoders.make("hashed")
-    near = policy.borderline(encoder.encode(live.texts), policy.anchor(law, encoder))
+    near = policy.borderline(live.texts, encoder.encode(live.texts), policy.anchor(law, encoder))
     wanted = [text for text, why in zip(live.texts, near, strict=True) if why]
     assert review["text"].to_list() == [text for text in wanted if text != "red wine"]
 

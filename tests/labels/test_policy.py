@@ -61,6 +61,30 @@ def test_an_allowed_phrase_excuses_only_the_words_it_covers() -> None:
     assert found is not None and found.matched == "wine"
 
 
+EXACT = Policy(
+    category={"faith": Category(description="faith", threshold=0.8, exact=["salah", "مسجد", "prêtre", "仏像"])}
+)
+
+
+@pytest.mark.parametrize("text", ["Salah times", "s@lah", "مسجد قريب", "livres de pretre", "木製仏像台"])
+def test_an_exact_term_is_found_in_every_script(text: str) -> None:
+    (found,) = judge(text, rules=EXACT)
+    assert found is not None and found.category == "faith"
+
+
+@pytest.mark.parametrize("text", ["salad", "salads", "sal ah bowl", "petre", "石仏 像"])
+def test_no_slip_makes_an_exact_term_of_another_word(text: str) -> None:
+    assert judge(text, rules=EXACT) == [None]
+
+
+def test_sayings_are_compared_with_sentences_only() -> None:
+    rules = Policy(
+        category={"faith": Category(description="faith", threshold=0.4, sayings=["candles on friday evening"])}
+    )
+    shelf, sentence = judge("friday candles", "candles on a friday evening", rules=rules)
+    assert shelf is None and sentence is not None and sentence.matched == "candles on friday evening"
+
+
 def test_meaning_blocks_unless_something_harmless_is_nearer() -> None:
     near, harmless = judge("glasses of merlot", "glass of milk")
     assert near is not None and near.matched == "glass of merlot" and 0.8 <= (near.similarity or 0) < 1
@@ -158,7 +182,7 @@ def probed(part: str, kind: str) -> dict[str, tuple[BlockReason | None, BlockRea
     texts = [text for each in PROBE[part][kind].values() for text in each]
     vectors = minilm().encode(texts)
     whole = policy.judge(texts, vectors, anchors())
-    return dict(zip(texts, zip(whole, policy.by_vectors(vectors, anchors()), strict=True), strict=True))
+    return dict(zip(texts, zip(whole, policy.by_vectors(texts, vectors, anchors()), strict=True), strict=True))
 
 
 @pytest.mark.slow
@@ -202,6 +226,7 @@ def test_many_labels_are_cheap() -> None:
         Policy(category={}),
         [("a", "b")] * 300,
         np.full(300, 0.5, np.float32),
+        np.zeros(300, np.bool_),
         np.ones((900, 8), np.float32) / np.sqrt(8),
     )
-    assert policy.by_vectors(vectors, ready).count(None) == len(vectors)
+    assert policy.by_vectors(["a label"] * len(vectors), vectors, ready).count(None) == len(vectors)

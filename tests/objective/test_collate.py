@@ -147,16 +147,6 @@ def test_every_example_says_in_which_form_it_is_read() -> None:
         collate(patched_corpus(), [0, 1], 0, SELF, CollateConfig(), 7, patched=np.array([True]))
 
 
-def test_the_first_token_of_the_vocabulary_is_predicted_like_any_other() -> None:
-    both, objective = patched_corpus(), OBJECTIVES["teacher-forcing"]
-    batch = collate(both, [0, 1], 0, objective, CollateConfig(history_weight=1.0), 7, patched=np.array([False, True]))
-    targets = len(batch.classification)
-    read, wanted = batch.input_ids.flatten()[batch.rows[targets:]], batch.valid_ids[targets:, 0]
-    assert list(zip(read.tolist(), wanted.tolist(), strict=True)) == [(3, 0), (0, 4), (~0, 0), (0, 6)]
-    assert batch.weights[targets:].tolist() == pytest.approx([0.25] * 4)
-    assert batch.valid_ids.dtype == torch.int64
-
-
 def test_what_cannot_be_learnt_from_is_refused_before_training() -> None:
     with pytest.raises(DataError, match=r"^There is nothing to train on: no example has a gold label"):
         check_corpus(corpus([], []), CollateConfig())

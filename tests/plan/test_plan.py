@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,14 @@ from tests.small_run import SMALL
 
 EXPECTED = ExpectedSizes(train=100, validation=10, test=20, users=130, events=4000, items=300, labels=200)
 GENERATIVE = ["stage-1", "mined-1", "stage-2", "predictions-1", "predictions-2", "mined-2", "states"]
-BASES = {"counted", "assumed", "measured: earlier run", "measured: probe"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short() -> Iterator[None]:
+    """A probe of one row: that it is timed is what matters here, not how long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "OPERATIONS", 1.0)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -48,19 +56,16 @@ def test_the_quick_preset_has_nothing_to_plan(made: Path) -> None:
         planning.plan(settings(made, "preset=quick"))
 
 
-def test_every_stage_has_a_row_and_every_figure_a_basis(probed: Plan) -> None:
+def test_every_stage_has_a_row_and_every_time_an_origin(probed: Plan) -> None:
     assert [row.stage for row in probed.rows] == list(STAGES)
-    for row in probed.rows:
-        figures = {name for name in planning.FORMATS if getattr(row, name) is not None}
-        assert figures == row.basis.keys()
-        assert set(row.basis.values()) <= BASES
+    assert all((row.seconds is None) == (not row.timed_by) for row in probed.rows)
     assert "counted in" in probed.facts["data"]
 
 
 def test_a_probe_times_the_stages_with_a_language_model(probed: Plan) -> None:
     timed = [row for row in probed.rows if row.seconds]
     assert [row.stage for row in timed] == GENERATIVE
-    assert {row.basis["seconds"] for row in timed} == {"measured: probe"}
+    assert {row.timed_by for row in timed} == {"probe"}
     assert probed.total.seconds == pytest.approx(sum(row.seconds or 0 for row in timed))
     assert any("no time of examples, labels" in note for note in probed.notes)
 
@@ -68,24 +73,24 @@ def test_a_probe_times_the_stages_with_a_language_model(probed: Plan) -> None:
 def test_an_earlier_run_times_all_stages(made_text: Path) -> None:
     rows = rows_of(planning.plan(settings(made_text)))
     record = timings.read(made_text)
-    assert {row.basis["seconds"] for row in rows.values()} == {"measured: earlier run"}
+    assert {row.timed_by for row in rows.values()} == {"earlier run"}
     assert rows["propensity"].seconds == pytest.approx(record["propensity"].seconds)
     assert rows["propensity"].memory == record["propensity"].peak
 
 
 def test_times_of_an_earlier_run_are_scaled_by_the_work(made_text: Path) -> None:
     base, longer = (rows_of(planning.plan(settings(made_text, f"stage_1.steps={steps}"))) for steps in (6, 60))
-    assert longer["stage-1"].basis["seconds"] == "measured: earlier run"
+    assert longer["stage-1"].timed_by == "earlier run"
     assert longer["stage-1"].seconds == pytest.approx(10 * (base["stage-1"].seconds or 0))
     assert longer["stage-2"].seconds == base["stage-2"].seconds
 
 
 def test_an_earlier_run_of_another_backbone_or_with_other_samples_times_nothing(made_text: Path) -> None:
     rows = rows_of(planning.plan(settings(made_text, "backbone.width=32")))
-    assert [rows[stage].basis["seconds"] for stage in GENERATIVE] == ["measured: probe"] * len(GENERATIVE)
+    assert [rows[stage].timed_by for stage in GENERATIVE] == ["probe"] * len(GENERATIVE)
     rows = rows_of(planning.plan(settings(made_text, "mining.samples=9")))
-    assert rows["mined-1"].basis["seconds"] == "measured: probe"
-    assert rows["stage-1"].basis["seconds"] == "measured: earlier run"
+    assert rows["mined-1"].timed_by == "probe"
+    assert rows["stage-1"].timed_by == "earlier run"
 
 
 def test_a_record_of_another_artifact_is_not_used(made_text: Path, tmp_path: Path) -> None:
@@ -126,7 +131,6 @@ def test_expected_sizes_need_no_tables(tmp_path: Path) -> None:
     )
     rows = rows_of(plan)
     assert rows["stage-1"].tokens == 240 * 64 * (96 + 3 * 4 - 1)
-    assert rows["stage-1"].basis["tokens"] == "assumed"
     assert any("not prepared" in note for note in plan.notes)
 
 
@@ -135,10 +139,6 @@ def test_no_time_is_promised_of_a_device_that_is_not_here() -> None:
     assert "3,821,079,552 parameters" in plan.facts["backbone"]
     assert all(row.seconds is None for row in (*plan.rows, plan.total))
     assert any("No time is promised of A100" in note for note in plan.notes)
-    assert (plan.total.memory or 0) < 80 * 2**30
-    assert not any("does not fit" in note for note in plan.notes)
-    alone = planning.plan(config.load(RunConfig, PAPER, ["devices.processes=1", "devices.sharded=false"]))
-    assert any("does not fit" in note and "devices.sharded=true" in note for note in alone.notes)
 
 
 @pytest.mark.parametrize(
@@ -182,27 +182,24 @@ def test_a_run_whose_generator_reads_items_is_counted_and_timed_by_an_earlier_on
     record = timings.read(made)
     assert list(rows) == list(stages_of(run)) and "mined-2" not in rows
     assert rows["stage-2"].seconds == pytest.approx(record["stage-2"].seconds)
-    assert rows["stage-2"].disk == pytest.approx(
-        sum(path.stat().st_size for path in (made / "stage-2").iterdir()), rel=0.5
-    )
     fresh = planning.plan(run.model_copy(update={"out": made / "none"}))
     assert all(row.seconds is None for row in fresh.rows) and "only a first run can tell" in fresh.notes[-1]
 
 
-def test_times_and_disk_add_up_and_memory_is_the_largest() -> None:
-    rows = (PlanRow(stage="a", seconds=10, memory=1e9), PlanRow(stage="b", memory=2e9, disk=7), PlanRow(stage="c"))
+def test_times_add_up_and_memory_is_the_largest() -> None:
+    rows = (PlanRow(stage="a", seconds=10, memory=1e9), PlanRow(stage="b", memory=2e9), PlanRow(stage="c", seconds=1))
     total = Plan(rows=rows, facts={}, notes=()).total
-    assert (total.tokens, total.seconds, total.memory, total.disk) == (None, 10, 2e9, 7)
+    assert (total.tokens, total.seconds, total.memory) == (None, 11, 2e9)
 
 
 def test_the_command_prints_tables_or_json(tmp_path: Path) -> None:
     file = tmp_path / "plan.toml"
     file.write_text(f'reads = "text"\nout = "{tmp_path}"\n[source]\nkind = "tables"\ninteractions = "a"\nitems = "b"\n')
     sizes = [f"--set=plan.expected.{name}={value}" for name, value in EXPECTED]
-    words = ["plan", str(file), "--device", "A100", "--devices", "2", *sizes]
+    words = ["plan", str(file), "--device", "A100", *sizes]
     shown = CliRunner().invoke(cli.app, words)
     assert shown.exit_code == 0, shown.output
-    assert "2 × A100" in shown.output and "stage-2" in shown.output and "assumed" in shown.output
+    assert "A100" in shown.output and "stage-2" in shown.output
     printed: dict[str, Any] = json.loads(CliRunner().invoke(cli.app, [*words, "--json"]).stdout)
     assert [row["stage"] for row in printed["rows"]] == list(STAGES)
     assert printed["total"]["tokens"] == pytest.approx(sum(row["tokens"] or 0 for row in printed["rows"]))

@@ -9,10 +9,10 @@ from scipy.optimize import minimize
 from merit.core.ragged import Ragged
 from merit.propensity import hazard
 from merit.propensity.hazard import IDEAL, NAMES, RIDGE, STAGES, Popularity, Window
-from merit.propensity.purchases import Purchases, Reals
+from merit.propensity.purchases import PurchaseHistories, Reals
 
 
-def shop(users: int, seed: int, days: int = 200) -> tuple[Purchases, Reals]:
+def shop(users: int, seed: int, days: int = 200) -> tuple[PurchaseHistories, Reals]:
     """Users who shop at rates of their own and buy item 0 in a share of their own; both together is their hazard."""
     rng = np.random.default_rng(seed)
     rates, shares = rng.gamma(2.0, 0.05, users), rng.beta(0.5, 2.0, users)
@@ -21,10 +21,10 @@ def shop(users: int, seed: int, days: int = 200) -> tuple[Purchases, Reals]:
         at = np.sort(rng.choice(days, rng.binomial(days, min(rate, 1)), replace=False))[::-1]
         ages.append(at)
         items.append((rng.random(len(at)) > share).astype(int).tolist())
-    return Purchases(Ragged.of(items), np.concatenate(ages).astype(np.int32)), rates * shares
+    return PurchaseHistories(Ragged.of(items), np.concatenate(ages).astype(np.int32)), rates * shares
 
 
-def features(past: Purchases, window: Window, span: float) -> Reals:
+def features(past: PurchaseHistories, window: Window, span: float) -> Reals:
     shops, buyers = past.activity(), past.buyers(np.array([True, False]))
     at = np.zeros(len(past), dtype=bool)
     at[buyers.users] = True
@@ -81,7 +81,7 @@ def test_a_longer_window_is_never_less_likely() -> None:
 
 
 def test_the_stages_of_an_interval_share_the_window() -> None:
-    past = Purchases(Ragged.of([[0, 0, 0]]), np.array([50, 40, 30], np.int32))  # every ten days; 30 days ago
+    past = PurchaseHistories(Ragged.of([[0, 0, 0]]), np.array([50, 40, 30], np.int32))  # every ten days; 30 days ago
     row = dict(zip(NAMES, features(past, Window(10, 5), 60)[0], strict=True))
     assert row["interval"] == pytest.approx(np.log(10)) and row["had twice"] == 1
     due = [row[f"due {low:g}"] for low in STAGES[:-1]]

@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merit.core.ragged import Ragged
-from merit.propensity.purchases import HALF_LIVES, Purchases, exposure
+from merit.propensity.purchases import HALF_LIVES, PurchaseHistories, exposure
 
 Events = list[list[tuple[int, int]]]  # by user: age and item
 users = st.lists(st.lists(st.tuples(st.integers(0, 90), st.integers(0, 4)), max_size=12), min_size=1, max_size=6)
 
 
-def purchases(events: Events) -> Purchases:
+def purchases(events: Events) -> PurchaseHistories:
     rows = [sorted(row, reverse=True) for row in events]
     ages = np.array([age for row in rows for age, _ in row], np.int32)
-    return Purchases(Ragged.of([[item for _, item in row] for row in rows]), ages)
+    return PurchaseHistories(Ragged.of([[item for _, item in row] for row in rows]), ages)
 
 
 @settings(max_examples=40, deadline=None)
@@ -58,9 +58,9 @@ def test_buyers_are_found_among_some_users() -> None:
 
 def test_views_do_not_count() -> None:
     items, ages = Ragged.of([[0, 1], [2]]), np.array([3, 2, 1])
-    known = Purchases.of(items, ages, np.array([True, False, True]))
+    known = PurchaseHistories.of(items, ages, np.array([True, False, True]))
     assert known.items.values.tolist() == [0, 2] and known.ages.tolist() == [3, 1]
-    assert Purchases.of(items, ages).ages.tolist() == [3, 2, 1]
+    assert PurchaseHistories.of(items, ages).ages.tolist() == [3, 2, 1]
 
 
 def test_exposure_is_that_of_a_purchase_a_day() -> None:

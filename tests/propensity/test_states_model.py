@@ -5,7 +5,7 @@ from merit.core.ragged import Ragged
 from merit.data.title_words import WordCounts
 from merit.propensity.features import States, UserFeatures
 from merit.propensity.states_model import Propensity, PropensityConfig
-from merit.propensity.training import user_vectors
+from merit.propensity.train import user_vectors
 
 CONFIG = PropensityConfig(labels=3, width=16, layers=2, heads=2, hidden=24, second=8, factors=4)
 

@@ -11,7 +11,7 @@ from merit.core.ragged import Ragged
 from merit.propensity.features import States, UserFeatures
 from merit.propensity.negatives import NegativesConfig, make_sampler
 from merit.propensity.states_model import Propensity, PropensityConfig
-from merit.propensity.training import PropensityFitConfig, fit, user_vectors
+from merit.propensity.train import PropensityFitConfig, fit, user_vectors
 
 USERS, LABELS = 3000, 30
 

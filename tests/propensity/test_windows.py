@@ -8,7 +8,7 @@ import polars as pl
 from merit.core.ragged import Ragged
 from merit.propensity import windows
 from merit.propensity.hazard import NAMES
-from merit.propensity.purchases import Purchases
+from merit.propensity.purchases import PurchaseHistories
 from merit.propensity.windows import WindowConfig, WindowData, WindowModel
 
 ITEMS, LABELS = 60, 12
@@ -26,7 +26,7 @@ def data(users: int = 600, days: int = 240, seed: int = 1) -> WindowData:
         labels = np.where(rng.random(len(at)) < 0.8, rng.choice(liked, len(at)), rng.integers(0, LABELS, len(at)))
         items.append((labels + LABELS * rng.integers(0, ITEMS // LABELS, len(at))).tolist())
         ages.append(at)
-    bought = Purchases(Ragged.of(items), np.concatenate(ages).astype(np.int32))
+    bought = PurchaseHistories(Ragged.of(items), np.concatenate(ages).astype(np.int32))
     role, none = rng.choice(3, users, p=[0.6, 0.2, 0.2]), np.zeros((users, 2), np.float32)
     return WindowData(bought, bought, role, ITEM_LABELS, none[:LABELS], lambda rows: none[: len(rows)])
 

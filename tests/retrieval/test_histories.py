@@ -202,3 +202,14 @@ def test_without_its_generator_the_standard_preset_says_so(made: Path, tmp_path:
     labels = artifacts.load(tmp_path / "model/labels", verify=False)
     with pytest.raises(MissingArtifact, match="has no generator"):
         open_encoder(Artifact(tmp_path / "model", artifact.manifest), labels)
+
+
+def test_a_history_of_150_000_events_is_answered(model: Any, items: pl.DataFrame) -> None:
+    """Some are unknown, and all come many times."""
+    known = items.filter(pl.col("tags").list.len() > 0)["item_id"]
+    ids = [*known.to_list(), "unknown-item-with-a-long-id-" + "x" * 40]
+    events = pl.DataFrame({"user_id": ["a"] * 150_000, "item_id": [ids[row % len(ids)] for row in range(150_000)]})
+    events = events.with_columns(timestamp=pl.lit("2024-05-06T07:08:09.123456+00:00"), title=pl.lit(None, pl.String))
+    assert len(events.write_csv()) > 6e6
+    new = model.with_histories(events)
+    assert new.rests_on["events"].to_list() == [150_000] and len(new.interests("a", 10)) == 10

@@ -51,6 +51,6 @@ def test_impossible_wishes_and_damaged_projections_are_refused() -> None:
         shortlist.interests(scorer, np.arange(3), one_region, 0, 2, LIVE)
     with pytest.raises(DataError, match="no row 40"):
         shortlist.interests(scorer, np.array([40]), one_region, 1, 2, LIVE)
-    scorer.labels.projections.codes[2] = np.nan
+    scorer.labels.projections.values[2] = np.nan
     with pytest.raises(DamagedArtifact, match="Row 2 of labels"):
         next(shortlist.interests(scorer, np.arange(3), one_region, 1, 2, LIVE))

@@ -44,7 +44,7 @@ def test_blocks_change_nothing_and_the_formula_is_that_of_all_users(
     assert np.allclose(replace(windows).probabilities(wanted, window), whole, atol=1e-9)
     past, learnt = windows.purchases(), windows.learnt
     shops, buyers = past.activity(), past.buyers(wanted)
-    factors = windows.vectors.take(slice(None)) @ windows.projection.T - np.array(learnt.centre)
+    factors = windows.vectors.values @ windows.projection.T - np.array(learnt.centre)
     affinity = factors @ windows.buying(wanted).direction
     at = np.isin(np.arange(len(past)), buyers.users)
     counts = (part.counts.sum(0) for part in (shops, buyers.activity))

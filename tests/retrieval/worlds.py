@@ -11,7 +11,6 @@ from merit.core.types import Floats, Ints
 from merit.retrieval import store
 from merit.retrieval.exact import Doubles, Exact, ScorerWeights
 from merit.retrieval.scorer import Scorer
-from merit.retrieval.store import Form
 from merit.retrieval.topk import Ranked, RankedLists
 
 Kind = Literal["any", "whole", "close"]
@@ -53,13 +52,12 @@ def world(
     users: int = 40,
     labels: int = 30,
     kind: Kind = "any",
-    form: Form = "float32",
     threads: int = 1,
     block: int | None = None,
     factors: int = 4,
     layers: tuple[int, int] = (16, 6),
 ) -> Scorer:
-    """A third of the users and of the labels are copies of others; `form` is how the projections are stored."""
+    """A third of the users and of the labels are copies of others."""
     rng = np.random.default_rng(seed)
     net = weights(rng, 5, 7, *layers, factors, kind)
     exact = Exact.of(net)
@@ -68,7 +66,7 @@ def world(
         vectors = numbers(rng, (count, len(layer.weight)), kind)
         copies = rng.random(count) < 1 / 3
         vectors[copies] = vectors[rng.integers(0, count, count)][copies]
-        sides.append(store.hold(name, vectors, layer, form))
+        sides.append(store.hold(name, vectors, layer))
     return Scorer(net, *sides, threads=threads, block=block)
 
 

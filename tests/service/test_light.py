@@ -1,4 +1,4 @@
-"""What the process does not bring along: the generator, ever; torch, until an encoder made of it reads a phrase."""
+"""What the process does not bring along: torch, and whatever needs it."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ with opened(run, state, limits=Limits(seconds=300)) as service:
         ask.get("/v1/model/results"),
         ask.post("/v1/score", json={"users": [user], "interests": [text, "a phrase"]}),
         ask.post("/v1/audience/preview", json={"name": "a", "interests": [text], "size": size}),
+        ask.post("/v1/histories/interests", json={"histories": [{"user_id": "a", "events": [{"title": text}]}]}),
         ask.post("/v1/admin/reload"),
     ):
         assert answer.status_code == 200, answer.text
-heavy = ("torch", "merit.generator", "merit.retrieval.explain")
+heavy = ("torch", "merit.generator.model", "merit.generator.items.model", "merit.retrieval.explain")
 print([name for name in sys.modules if name.startswith(heavy)])
 """
 

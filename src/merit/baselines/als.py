@@ -15,8 +15,8 @@ from scipy.sparse import hstack, vstack
 
 from merit.baselines.fitting import TimeBudget, best_trend, recall_of_scores, trending
 from merit.baselines.world import Answer, World, WorldExamples, answer_of
+from merit.core import extras
 from merit.core.config import Frozen
-from merit.core.errors import MissingDependency
 from merit.core.ragged import indicators, matrix
 from merit.core.types import Floats
 
@@ -79,12 +79,8 @@ def _scores(world: World, config: AlsConfig, seed: int) -> Floats:
 
 
 def _model(config: AlsConfig, seed: int) -> Any:
-    try:
+    with extras.needed_by("ALS"):
         from implicit.cpu.als import AlternatingLeastSquares
-    except ImportError:
-        raise MissingDependency(
-            "implicit is not installed. Install it with `pip install 'merit-interests[peers]'`."
-        ) from None
     settings = config.model_dump(exclude={"words"})
     return AlternatingLeastSquares(**settings, random_state=seed, calculate_training_loss=False)
 

@@ -23,8 +23,8 @@ from scipy.sparse import csr_matrix, hstack, identity
 
 from merit.baselines.fitting import TimeBudget, best_trend, recall_of_scores, trending
 from merit.baselines.world import Answer, World, answer_of
+from merit.core import extras
 from merit.core.config import Frozen
-from merit.core.errors import MissingDependency
 from merit.core.ragged import indicators, matrix
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
@@ -143,12 +143,8 @@ def _ordered(rows: Any) -> Any:
 
 
 def _model(folder: str, cost: float, config: LabelTreeConfig, seed: int) -> Any:
-    try:
+    with extras.needed_by("The label tree"):
         from napkinxc.models import PLT
-    except ImportError:
-        raise MissingDependency(
-            "napkinXC is not installed. Install it with `pip install 'merit-interests[peers]'`."
-        ) from None
     return PLT(
         folder,
         liblinear_c=cost,

@@ -95,7 +95,7 @@ def _patchrec(world: World, seed: int, config: PatchrecConfig, groups: Groups) -
         batch = collate(part, list(range(len(rows))), epoch, IN_ORDER, COLLATE, seed, patched)
         return loss_of(generator.model, batch, 1.0)[0]
 
-    patched = replace(world, text=replace(world.text, validation=validation))
+    patched = replace(world, tokens=replace(world.text, validation=validation))
     summary = fit_generator(generator, patched, loss, train.lengths(), config.fit, seed, budget)
     return greedy_answer(generator, test, summary, budget)
 

@@ -107,7 +107,7 @@ def sasrec(world: World, seed: int, config: SasrecConfig | None = None) -> Answe
     """Scores are the probabilities of the last position."""
     config = config or SasrecConfig()
     budget = TimeBudget(world.seconds)
-    bags, gold = (world.text.shop.item_labels, world.item_words), world.purchases.gold
+    bags, gold = (world.item_labels, world.item_words), world.purchases.gold
     with torch_stream(seed, "sasrec"):
         model = Sasrec(len(world.labels), world.title_words, config)
     train, validation, test = (

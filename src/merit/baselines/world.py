@@ -12,7 +12,6 @@ does not.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -21,12 +20,12 @@ import numpy as np
 import polars as pl
 
 from merit.core.artifacts import Artifact
+from merit.core.errors import DataError
 from merit.core.ragged import Ragged, column_lists, head
-from merit.core.types import Floats, Ints
-from merit.data.corpus import WORDS, purchases_table, read_examples, read_table
+from merit.core.types import SPLITS, Floats, Ints
+from merit.data.corpus import purchases_table, read_examples, read_table, read_words
 from merit.data.labelled import LabelledExamples
-from merit.data.split import SPLITS
-from merit.data.texts import read_shop
+from merit.data.texts import TOKENS, read_shop
 from merit.data.title_words import TitleWords, WordCounts
 from merit.data.trends import Trends
 from merit.evaluation.evaluate import training_popularity
@@ -69,6 +68,8 @@ class World:
     """Without gold and without what came later."""
     item_words: Ragged
     """By item: the words of its title, of which there are `title_words`."""
+    item_labels: Ragged
+    """By item: its live labels."""
     title_words: int
     labels: LabelSpace
     vectors: Floats
@@ -77,8 +78,15 @@ class World:
     """By label: events of training users; zero for labels that are not live."""
     seconds: float
     """For training, on this machine. A method that is not done by then stops."""
-    text: Text
-    """Tokens, for methods that read and write them."""
+    tokens: Text | None
+    """For methods that read and write them; none, where the corpus has no prompts."""
+
+    @property
+    def text(self) -> Text:
+        """The tokens, or an error that says how to make them."""
+        if self.tokens is None:
+            raise DataError("The corpus has no prompts, which this method reads. Make it with `--set reads=text`.")
+        return self.tokens
 
     @property
     def live(self) -> Ints:
@@ -144,23 +152,28 @@ def make_world(corpus: Artifact, labels: Artifact, backbone: BackboneConfig, tex
     """The world of a comparison. `seconds` is what a method may spend on training, on this machine."""
     label_space = space.load(labels.path)
     train, validation, test, purchases = (_known(corpus, name) for name in (*SPLITS, purchases_table(corpus)))
-    vocabulary = json.loads(corpus.file(WORDS).read_text(encoding="utf-8"))
-    titles = pl.read_parquet(corpus.file("items.parquet"), columns=["title"])["title"]
-    prompts = (column_lists(read_table(corpus, split, "prompt")["prompt"]) for split in SPLITS)
+    vocabulary = read_words(corpus)
+    items = pl.read_parquet(corpus.file("items.parquet"))
     nothing = Ragged.empty(len(test))
     return World(
         train=train,
         purchases=purchases,
         validation=validation,
         test=replace(test, gold=nothing, target_items=nothing, later=nothing),
-        item_words=TitleWords.of(vocabulary, titles).of_item,
+        item_words=TitleWords.of(vocabulary, items["title"]).of_item,
+        item_labels=Ragged(*space.item_labels(label_space, items)),
         title_words=len(vocabulary),
         labels=label_space,
         vectors=load_vectors(labels),
         popularity=training_popularity(label_space),
         seconds=seconds,
-        text=Text(read_shop(corpus), backbone, text, *prompts),
+        tokens=_text(corpus, backbone, text) if TOKENS in corpus.manifest.files else None,
     )
+
+
+def _text(corpus: Artifact, backbone: BackboneConfig, text: TextConfig) -> Text:
+    prompts = (column_lists(read_table(corpus, split, "prompt")["prompt"]) for split in SPLITS)
+    return Text(read_shop(corpus), backbone, text, *prompts)
 
 
 def _known(corpus: Artifact, name: str) -> WorldExamples:

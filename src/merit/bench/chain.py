@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 from merit.baselines.world import World, make_world
 from merit.bench.config import BenchConfig, objective_of, slug
-from merit.core import artifacts, timings
+from merit.core import artifacts, timings, tracking
 from merit.core.artifacts import Artifact
 from merit.core.config import digest
 from merit.core.errors import ConfigError, TrainingError
@@ -254,11 +254,7 @@ def peak_gib(*made: Artifact) -> float | None:
 
 def step_seconds(generator: Artifact) -> float:
     """The usual time of a step, from the log of the training: a pause on the way is no part of it."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
-
-    log = EventAccumulator(str(generator.file("log")), size_guidance={"scalars": 0})
-    log.Reload()
-    times = [event.wall_time for event in log.Scalars(STEP)] if STEP in log.Tags()["scalars"] else []
+    times = [figure.time for figure in tracking.read(generator.path, STEP)]
     if len(times) < 2:  # stopped behind its last checkpoint: it went on without a step
         raise TrainingError(f"{generator.path} has no log of its steps. Remove the folder and run again.")
     taken = np.sort(np.diff(times[WARM:] if len(times) > 2 * WARM else times))

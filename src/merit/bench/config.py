@@ -161,13 +161,15 @@ class BenchConfig(Frozen):
         return varied
 
     def run_config(self, dataset: str) -> RunConfig:
-        """Examples, labels and corpus of a data set, as `merit run` makes them."""
+        """Examples, labels and corpus of a data set, as `merit run` makes them; some methods read the prompts."""
         given = self.datasets[dataset]
         source = given.source
         if isinstance(source, sources.TablesSource):
-            places = {name: self.data / getattr(source, name) for name in ("interactions", "items")}
-            source = source.model_copy(update=places)
+            places = {name: getattr(source, name) for name in ("interactions", "items")}
+            inside = {name: self.data / place for name, place in places.items() if isinstance(place, Path)}
+            source = source.model_copy(update=inside)
         return RunConfig(
+            reads="text",
             seed=self.seed,
             out=self.out / dataset,
             cache=self.cache,

@@ -19,8 +19,8 @@ from merit.core.errors import DataError
 from merit.core.ragged import column_lists, list_column, select
 from merit.core.seeds import stream
 from merit.core.stage import make_unless_current
+from merit.core.types import SPLITS
 from merit.data.corpus import CorpusRun, purchases_table
-from merit.data.split import SPLITS
 from merit.labels import space
 
 

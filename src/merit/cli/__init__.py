@@ -22,10 +22,11 @@ from merit.cli.model import model_app
 from merit.cli.options import AsJson, ConfigFile, Overrides, group, settings
 from merit.cli.output import described
 from merit.cli.privacy import audit_app, erase, pseudonyms_app
-from merit.cli.run import bench, plan, run
+from merit.cli.run import bench, plan, refresh, run, update
 from merit.cli.serve import keys_app, serve
+from merit.cli.tag import tag
 from merit.cli.weights import weights_app
-from merit.core import artifacts, config, console, doctor, processes, signing
+from merit.core import artifacts, config, console, doctor, extras, processes, signing
 from merit.core.errors import MeritError
 from merit.privacy import pseudonyms
 
@@ -41,7 +42,7 @@ config_app = group("config", "What can be set, and what is set.")
 GROUPS = (data_app, labels_app, config_app, weights_app, model_app, audience_app, experiment_app)
 for commands in (*GROUPS, keys_app, audit_app, pseudonyms_app):
     app.add_typer(commands)
-for command in (run, serve, bench, plan, erase):
+for command in (run, refresh, update, tag, serve, bench, plan, erase):
     app.command()(command)
 
 
@@ -120,7 +121,8 @@ def main() -> None:
     """Entry point: a MeritError is one message and an exit code, without a traceback."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a draft is removed on the way out
     try:
-        app()
+        with extras.needed_by("This command"):
+            app()
     except MeritError as error:
         console.stderr.print(f"[bold red]error[/] {escape(str(error))}", soft_wrap=True)
         sys.exit(error.exit_code)

@@ -12,6 +12,8 @@ import merit
 from merit.campaigns.audiences import export, report, request
 from merit.campaigns.audiences.build import build, preview
 from merit.campaigns.audiences.export import Form
+from merit.campaigns.sync import destination, sync
+from merit.campaigns.sync.destination import Mode
 from merit.cli import options, output
 from merit.core import artifacts, console
 from merit.core.files import storage_errors
@@ -83,6 +85,29 @@ def export_audience(
     members = artifacts.load(audience_folder, export.AUDIENCE)
     checked_by = merit.load(export.model_folder(members, model), labels)
     output.show(export.export(members, checked_by, form, out, arm))
+
+
+@audience_app.command(name="sync")
+def sync_audience(
+    audience_folder: Annotated[Path, typer.Argument(help="a folder that `merit audience build` wrote")],
+    destination_file: Annotated[Path, typer.Argument(help="a file with [destination], as in docs/warehouse.md")],
+    mode: Annotated[Mode, typer.Option(help="append adds members; upsert updates too; mirror also removes leavers")],
+    model: Annotated[
+        Path | None, typer.Option(help="the model that checks interests; by default the audience's")
+    ] = None,
+    labels: options.NewerLabels = None,
+    clear: Annotated[bool, typer.Option(help="remove all rows of the audience there instead")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only count: nothing is written")] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Send the users to be contacted to a table, a file in a bucket, or a webhook. Nobody else is sent."""
+    members, to = artifacts.load(audience_folder, export.AUDIENCE), destination.read(destination_file)
+    if clear:
+        counts = sync.clear(members.path, export.load_summary(members).request.name, to, dry_run)
+    else:
+        checked_by = merit.load(export.model_folder(members, model), labels)
+        counts = sync.sync_audience(members, checked_by, to, mode, dry_run)
+    output.show_sync(counts, destination.title(to), dry_run, as_json)
 
 
 @audience_app.command(name="overlap")

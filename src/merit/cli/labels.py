@@ -69,9 +69,9 @@ def judge(
         return
     judged = judging.read_sheets(sheets)
     cosine = judging.cosines(judged, encoders.Cached(encoders.make(encoder), cache))
-    found = judging.agreements(judged, cosine, seed)
+    agreements = judging.agreements(judged, cosine, seed)
     if as_json:
-        console.show_json(found.to_dicts())
+        console.show_json(agreements.to_dicts())
         return
-    show_frame(f"Agreement with {len(judged)} judged pairs", found, lines=False)
+    show_frame(f"Agreement with {len(judged)} judged pairs", agreements, lines=False)
     show_frame("Judgements by cosine", judging.by_bin(judged, cosine), lines=False)

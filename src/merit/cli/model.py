@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 import merit
+from merit.campaigns.sync import destination, sync
+from merit.campaigns.sync.destination import Mode
 from merit.cli import options, output
 from merit.core import artifacts, config, console, signing
 from merit.core.files import require_no_folder
@@ -104,6 +106,31 @@ def audiences(
     require_no_folder(out)
     rows = write_audiences(folder, out, wanted, n, labels, settings)
     console.tell(f"{rows:,} rows in {out}", rows=rows, file=str(out))
+
+
+@model_app.command()
+def sync_interests(
+    folder: options.ModelFolder,
+    destination_file: Annotated[Path, typer.Argument(help="a file with [destination], as in docs/warehouse.md")],
+    mode: Annotated[Mode, typer.Option(help="append adds users; upsert updates too; mirror also removes leavers")],
+    k: Annotated[int, typer.Option("-k", help="interests of each")] = 10,
+    override: options.Overrides = None,
+    labels: options.NewerLabels = None,
+    clear: Annotated[bool, typer.Option(help="remove all these rows there instead")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only count: nothing is written")] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Send the most likely interests of all users to a destination, a row for each user.
+
+    --set holdout.share=0.05 --set holdout.salt=nobody-2027 keeps those users at home whom no campaign addresses.
+    """
+    to, model = destination.read(destination_file), merit.load(folder, labels)
+    lists = config.build(sync.InterestLists, {"k": k}, override or [], origin="the command line")
+    if clear:
+        counts = sync.clear(model.artifact.path, lists.name, to, dry_run)
+    else:
+        counts = sync.sync_interests(model, to, lists, mode, dry_run)
+    output.show_sync(counts, destination.title(to), dry_run, as_json)
 
 
 @model_app.command()

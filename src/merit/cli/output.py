@@ -12,6 +12,8 @@ from merit.core import artifacts, console
 if TYPE_CHECKING:
     import polars as pl
 
+    from merit.campaigns.sync.rows import SyncCounts
+
 
 def described(artifact: artifacts.Artifact) -> dict[str, Any]:
     """An artifact for `--json`: its folder, kind and hash, and the summary of its manifest."""
@@ -40,3 +42,12 @@ def point_to_page(artifact: artifacts.Artifact) -> None:
 def show(artifact: artifacts.Artifact) -> None:
     """Print the manifest as text; `described` is the same for programs."""
     console.stdout.print(artifacts.describe(artifact))
+
+
+def show_sync(counts: SyncCounts, to: str, dry_run: bool, as_json: bool) -> None:
+    """Print what a sync changed at a destination, or would change."""
+    if as_json:
+        console.show_json(counts.model_dump() | {"written": 0 if dry_run else counts.written})
+        return
+    rows = [(name, f"{count:,}") for name, count in counts.model_dump().items()]
+    console.show_table(escape(f"{'To be written' if dry_run else 'Written'}: {to}"), ["rows", ""], rows)

@@ -50,18 +50,56 @@ def run(
         console.stdout.print(f"Ask it: merit model interests {folder} USER, merit model audience {folder} INTEREST")
 
 
-def plan(
-    file: options.ConfigFile,
-    device: Annotated[str | None, typer.Option(help="`local` times this machine; another name only counts")] = None,
-    devices: Annotated[int | None, typer.Option(min=1, help="how many of them")] = None,
+def refresh(
+    folder: Annotated[Path, typer.Argument(help="the folder of a run that has a model")],
     override: options.Overrides = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Estimate tokens, time, memory and disk of every stage, without running any."""
+    """Bring a model up to date with what came since: new events, users, items and labels; nothing is trained."""
+    from merit.refresh import watch
+    from merit.refresh.refresh import refresh as stage
+
+    model = stage(folder, **config.overridden({}, override or []))
+    record = watch.read(model)[-1]
+    if as_json:
+        console.show_json(record.model_dump(mode="json"))
+        return
+    figures = record.model_dump(exclude={"drifts", "kept", "edges", "reasons", "verdict"})
+    console.show_table(
+        f"refresh  {model.path}", ["figure", "value"], [(name, output.short(value)) for name, value in figures.items()]
+    )
+    console.stdout.print(escape(record.verdict))
+    console.tell(f"All refreshes: {model.file(watch.LOG) / watch.PAGE}")
+
+
+def update(
+    file: Annotated[Path, typer.Argument(help="a file with `run` and [[audience]], as in docs/warehouse.md")],
+    override: options.Overrides = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Pull tables, refresh the model, build audiences and send them. Stopped anywhere, it is given again."""
+    from merit.core import update as stages
+
+    done = stages.update(config.load(stages.UpdateConfig, file, override or []))
+    if as_json:
+        console.show_json(done.model_dump(mode="json"))
+        return
+    rows = [
+        (place, *(counts.model_dump().values() if counts else ("",) * 4)) for place, counts in done.audiences.items()
+    ]
+    console.show_table(f"update  {file}", ["audience", "added", "updated", "removed", "unchanged"], rows)
+
+
+def plan(
+    file: options.ConfigFile,
+    device: Annotated[str | None, typer.Option(help="`local` times this machine; another name only counts")] = None,
+    override: options.Overrides = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Count the parameters and tokens of a run and estimate its time, without running any stage."""
     from merit.plan import plan as planning
 
-    given = {"plan.device": device, "devices.processes": devices}
-    run = options.settings(file, [*(override or []), *(f"{name}={value}" for name, value in given.items() if value)])
+    run = options.settings(file, [*(override or []), *([f"plan.device={device}"] if device else [])])
     made = planning.plan(run)
     if as_json:
         console.show_json(made.model_dump(mode="json") | {"total": made.total.model_dump(mode="json")})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -12,7 +11,7 @@ from typing import Annotated
 import typer
 
 from merit.cli.options import AsJson, NewerLabels, Overrides, group
-from merit.core import config, console
+from merit.core import config, console, extras
 from merit.core.artifacts import MANIFEST
 from merit.core.errors import ConfigError, MissingArtifact, MissingDependency
 from merit.privacy import pseudonyms
@@ -22,7 +21,6 @@ from merit.service.keys import ApiKey
 State = Annotated[Path, typer.Option(help="where the service keeps its keys and jobs")]
 DEFAULT_STATE = Path("service")
 DEMO = Path("runs/demo")  # where configs/demo.toml puts its run
-NEEDED = ("fastapi", "uvicorn", "prometheus_client", "python_multipart")
 
 
 def serve(
@@ -36,22 +34,26 @@ def serve(
     verify: Annotated[bool, typer.Option(help="check every byte of the model first")] = True,
     override: Overrides = None,
     tls_in_front: Annotated[bool, typer.Option(help="a proxy with TLS stands in front: no warning")] = False,
+    proxy: Annotated[
+        Path | None, typer.Option(help="settings of a proxy that signs people in (docs/running.md)")
+    ] = None,
 ) -> None:
     """Serve a model: Studio at /, the API under /v1. SIGHUP reloads the model."""
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise MissingDependency(
-            f"`merit serve` needs {', '.join(missing)}. Install them: pip install 'merit-interests[serve]'."
-        )
+    if missing := extras.missing("serve"):
+        line = extras.install_line("serve")
+        raise MissingDependency(f"`merit serve` needs {', '.join(missing)}. Install them: {line}.")
     from merit.service import server
+    from merit.service.people import TrustedProxy
     from merit.service.request_limits import Limits
     from merit.service.service import opened
 
     pseudonyms.use(None)  # a process on the network holds pseudonyms only
     limits = config.build(Limits, {}, override or [], origin="the command line")
+    trusted = config.load(TrustedProxy, proxy) if proxy else None
     server.warn_if_unencrypted(host, tls_in_front)
     with (
         _served(folder, state, demo) as (run, kept, key, secret),
-        opened(run, kept, labels, tables, limits, verify, [key] if key else []) as service,
+        opened(run, kept, labels, tables, limits, verify, [key] if key else [], trusted) as service,
     ):
         server.serve(service, host, port, secret)
 
@@ -70,17 +72,20 @@ def _served(folder: Path | None, state: Path, demo: bool) -> Iterator[tuple[Path
         yield DEMO, Path(name) if state == DEFAULT_STATE else state, *keys.make("demo", ["read", "audience", "export"])
 
 
-keys_app = group("keys", "API keys of a service: make, list and revoke them.")
+keys_app = group("keys", "API keys of a service: make, list, rotate and revoke them.")
+KeyId = Annotated[str, typer.Argument(metavar="ID", help="as `merit keys list` shows it")]
+Days = Annotated[float | None, typer.Option(help="days until it expires; without, it does not, or lives as long again")]
 
 
 @keys_app.command()
 def create(
     name: Annotated[str, typer.Argument(help="who will use it")],
     scope: Annotated[list[str], typer.Option(help=f"{', '.join(keys.SCOPES)}; may be repeated")],
+    days: Days = None,
     state: State = DEFAULT_STATE,
 ) -> None:
     """Make a key and print it, this once: only a hash of it is stored."""
-    key, secret = keys.create(state / keys.FILE, name, scope)
+    key, secret = keys.create(state / keys.FILE, name, scope, days)
     console.tell(f"key {key.id} for {name}: {', '.join(key.scopes)}. It is not shown again.", key=key.id)
     console.stdout.print(secret, markup=False)
 
@@ -90,15 +95,32 @@ def list_keys(state: State = DEFAULT_STATE, as_json: AsJson = False) -> None:
     """List the keys, without their secrets."""
     stored = keys.read(state / keys.FILE)
     if as_json:
-        console.show_json([key.model_dump(exclude={"salt", "hash"}) for key in stored])
+        console.show_json([key.model_dump(exclude={"salt", "hash", "former"}) for key in stored])
     else:
-        rows = [(key.id, key.name, ", ".join(key.scopes), key.created, key.revoked or "") for key in stored]
-        console.show_table("Keys", ["id", "name", "scopes", "created", "revoked"], rows)
+        columns = ["id", "name", "scopes", "created", "rotated", "expires", "revoked"]
+        rows = [
+            (key.id, key.name, ", ".join(key.scopes), *(getattr(key, at) or "" for at in columns[3:])) for key in stored
+        ]
+        console.show_table("Keys", columns, rows)
+
+
+@keys_app.command()
+def rotate(
+    number: KeyId,
+    overlap: Annotated[float, typer.Option(help="hours for which the former secret is accepted, too")] = 24,
+    days: Days = None,
+    state: State = DEFAULT_STATE,
+) -> None:
+    """Give a key a new secret and print it, this once. The key keeps its scopes and its jobs."""
+    key, secret = keys.rotate(state / keys.FILE, number, overlap, days)
+    until = key.former.until if key.former else ""
+    console.tell(f"key {key.id} ({key.name}): the former secret is accepted until {until}.", key=key.id)
+    console.stdout.print(secret, markup=False)
 
 
 @keys_app.command()
 def revoke(
-    number: Annotated[str, typer.Argument(metavar="ID", help="as `merit keys list` shows it")],
+    number: KeyId,
     state: State = DEFAULT_STATE,
 ) -> None:
     """Refuse a key from now on. A running service notices at once."""

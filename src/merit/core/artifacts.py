@@ -13,12 +13,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import wraps
 from hashlib import sha256
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pydantic import BaseModel, Field, SerializationInfo, model_serializer, model_validator
 from pydantic_core import to_json
@@ -28,6 +29,9 @@ from merit.core import files, provenance
 from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, MissingArtifact, StorageError
 from merit.core.files import storage_errors
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # By kind, else 1; raised when a stored name or its meaning changes.
 FORMATS = dict.fromkeys(
@@ -132,8 +136,9 @@ def writing(
     seed: int | None = None,
     parents: Mapping[str, Artifact] | None = None,
     inputs: Mapping[str, Any] | None = None,
+    sealed: Callable[[Path], object] | None = None,
 ) -> Iterator[Draft]:
-    """Write an artifact; it appears under `folder` complete, or not at all."""
+    """Write an artifact; it appears under `folder` complete, or not at all. `sealed` is called right before it does."""
     with storage_errors(folder):
         _refuse_foreign(folder)
         with _locked(folder):
@@ -144,6 +149,8 @@ def writing(
                 yield draft
                 manifest = _describe(draft, kind, config, seed, parents or {}, inputs or {})
                 _write_synced(draft.path / MANIFEST, manifest.model_dump_json(indent=2))
+                if sealed:
+                    sealed(draft.path)
                 _swap(draft.path, folder)
             finally:
                 files.remove_folder(draft.path)
@@ -174,6 +181,17 @@ def load(folder: Path, kind: str | None = None, verify: bool = True) -> Artifact
     for name, record in manifest.files.items():
         _check_file(folder / name, record, verify)
     return Artifact(folder, manifest)
+
+
+def opens(read: Callable[Concatenate[Artifact, P], T]) -> Callable[Concatenate[Artifact, P], T]:
+    """The same reader of an artifact, its first argument, but what a strange file makes it say is one sentence."""
+
+    @wraps(read)
+    def guarded(artifact: Artifact, /, *args: P.args, **options: P.kwargs) -> T:
+        with files.opening(artifact.path):
+            return read(artifact, *args, **options)
+
+    return guarded
 
 
 def current(
@@ -309,6 +327,18 @@ def _plain(config: BaseModel | None) -> dict[str, Any]:
     return json.loads(config.model_dump_json()) if config else {}
 
 
+def reseal(folder: Path, manifest: Manifest, changed: Iterable[str]) -> None:
+    """Write the manifest of a copy of an artifact in which these files are others than in the original."""
+    records = {
+        name: FileRecord(sha256=hash_file(folder / name, sync=True), bytes=(folder / name).stat().st_size)
+        for name in changed
+    }
+    sealed = manifest.model_copy(update={"files": manifest.files | records})
+    sealed = sealed.model_copy(update={"hash": identity(sealed)})
+    (folder / MANIFEST).unlink(missing_ok=True)  # it may be a link to that of the original
+    _write_synced(folder / MANIFEST, sealed.model_dump_json(indent=2))
+
+
 def hash_file(path: Path, sync: bool = False) -> str:
     """sha256 of a file; with `sync`, its bytes are on the disk when this returns."""
     digest = sha256()
@@ -328,9 +358,11 @@ def _write_synced(path: Path, text: str) -> None:
 
 
 def _swap(draft: Path, folder: Path) -> None:
-    """Give the finished draft its name. A previous version steps aside first: no folder is renamed over another."""
+    """Give the finished draft its name. It swaps names with a previous version; where it cannot, that steps aside."""
     old = folder.parent / f".{folder.name}.tmp-{os.getpid()}-old"
     if folder.exists():
+        if files.exchange(draft, folder):
+            return  # what has the draft's name now is removed by `writing`
         folder.rename(old)
     draft.rename(folder)
     files.sync_folder(folder.parent)

@@ -34,7 +34,6 @@ RENAMED = {
     "states.enough": "corpus.min_purchases",
     "rankings": "ranking",
     "propensity.model.own": "propensity.model.factors",
-    "model.halves": "model.projections",
     "engine.runner=here": "engine.runner=inline",
 }
 

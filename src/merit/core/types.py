@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 Event = Literal["view", "click", "cart", "purchase"]
 Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 Status = Literal["live", "retired", "blocked"]
 
 Floats = NDArray[np.float32]

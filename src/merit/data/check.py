@@ -142,8 +142,8 @@ def _missing(report: Report, max_bad_share: float) -> tuple[str, ...]:
             "(a gap of 7 days lies between history and target).",
         ),
         (
-            bool(rows.items) and report.tags == 0,
-            "No item has a tag, so there are no interests. "
+            bool(rows.items) and report.tags == 0 and report.items_without_title == rows.items - rows.bad_items,
+            "No item has a tag or a title, so there are no interests. "
             "Name columns to take them from: --set 'source.extra_tags=[\"brand\"]'.",
         ),
         (
@@ -167,6 +167,11 @@ def _notes(items: pl.DataFrame, users: pl.Series, contact: tuple[Contacts, ...])
     if single.sum() > len(single) / 2:
         notes.append(
             "Most items have one tag with commas in it. If these are several tags: --set 'source.tag_separator=\",\"'."
+        )
+    if len(items) and not (items["tags"].list.len() > 0).any():
+        notes.append(
+            "No item has a tag. Interests can be read from titles: --set 'tags.sources=[\"mine\"]' (docs/tags.md); "
+            "or name columns to take them from: --set 'source.extra_tags=[\"brand\"]'."
         )
     notes += map(contacts.warning, contact)
     if count := int(users.str.contains(contacts.KINDS["e-mail addresses"]).sum()):

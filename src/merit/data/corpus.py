@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from pydantic import Field
 from scipy.sparse import coo_array, csr_array
 
@@ -30,13 +31,12 @@ from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.errors import DataError
 from merit.core.ragged import Ragged, column_lists, list_column, owners
-from merit.core.types import Ints, Split
+from merit.core.types import SPLITS, Ints, Split
 from merit.data import texts, tokenizer
 from merit.data.examples import DAY, build_examples, current_histories, history_window, reversed_window
 from merit.data.labelled import LabelledExamples, incidence, label_examples, label_histories
 from merit.data.patches import pool
 from merit.data.prepare import PrepareRun, Shard, shards
-from merit.data.split import SPLITS
 from merit.data.texts import EncodedShop, TextConfig, write_patched, write_prompts
 from merit.data.title_words import TitleWords, vocabulary
 from merit.data.tokenizer import Vocabulary
@@ -62,7 +62,7 @@ class CorpusConfig(Frozen):
     title_words: int = Field(4_000, ge=0)
     """Words of titles that the factor model reads; 0 for none: the paper."""
     purchases_per_user: int = Field(8, ge=0)
-    """Purchases of each training user that the factor model learns from, each with the history before it and with the
+    """PurchaseHistories of each training user that the factor model learns from, each with the history before it and with the
     reversed history after it (docs/decisions/0013-hindsight.md). 0: it learns from the examples."""
     min_purchases: int = Field(50_000, ge=0)
     """Where users are few, more purchases of each are taken until there are so many."""
@@ -105,7 +105,7 @@ def build_corpus(examples: Artifact, labels: Artifact, out: Path, config: Corpus
         if shop:
             texts.save(shop, draft.path)
         (draft.path / WORDS).write_text(json.dumps(title_words.vocabulary, ensure_ascii=False), encoding="utf-8")
-        _vertical_counts(items["vertical"], sold, item_labels).write_parquet(draft.path / VERTICALS)
+        vertical_counts(items["vertical"], sold, item_labels).write_parquet(draft.path / VERTICALS)
         shutil.copyfile(examples.file("items.parquet"), draft.path / "items.parquet")
         draft.summary |= {name: examples.manifest.summary[name] for name in ("users", "events", "first", "last")}
         draft.summary |= {name: getattr(builder.prepare, name) for name in ("history_days", "gap_days")}
@@ -223,6 +223,16 @@ def _backwards(part: LabelledExamples) -> LabelledExamples:
     return replace(part, items=part.items.backwards(), days=days)
 
 
+@artifacts.opens
+def read_words(made: Artifact) -> list[str]:
+    """The words of titles that the corpus has counted, or those that a model was trained with."""
+    words: list[str] = json.loads(made.file(WORDS).read_text(encoding="utf-8"))
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise TypeError("not a list of words")
+    return words
+
+
+@artifacts.opens
 def read_table(corpus: Artifact, split: str, *columns: str) -> pl.DataFrame:
     """Rows of a split, all columns or some."""
     return pl.read_parquet(corpus.file(f"{split}.parquet"), columns=list(columns) or None)
@@ -252,12 +262,16 @@ def item_verticals(corpus: Artifact) -> pl.Series:
 
 def item_trends(corpus: Artifact) -> ItemTrends:
     """The trends of all items, by week."""
+    return ItemTrends.of(item_weeks(corpus).toarray())
+
+
+def item_weeks(corpus: Artifact) -> Any:
+    """(weeks, items), sparse: events of training users."""
     table = pl.read_parquet(corpus.file(ITEM_WEEKS))
     weeks = len(np.load(corpus.file(TRENDS), mmap_mode="r", allow_pickle=False)) - 1
     items = pl.scan_parquet(corpus.file("items.parquet")).select(pl.len()).collect().item()
-    weekly = np.zeros((weeks, items))
-    weekly[table["week"].to_numpy(), table["item"].to_numpy()] = table["count"].to_numpy()
-    return ItemTrends.of(weekly)
+    counts, places = table["count"].to_numpy().astype(np.float64), (table["week"].to_numpy(), table["item"].to_numpy())
+    return coo_array((counts, places), shape=(weeks, items)).tocsr()
 
 
 def read_examples(corpus: Artifact, split: Split | str) -> LabelledExamples:
@@ -305,7 +319,7 @@ def _vocabulary(items: pl.DataFrame, label_space: LabelSpace, config: TokenizerC
     return tokenizer.train([*items["title"], *live], whole.to_list(), config.size)
 
 
-def _vertical_counts(verticals: pl.Series, sold: Ints, item_labels: Ragged) -> pl.DataFrame:
+def vertical_counts(verticals: pl.Series, sold: Ints, item_labels: Ragged) -> pl.DataFrame:
     """Training events by label and vertical of the item."""
     owner = owners(item_labels)
     events = {"label": item_labels.values, "vertical": verticals.fill_null(UNKNOWN).gather(owner), "count": sold[owner]}
@@ -321,9 +335,15 @@ def _weekly_table(weekly: Any) -> pl.DataFrame:
 
 def _write_trends(weekly: Any, carried: Any, file: Path) -> None:
     """(weeks + 1, labels) in half precision, from the events of training users by week and item."""
-    columns, labels = carried.tocsc(), carried.shape[1]
-    total = weekly @ np.diff(carried.indptr)
-    trends = np.lib.format.open_memmap(file, mode="w+", dtype=np.float16, shape=(weekly.shape[0] + 1, labels))
-    for at in range(0, labels, LABELS):
-        trends[:, at : at + LABELS] = trends_of((weekly @ columns[:, at : at + LABELS]).toarray(), total)
+    shape = (weekly.shape[0] + 1, carried.shape[1])
+    trends = np.lib.format.open_memmap(file, mode="w+", dtype=np.float16, shape=shape)
+    for at, block in label_trends(weekly, carried):
+        trends[:, at : at + LABELS] = block
     trends.flush()
+
+
+def label_trends(weekly: Any, carried: Any) -> Iterator[tuple[int, NDArray[np.float16]]]:
+    """(weeks + 1, labels), some labels after the others with the number of the first."""
+    columns, total = carried.tocsc(), weekly @ np.diff(carried.indptr)
+    for at in range(0, carried.shape[1], LABELS):
+        yield at, trends_of((weekly @ columns[:, at : at + LABELS]).toarray(), total)

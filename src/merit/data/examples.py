@@ -19,8 +19,7 @@ from pydantic import Field
 from merit.core.config import Frozen
 from merit.core.ragged import column_lists, list_column, ranges
 from merit.core.seeds import derive, mix
-from merit.core.types import Ints
-from merit.data.split import SPLITS
+from merit.core.types import SPLITS, Ints
 
 DAY = 86_400_000  # milliseconds, the unit of every timestamp here
 Target = Literal["purchase", "order", "window"]
@@ -64,7 +63,7 @@ def reversed_window(t: Ints, config: ExamplesConfig) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Purchases that could become examples, sorted by user."""
+    """PurchaseHistories that could become examples, sorted by user."""
 
     user: NDArray[np.uint32]
     time: Ints
@@ -82,7 +81,7 @@ def build_examples(
     window: Window = history_window,
     most: int | None = None,
 ) -> pl.DataFrame:
-    """Purchases of each user in one shard, with what is within the window of each.
+    """PurchaseHistories of each user in one shard, with what is within the window of each.
 
     `events`: user, item, timestamp, event, order_id, sorted by user and timestamp. `users`: user, hash, split, in
     order of user. `tagged`: by item, whether it has a tag at all (a target without labels teaches nothing). `most`:
@@ -147,7 +146,7 @@ def _candidates(events: pl.DataFrame, tagged: NDArray[np.bool_], config: Example
 
 
 def _orders(events: pl.DataFrame, rows: Ints) -> Candidates:
-    """Purchases of one order together; without an order number, what a user bought at one moment is one order."""
+    """PurchaseHistories of one order together; without an order number, what a user bought at one moment is one order."""
     bought = events[rows].select("user", "timestamp", "order_id").with_columns(row=pl.Series(rows))
     moment = pl.when(pl.col("order_id").is_null()).then(pl.col("timestamp"))
     orders = (

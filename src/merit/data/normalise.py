@@ -70,14 +70,18 @@ def items(
     file: str,
     options: ParseOptions,
     text: bool = False,
+    further: Mapping[str, Sequence[str]] | None = None,
 ) -> pl.LazyFrame:
-    """The items of one scan. `extra_tags`: further columns whose text becomes tags."""
+    """The items of one scan. `extra_tags`: further columns whose text becomes tags. `further`: columns whose text is
+    `text` and `brand`, which only the tagger reads."""
     raw = _raws(frame, mapping, text)
     extra = _raws(frame, {f"extra {name}": name for name in extra_tags}, text)
+    named = {f"{ours} {theirs}": theirs for ours, columns in (further or {}).items() for theirs in columns}
+    more = _raws(frame, named, text)
     _require_types(raw, file)
     tagged = [raw["tags"], *extra.values()] if "tags" in raw else [*extra.values()]
     lists = [tag_list(column, options.tag_separator) for column in tagged]
-    parsed = _renamed(frame, raw | extra).with_columns(
+    parsed = _renamed(frame, raw | extra | more).with_columns(
         item_id=_id(raw["item_id"]),
         title=tidy(_text(raw["title"])).fill_null(""),
         tags=clean_tags(pl.concat_list(lists)) if lists else pl.lit([], _TEXT),
@@ -90,7 +94,14 @@ def items(
         problems.append(pl.format(too_long, pl.lit(name), pl.when(length > options.max_title_chars).then(length)))
     return parsed.select(
         *("item_id", "title", "tags", "vertical", _first(problems), *_PLACE, _original(raw, tuple(ITEM_NAMES))),
+        **{ours: _together(more, ours) for ours in ("text", "brand")},
     )
+
+
+def _together(columns: Mapping[str, Raw], ours: str) -> pl.Expr:
+    """The texts of several columns of one meaning as one, set apart; null where there are none."""
+    texts = [tidy(_text(column)) for name, column in columns.items() if name.startswith(f"{ours} ")]
+    return pl.concat_str(texts, separator=" | ", ignore_nulls=True) if texts else pl.lit(None, pl.String)
 
 
 def tidy(text: pl.Expr) -> pl.Expr:

@@ -82,12 +82,12 @@ def pool(tokens: Ragged, sizes: Ragged, shares: Shares | None = None) -> Patched
 
     Without shares (beside tokens.values), the tokens of a patch count alike.
     """
-    each = sizes.values.astype(np.int64)
-    starts = np.cumsum(each) - each
-    pooled = each > 1
+    widths = sizes.values.astype(np.int64)
+    starts = np.cumsum(widths) - widths
+    pooled = widths > 1
     ids = tokens.values[starts]
     ids[pooled] = ~np.arange(int(pooled.sum()), dtype=np.int32)
-    places, wide = ranges(starts[pooled], (starts + each)[pooled])
+    places, wide = ranges(starts[pooled], (starts + widths)[pooled])
     counts = np.repeat(1 / wide, wide).astype(np.float32) if shares is None else shares[places]
     return Patched(sizes.offsets, ids, Windows(Ragged(offsets_of(wide), tokens.values[places]), counts))
 

@@ -14,24 +14,24 @@ import io
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from merit.core import artifacts, console
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.errors import DataError
-from merit.core.types import Ints
+from merit.core.seeds import USER_SALT, derive, stable_hash, unit_interval
+from merit.core.types import SPLITS, Ints
 from merit.data import sources, validate
 from merit.data.examples import ExamplesConfig, build_examples
 from merit.data.schema import SourceTables
-from merit.data.split import SPLITS, SplitConfig, assign_users
 from merit.engine.job import EngineConfig, ShardJob, rows_by_shard
 from merit.engine.run import INLINE, Workplace, make_parts, workplace
 
@@ -40,7 +40,26 @@ EVENTS_PER_SHARD = 4_000_000  # some 200 MB at work
 ROWS_HELD = 8_192  # of every shard, until they are written
 ROWS_AT_ONCE = 8_192  # go through a stream together; dozens of such pieces are on their way, whatever their size
 TABLES = ("users", "events", "examples")
+ITEM_TAGS = "item_tags.parquet"  # of a tags artifact: item_id, tag, score, reason
+FEW_BARE = 0.05  # share of items without tags, from which it is worth a message
 NOBODY: Ints = np.zeros(0, dtype=np.int64)
+
+
+class SplitConfig(Frozen):
+    """Shares of the users that are held out; all others are trained on."""
+
+    validation: float = Field(0.1, ge=0, lt=1)
+    test: float = Field(0.2, ge=0, lt=1)
+    """Larger than usual: intervals over test users are the product here, and public shops are small."""
+    users: int | None = Field(None, ge=2, exclude_if=lambda users: users is None)
+    """So many users for training and validation, by their hash; of the others only those of the test stay. It is what a
+    small shop would get, measured on as many users as ever."""
+
+    @model_validator(mode="after")
+    def _leaves_training_users(self) -> SplitConfig:
+        if self.validation + self.test >= 1:
+            raise ValueError("validation + test leave no users to train on; together they must be below 1")
+        return self
 
 
 class PrepareConfig(ExamplesConfig):
@@ -80,16 +99,19 @@ class Building:
     seed: int
 
 
-def prepare(out: Path, config: PrepareRun, seed: int, engine: EngineConfig = INLINE) -> Artifact:
-    """Write the examples artifact."""
+def prepare(
+    out: Path, config: PrepareRun, seed: int, engine: EngineConfig = INLINE, tags: Artifact | None = None
+) -> Artifact:
+    """Write the examples artifact. With `tags`, items have those instead of the tags of their table."""
     tables = sources.open_source(config.source)
+    parents = {"tags": tags} if tags else {}
     with (
         pl.Config(streaming_chunk_size=ROWS_AT_ONCE),
         workplace(out, engine) as place,
-        artifacts.writing(out, "examples", config=config, seed=seed, inputs=tables.inputs) as draft,
+        artifacts.writing(out, "examples", config=config, seed=seed, parents=parents, inputs=tables.inputs) as draft,
     ):
         with console.spinner("reading the tables"):
-            good = validate.validate(tables)
+            good = _tagged(validate.validate(tables), tags)
             [counted], aside = validate.collect(good, good.interactions.group_by("user_id").len("events"))
             number = config.prepare.shards or max(1, math.ceil(int(counted["events"].sum()) / EVENTS_PER_SHARD))
             users = assign_users(counted["user_id"], config.prepare.split, seed, number)
@@ -109,11 +131,61 @@ def prepare(out: Path, config: PrepareRun, seed: int, engine: EngineConfig = INL
     return artifacts.load(out, "examples")
 
 
+def _tagged(tables: validate.IndexedTables, tags: Artifact | None) -> validate.IndexedTables:
+    """The tables with the tags of an artifact; a message where many items have none."""
+    items = tables.items
+    if tags:
+        chosen = pl.read_parquet(tags.file(ITEM_TAGS)).group_by("item_id", maintain_order=True).agg(tagged="tag")
+        items = items.join(chosen, on="item_id", how="left", maintain_order="left")
+        items = items.with_columns(tags=pl.col("tagged").fill_null(pl.lit([], pl.List(pl.String)))).drop("tagged")
+        return replace(tables, items=items)
+    bare = int((items["tags"].list.len() == 0).sum())
+    if bare == len(items):
+        raise DataError(
+            f"No item of {tables.source.names['items']} has a tag, and without tags there are no interests. Read them "
+            "from titles with --set 'tags.sources=[\"mine\"]' (docs/tags.md), or name their column with "
+            "--set source.item_columns.tags=THEIRS."
+        )
+    if bare > FEW_BARE * len(items):
+        console.tell(
+            f"{bare:,} of {len(items):,} items have no tags: their events count in no label, and they are no targets. "
+            "Complete them with --set 'tags.sources=[\"complete\"]' (docs/tags.md).",
+            untagged=bare,
+        )
+    return tables
+
+
 def shards(examples: Artifact) -> Iterator[Shard]:
     """The shards of an examples artifact, one at a time."""
     for number in range(examples.manifest.summary["shards"]):
         users, events, built = (pl.read_parquet(examples.file(name)) for name in shard_files(number))
         yield Shard(number, users, events, built)
+
+
+def assign_users(user_ids: pl.Series, config: SplitConfig, seed: int, shards: int) -> pl.DataFrame:
+    """A row per user, ordered by shard and id: user_id, hash, split, shard, and `user`, its number within the shard.
+
+    A user belongs to one split and one shard for ever, by a hash of the id and by nothing else.
+    """
+    hashes = stable_hash(user_ids.to_list(), USER_SALT)
+    place = unit_interval(derive(hashes, seed, "split"))
+    split = np.where(place < config.test, 2, np.where(place < config.test + config.validation, 1, 0))
+    kept, drawn = split == 2, derive(hashes, seed, "learners")
+    learners = np.flatnonzero(~kept)
+    kept[learners[np.argsort(drawn[learners])[: config.users]]] = True
+    return (
+        pl.DataFrame(
+            {
+                "user_id": user_ids,
+                "hash": hashes,
+                "split": pl.Series(split.astype(np.uint8)).cat.to(pl.Enum(SPLITS)),
+                "shard": (derive(hashes, 0, "shard") % np.uint64(shards)).astype(np.uint16),
+            }
+        )
+        .filter(kept)
+        .sort("shard", "user_id")
+        .with_columns(user=pl.int_range(pl.len(), dtype=pl.UInt32).over("shard"))
+    )
 
 
 def set_up(building: Building) -> Building:

@@ -2,7 +2,7 @@
 
     PROFILE trail running, home organisation RECENT an item, …, the newest item ANSWER
 
-PROFILE, RECENT, ANSWER and (for the commas, if asked for) NEXT are control tokens. Titles and labels are texts by
+PROFILE, RECENT and ANSWER are control tokens. Titles and labels are texts by
 strangers: whatever they contain, they never become a control token, because they are encoded apart from them and
 checked afterwards.
 
@@ -40,8 +40,6 @@ class PromptConfig(Frozen):
     """At most this part of the budget for the profile: the newest items must not be crowded out."""
     title_tokens: int = Field(24, ge=1)
     """A title longer than this is cut before it is used: sellers write novels, and the budget is for many items."""
-    separated: bool = False
-    """Whether NEXT stands between labels and between items. Most labels are single tokens, and it would double them."""
 
 
 class PatchingConfig(Frozen):
@@ -118,20 +116,20 @@ def choose(
     """Profiles and newest items that fit the budget. `histories`: items in order of time."""
     room = config.budget - 3  # PROFILE, RECENT, ANSWER
     ranked = head(_most_frequent(histories, item_labels), config.profile_labels)
-    costs = texts.labels.sizes(ranked.values) + config.separated
+    costs = texts.labels.sizes(ranked.values)
     profile = head(ranked, _fitting(costs, ranked, np.full(len(ranked), int(room * config.profile_share))))
-    rooms = room - _sums(texts.labels.sizes(profile.values) + config.separated, profile)
+    rooms = room - _sums(texts.labels.sizes(profile.values), profile)
     newest = head(_backwards(histories), patching.full_budget if patching else room)
     sizes = texts.titles.sizes(newest.values)
     if patching is None:  # with fewer tokens than items, the rest cannot fit
-        recent = read = np.minimum(_fitting(sizes + config.separated, newest, rooms), rooms)
+        recent = read = np.minimum(_fitting(sizes, newest, rooms), rooms)
     else:
         recent, read = _resolution(sizes, newest, rooms, config, patching)
     older = select(newest, (ranks(newest) >= recent[owners(newest)]) & (ranks(newest) < read[owners(newest)]))
     return Prompts(profile, _backwards(older), _backwards(head(newest, recent)))
 
 
-def write(prompts: Prompts, texts: Texts, config: PromptConfig, window: int = 1) -> tuple[Ragged, Ragged]:
+def write(prompts: Prompts, texts: Texts, window: int = 1) -> tuple[Ragged, Ragged]:
     """The prompts as the generator reads them, and how many of the tokens each of its positions stands for.
 
     That is one, or a window of older items between controls.
@@ -139,23 +137,16 @@ def write(prompts: Prompts, texts: Texts, config: PromptConfig, window: int = 1)
     first_item, first_control = len(texts.labels), len(texts.labels) + len(texts.titles)
     once = np.arange(len(prompts.profile) + 1)
     profile, recent, answer = (np.full(len(once) - 1, first_control + at, np.int32) for at in (0, 1, 3))
-
-    def spaced(lists: Ragged) -> Ragged:
-        gaps = np.full(len(lists.values), first_control + 2)
-        doubled = Ragged(2 * lists.offsets, np.column_stack([gaps, lists.values]).ravel())
-        return select(doubled, ranks(doubled) > 0) if config.separated else lists
-
     items = _beside(prompts.older, prompts.recent)
-    titles = spaced(Ragged(items.offsets, items.values + first_item))
-    pieces = _beside(Ragged(once, profile), spaced(prompts.profile), Ragged(once, recent), titles, Ragged(once, answer))
+    titles = Ragged(items.offsets, items.values + first_item)
+    pieces = _beside(Ragged(once, profile), prompts.profile, Ragged(once, recent), titles, Ragged(once, answer))
     owner, is_item = owners(pieces), (pieces.values >= first_item) & (pieces.values < first_control)
     tokens, runs = texts.pieces.take(pieces.values)
     written = Ragged(offsets_of(_sums(runs, pieces)), tokens)
     number = _running(is_item, pieces)
     pooled = is_item & (number <= prompts.older.lengths()[owner])
-    if not config.separated:  # windows run over the borders of items: all older ones of a row are one run
-        total = _sums(runs * pooled, pieces)[owner]
-        runs = np.where(pooled, np.where(number == 1, total, 0), runs)
+    total = _sums(runs * pooled, pieces)[owner]  # windows run over the borders of items: all older ones are one run
+    runs = np.where(pooled, np.where(number == 1, total, 0), runs)
     sizes, cuts = cut(runs, np.where(pooled, window, 1))
     return written, Ragged(offsets_of(_sums(cuts, pieces)), sizes.astype(np.int32))
 
@@ -174,10 +165,8 @@ def _resolution(
     sizes: Ints, newest: Ragged, room: Ints, config: PromptConfig, patching: PatchingConfig
 ) -> tuple[Ints, Ints]:
     """By row, how many items stay in full, and how many are read at all, of items with so many tokens, newest first."""
-    kept = (
-        ranks(newest)
-        < _fitting(sizes + config.separated, newest, room + patching.full_budget - config.budget)[owners(newest)]
-    )
+    read = _fitting(sizes, newest, room + patching.full_budget - config.budget)
+    kept = ranks(newest) < read[owners(newest)]
     sizes, newest = sizes[kept], select(newest, kept)
     counts = Ragged(newest.offsets + np.arange(len(newest) + 1), np.zeros(len(newest.values) + len(newest), np.int32))
     owner, number = owners(counts), ranks(counts)  # from none to all items of each row
@@ -188,23 +177,22 @@ def _resolution(
         summed[number > 0] = _running(values, newest)
         return summed
 
-    def pooled(start: Ints, stop: Ints) -> Ints:
-        """Positions of the items from start to stop. Windows run over the borders of items, but not over NEXT."""
-        return stop - start if config.separated else -(-(stop - start) // patching.window)
+    def pooled(tokens: Ints) -> Ints:
+        """Positions of so many tokens of older items."""
+        return -(-tokens // patching.window)
 
     def last(true: NDArray[np.bool_]) -> Ints:
         return np.asarray(np.maximum.reduceat(np.where(true, number, 0), counts.offsets[:-1]))
 
-    full = sums(sizes + config.separated)
-    positions = sums(-(-sizes // patching.window) + 1) if config.separated else full
-    rest = pooled(positions, positions[counts.offsets[1:] - 1][owner])
+    full = sums(sizes)
+    rest = pooled(full[counts.offsets[1:] - 1][owner] - full)
     whole = last(full + rest <= room[owner])  # with so many in full, the rest fits as patches
     share = (room * patching.recent_share).astype(np.int64)
-    in_full = np.maximum(_fitting(sizes + config.separated, newest, share), whole)
+    in_full = np.maximum(_fitting(sizes, newest, share), whole)
     if patching.recent_items is not None:
         in_full = np.minimum(in_full, patching.recent_items)
     at = (counts.offsets[:-1] + in_full)[owner]
-    fits = (number >= in_full[owner]) & (full[at] + pooled(positions[at], positions) <= room[owner])
+    fits = (number >= in_full[owner]) & (full[at] + pooled(full - full[at]) <= room[owner])
     return in_full, last(fits)
 
 

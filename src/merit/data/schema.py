@@ -123,14 +123,17 @@ def resolve(
     return mapping
 
 
-def resolve_extra(columns: Sequence[str], extra: Sequence[str], where: str) -> list[str]:
+def resolve_extra(
+    columns: Sequence[str], extra: Sequence[str], where: str, setting: str = "source.extra_tags"
+) -> list[str]:
     """Their names of the further item columns."""
     matches = {name: matching(columns, (name,)) for name in extra}
     if absent := next((name for name, theirs in matches.items() if theirs is None), None):
         near = difflib.get_close_matches(absent, columns, n=1, cutoff=0.3)
+        value = "THEIRS" if setting.endswith("column") else '["THEIRS"]'
         raise DataError(
-            f"{where} has no column '{absent}' (source.extra_tags). Columns found: {', '.join(columns[:30])}."
-            f"{f' Nearest: {near[0]}.' if near else ''} Mend it with --set 'source.extra_tags=[…]'."
+            f"{where} has no column '{absent}' ({setting}). Columns found: {', '.join(columns[:30])}."
+            f"{f' Nearest: {near[0]}.' if near else ''} Mend it with --set '{setting}={value}'."
         )
     return [theirs for theirs in matches.values() if theirs]
 

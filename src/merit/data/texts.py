@@ -19,6 +19,7 @@ from pydantic import Field, model_validator
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged, stacked
@@ -119,7 +120,7 @@ def write_patched(
     blocks = []
     for rows in np.split(np.arange(len(histories)), range(BLOCK, len(histories), BLOCK)):
         prompts = choose(histories.gather(rows), shop.item_labels, shop.texts, config, patching)
-        blocks.append(write(prompts, shop.texts, config, patching.window if patching else 1))
+        blocks.append(write(prompts, shop.texts, patching.window if patching else 1))
     tokens, sizes = zip(*blocks, strict=True)
     return stacked(tokens), stacked(sizes)
 
@@ -138,6 +139,7 @@ def save(shop: EncodedShop, folder: Path) -> None:
     save_file(arrays, folder / TOKENS, metadata={"merit": header})
 
 
+@artifacts.opens
 def read_shop(corpus: Artifact) -> EncodedShop:
     """Labels and items in tokens, as they were saved."""
     vocabulary = tokenizer.load(corpus.path / TOKENIZER)

@@ -38,7 +38,7 @@ class Vocabulary:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of each text. A control token spelt out in a text is ordinary characters."""
-        return [found.ids for found in self.tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+        return [encoding.ids for encoding in self.tokenizer.encode_batch(list(texts), add_special_tokens=False)]
 
     def special_ids(self) -> set[int]:
         """All that are ours. No label may contain one, and training changes their rows in any case."""
@@ -77,9 +77,9 @@ def of(tokenizer: Tokenizer, clusters: int = 0) -> Vocabulary:
     pad, profile, recent, following, answer, sep, end = (int(tokenizer.token_to_id(name) or 0) for name in SPECIALS)
     added = tokenizer.get_added_tokens_decoder().items()
     special = {token.content: number for number, token in added if token.special}  # a label may have any name
-    found = takewhile(lambda name: name in special, map(CLUSTER.format, count()))
-    found_clusters = tuple(special[name] for name in found)
-    return Vocabulary(tokenizer, Controls(profile, recent, following, answer), pad, sep, end, found_clusters)
+    clusters_there = takewhile(lambda name: name in special, map(CLUSTER.format, count()))
+    numbers = tuple(special[name] for name in clusters_there)
+    return Vocabulary(tokenizer, Controls(profile, recent, following, answer), pad, sep, end, numbers)
 
 
 def pretrained(folder: Path) -> Vocabulary:

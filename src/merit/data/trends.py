@@ -7,6 +7,7 @@ counts start at ten, so that a rare label has no trend. A week looks back only, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +53,12 @@ class ItemTrends:
     def of(weekly: Counts) -> ItemTrends:
         """From events (weeks, items): a row for every week, and for the one that begins after them."""
         return ItemTrends(np.stack([np.log1p(_recent(weekly, weeks)).astype(np.float16) for weeks in WINDOWS], -1))
+
+    @staticmethod
+    def of_week(weekly: Any, week: int) -> ItemTrends:
+        """The row of one week alone, from events (weeks, items), sparse."""
+        counts = [weekly[max(0, week - back) : week].sum(axis=0) for back in WINDOWS]
+        return ItemTrends(np.stack([np.log1p(count)[None].astype(np.float16) for count in counts], -1))
 
     def at(self, weeks: Ints, items: Ints) -> tuple[Floats, Ints]:
         """(different weeks, items, windows), and the place of each row's week; weeks beyond the last are the last."""

@@ -120,9 +120,10 @@ def index(tables: SourceTables, extra: Sequence[str] = ()) -> IndexedTables:
     return IndexedTables(tables, items, bad, merged, tables.interactions.with_columns(item=number))
 
 
-def validate(tables: SourceTables) -> IndexedTables:
-    """The tables, unless too many items are bad. Interactions are checked once `collect` has run a query on them."""
-    both = index(tables)
+def validate(tables: SourceTables, extra: Sequence[str] = ()) -> IndexedTables:
+    """The tables, unless too many items are bad; `extra` columns of items are kept. Interactions are checked once
+    `collect` has run a query on them."""
+    both = index(tables, extra)
     _require_rows(both.items.height + both.bad_items.height, tables, "items")
     if both.bad_items.height > tables.max_bad_share * both.item_rows:
         raise _too_many(tables, "items", both.bad_items, both.item_rows, both.bad_items.height)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from merit import __version__
-from merit.core import console
-from merit.core.errors import ConfigError, EngineError, MissingDependency
+from merit.core import console, extras
+from merit.core.errors import ConfigError, EngineError
 from merit.engine.job import EngineConfig, Outcome, ShardJob, ShardTask, ShardWorker
 
 CONNECT = 10.0  # seconds
@@ -100,10 +100,8 @@ class _Actor:
 def _join(address: str | None) -> tuple[Any, bool]:
     """Ray, joined to the cluster; and whether it was joined here."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
+    with extras.needed_by("engine.runner = ray"):
         import ray
-    except ImportError:
-        raise MissingDependency("engine.runner = ray needs Ray: pip install 'merit-interests[ray]'.") from None
     if ray.is_initialized():
         return ray, False
     try:

@@ -35,9 +35,9 @@ class Bins:
         cell = (group * (len(EDGES) - 1) + place).ravel()
         hit = truth.ravel().astype(np.float64)
         promise = probability.ravel()
-        for name, each in {"pairs": None, "promised": promise, "true": hit, "squares": (promise - hit) ** 2}.items():
+        for name, weights in {"pairs": None, "promised": promise, "true": hit, "squares": (promise - hit) ** 2}.items():
             total = getattr(self, name)
-            total += np.bincount(cell, weights=each, minlength=total.size).reshape(total.shape)
+            total += np.bincount(cell, weights=weights, minlength=total.size).reshape(total.shape)
 
     def table(self, groups: list[str]) -> pl.DataFrame:
         """A row for every group and bin that has pairs."""

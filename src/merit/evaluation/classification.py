@@ -57,7 +57,7 @@ class MetricKey(NamedTuple):
 
 
 Metrics = dict[MetricKey, Metric]
-Counts = tuple[Reals, Reals, Reals, Reals]  # right, said, found, true: of every user
+Counts = tuple[Reals, Reals, Reals, Reals]  # right, predicted, found, true: of every user
 
 
 def measure(predictions: Predictions, truth: Truth, config: EvaluationConfig | None = None) -> Metrics:
@@ -78,22 +78,24 @@ def named(threshold: Threshold) -> str:
     return threshold if threshold == "exact" else f"{threshold:g}"
 
 
-def _free(said: Ragged, edges: Edges, truth: Truth, config: EvaluationConfig) -> Iterator[tuple[MetricKey, Metric]]:
+def _free(
+    predicted: Ragged, edges: Edges, truth: Truth, config: EvaluationConfig
+) -> Iterator[tuple[MetricKey, Metric]]:
     """Recall, precision and F1 at free length for all thresholds, by both rules and averages."""
     thresholds: list[Threshold] = [*sorted({*CURVE, *config.thresholds}), "exact"]
     for threshold in thresholds:
-        counts = _counts(said, match(edges, threshold), truth)
+        counts = _counts(predicted, match(edges, threshold), truth)
         yield from _three(counts, MetricKey("", named(threshold)))
         if threshold == "exact" or threshold in config.thresholds:
             yield from _per_user(counts, MetricKey("", named(threshold), average="per_user"))
     for threshold in config.thresholds:
         yield from _three(
-            _counts(said, match(edges, threshold, "any"), truth), MetricKey("", named(threshold), rule="any")
+            _counts(predicted, match(edges, threshold, "any"), truth), MetricKey("", named(threshold), rule="any")
         )
-    yield MetricKey("predictions"), mean(truth.user, truth.users, said.lengths())
+    yield MetricKey("predictions"), mean(truth.user, truth.users, predicted.lengths())
 
 
-def _counts(said: Ragged, hits: Hits, truth: Truth, vertical: int | None = None) -> Counts:
+def _counts(predicted: Ragged, hits: Hits, truth: Truth, vertical: int | None = None) -> Counts:
     """Of every label, or of those of a vertical."""
 
     def within(lists: Ragged, right: NDArray[np.bool_]) -> tuple[Reals, Reals]:
@@ -101,20 +103,20 @@ def _counts(said: Ragged, hits: Hits, truth: Truth, vertical: int | None = None)
         user = truth.user[owners(lists)[inside]]
         return per_user(user, truth.users, right[inside]), per_user(user, truth.users)
 
-    return *within(said, hits.predictions), *within(truth.gold, hits.golds)
+    return *within(predicted, hits.predictions), *within(truth.gold, hits.golds)
 
 
 def _three(counts: Counts, key: MetricKey) -> Iterator[tuple[MetricKey, Metric]]:
-    right, said, found, true = counts
+    right, predicted, found, true = counts
     yield key._replace(metric="recall"), _metric(found, true)
-    yield key._replace(metric="precision"), _metric(right, said)
+    yield key._replace(metric="precision"), _metric(right, predicted)
     yield key._replace(metric="f1"), _metric(*counts, form=f1)
 
 
 def _per_user(counts: Counts, key: MetricKey) -> Iterator[tuple[MetricKey, Metric]]:
     """Means over users who have a gold; dividing by at least one makes an empty list a precision of 0."""
-    right, said, found, true = counts
-    recall, precision = found / np.maximum(true, 1), right / np.maximum(said, 1)
+    right, predicted, found, true = counts
+    recall, precision = found / np.maximum(true, 1), right / np.maximum(predicted, 1)
     harmonic = 2 * recall * precision / np.where(recall + precision > 0, recall + precision, 1)
     counted = (true > 0).astype(np.float64)
     for name, values in (("recall", recall), ("precision", precision), ("f1", harmonic)):
@@ -141,11 +143,13 @@ def trapezoid(thresholds: Sequence[float]) -> Reals:
     return shares
 
 
-def _verticals(said: Ragged, hits: Hits, truth: Truth, config: EvaluationConfig) -> Iterator[tuple[MetricKey, Metric]]:
+def _verticals(
+    predicted: Ragged, hits: Hits, truth: Truth, config: EvaluationConfig
+) -> Iterator[tuple[MetricKey, Metric]]:
     """The three, for each vertical that has golds."""
     for vertical in np.unique(truth.vertical[truth.gold.values]).tolist():
         key = MetricKey("", named(config.thresholds[0]), vertical=truth.verticals[vertical])
-        yield from _three(_counts(said, hits, truth, vertical), key)
+        yield from _three(_counts(predicted, hits, truth, vertical), key)
 
 
 def _budgets(predictions: Predictions, truth: Truth, config: EvaluationConfig) -> Iterator[tuple[MetricKey, Metric]]:

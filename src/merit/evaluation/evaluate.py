@@ -44,7 +44,7 @@ def evaluate(
     truth = truth_of_test_users(corpus, known, load_vectors(labels))
     popularity = training_popularity(known)
     runs = [*(make(truth, popularity) for make in BASELINES.values())]
-    runs += [each for artifact in predicted.values() for each in read_predictions(artifact)]
+    runs += [run for artifact in predicted.values() for run in read_predictions(artifact)]
     runs += length_matched(runs)
     runs = [replace(run, command=run.command or command(), commit=run.commit or commit()) for run in runs]
     parents = dict(predicted) | {"corpus": corpus, "labels": labels}

@@ -91,14 +91,14 @@ def _meter(lists: Ragged, truth: Truth, config: EvaluationConfig, budgets: Seque
     follows = (first < second) & (similarity > config.near)
     near = np.bincount(second[follows], minlength=len(wrong_only.values)) > 0  # whether it follows its like
     user, rank = truth.user[owners(wrong_only)], ranks(lists)
-    found: Metrics = {}
+    metrics: Metrics = {}
     for budget in budgets:
         inside = rank < (budget or np.inf)
         counted = inside[errors]
         rate = mean(user[counted], truth.users, near[counted])
-        found[MetricKey("near_correlates", named(config.thresholds[0]), budget)] = rate
-        found[MetricKey("clusters", budget=budget)] = _clusters(select(lists, inside), truth)
-    return found
+        metrics[MetricKey("near_correlates", named(config.thresholds[0]), budget)] = rate
+        metrics[MetricKey("clusters", budget=budget)] = _clusters(select(lists, inside), truth)
+    return metrics
 
 
 def _clusters(lists: Ragged, truth: Truth) -> Metric:

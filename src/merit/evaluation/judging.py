@@ -54,9 +54,9 @@ def write_sheet(run: Path, sheet: Path, pairs: int, seed: int) -> int:
     known, vectors = space.load(labels.path), load_vectors(labels)
     truth = truth_of_test_users(corpus, known, vectors)
     made = [artifacts.load(folder, "predictions") for folder in sorted(run.glob("predictions-*")) if folder.is_dir()]
-    said = [method.at(BUDGET) for artifact in made for method in read_predictions(artifact)]
-    said = said or [history_frequency_and_popularity(truth, training_popularity(known)).at(BUDGET)]
-    drawn = draw(said, truth.gold, vectors, pairs, seed)
+    predicted = [method.at(BUDGET) for artifact in made for method in read_predictions(artifact)]
+    predicted = predicted or [history_frequency_and_popularity(truth, training_popularity(known)).at(BUDGET)]
+    drawn = draw(predicted, truth.gold, vectors, pairs, seed)
     texts = np.asarray(known.texts, dtype=object)
     columns = (*texts[drawn].T.tolist(), [""] * len(drawn), [""] * len(drawn))
     files.write(sheet, pl.DataFrame(dict(zip(COLUMNS, columns, strict=True))).write_csv(), 0o644)

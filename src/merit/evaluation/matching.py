@@ -77,8 +77,8 @@ def near_pairs(left: Ragged, right: Ragged, vectors: Floats, floor: float) -> tu
     rows = np.lexsort((high, wide))
     rows = rows[(wide[rows] > 0) & (high[rows] > 0)]
     cells = (wide[rows].cumsum() + high[rows].cumsum()) * vectors.shape[1] // BLOCK  # the block that a row falls into
-    found = [_block(left, right, part, vectors, floor) for part in np.split(rows, np.flatnonzero(np.diff(cells)) + 1)]
-    first, second, similarity = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    blocks = [_block(left, right, part, vectors, floor) for part in np.split(rows, np.flatnonzero(np.diff(cells)) + 1)]
+    first, second, similarity = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
     order = np.lexsort((second, first))
     return first[order], second[order], similarity[order]
 
@@ -142,5 +142,5 @@ def _one_to_one(prediction: Ints, gold: Ints, closeness: Floats, predictions: in
         shape=(golds, predictions),
     )
     partner = maximum_bipartite_matching(graph, perm_type="column")
-    found = np.flatnonzero(partner >= 0)
-    return partner[found].astype(np.int64), order[found]
+    matched = np.flatnonzero(partner >= 0)
+    return partner[matched].astype(np.int64), order[matched]

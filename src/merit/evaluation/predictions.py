@@ -144,19 +144,16 @@ def write(path: Path, predictions: Predictions) -> None:
     frame.write_parquet(path, metadata={"merit": json.dumps(facts)})
 
 
-def read(*paths: Path) -> Predictions:
-    """One file, or the shards of one run in any order: all examples together must be 0, 1, 2… without a gap."""
+def read(path: Path) -> Predictions:
+    """What `write` wrote; examples must be 0, 1, 2… without a gap."""
     try:
-        facts = [json.loads(pl.read_parquet_metadata(path)["merit"]) for path in paths]
-        frame = pl.concat([pl.read_parquet(path) for path in paths]).sort("example")
+        facts, frame = json.loads(pl.read_parquet_metadata(path)["merit"]), pl.read_parquet(path)
         free, ranked = column_lists(frame["labels"]), frame["ranked"]
     except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
-        raise DamagedArtifact(f"{paths[0]} does not hold predictions ({error}). Make them again.") from None
+        raise DamagedArtifact(f"{path} does not hold predictions ({error}). Make them again.") from None
     if (frame["example"] != pl.int_range(len(frame), eager=True)).any():
-        raise DataError(f"{paths[0]}: examples are missing or double. Give all shards of one run, each once.")
-    if any(fact != facts[0] for fact in facts):
-        raise DataError(f"{paths[0]} and its companions are not from one run: {facts[0]} and others.")
-    return Predictions(free=free, ranked=None if ranked.has_nulls() else column_lists(ranked), **facts[0])
+        raise DataError(f"{path}: examples are missing or double. Make the predictions again.")
+    return Predictions(free=free, ranked=None if ranked.has_nulls() else column_lists(ranked), **facts)
 
 
 def _column(lists: Ragged) -> pl.Series:

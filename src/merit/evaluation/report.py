@@ -18,7 +18,19 @@ from merit.evaluation.exposure_bias import SINGLE
 from merit.evaluation.ranking import MEAN, SHARES, hit_key
 from merit.report import charts
 from merit.report.charts import Svg
-from merit.report.page import SMALLEST_CELL, Chart, Page, Provenance, Section, Table, Tile, count, percent, suppress
+from merit.report.page import (
+    SMALLEST_CELL,
+    Chart,
+    Page,
+    Provenance,
+    Section,
+    Table,
+    Tile,
+    count,
+    percent,
+    suppress,
+    too_few,
+)
 
 DRAWN = 5  # methods in one chart: as many as there are colours
 AUDIENCE_TABLES: dict[str, tables.Columns] = {
@@ -42,8 +54,7 @@ def results_page(
     title, subtitle = "Results", "What each method finds, how sure that is, and what its length has to do with it."
     users = int(figures["users"].max() or 0)  # type: ignore[arg-type]
     if users < SMALLEST_CELL:
-        text = f"This evaluation is about fewer than {SMALLEST_CELL} users. No figure is shown."
-        return Page(title, subtitle, (Section("Too few users", (text,)),), (), provenance)
+        return too_few(title, subtitle, "This evaluation is about", provenance)
     safe = figures.with_columns(pl.when(pl.col("users") >= SMALLEST_CELL).then(pl.col(FIGURES)))
     sections = (
         *_list_sections(safe, against),
@@ -251,7 +262,7 @@ def audience_section(figures: pl.DataFrame, against: str) -> Section:
 
 def reliability_section(table: pl.DataFrame) -> Section:
     """`table` of `evaluation.calibration.Bins`: test users, a curve fitted on others."""
-    found, bins = calibration.summary(table), calibration.by_bin(table)
+    overall, bins = calibration.summary(table), calibration.by_bin(table)
     shown = bins.filter(pl.col("pairs") >= SMALLEST_CELL).select(
         promised=pl.col("promised") / pl.col("pairs"), true=pl.col("true") / pl.col("pairs")
     )
@@ -273,9 +284,9 @@ def reliability_section(table: pl.DataFrame) -> Section:
             "of the two, over pairs; interests are rare, so it is also given for pairs of 1 % and more alone.",
         ),
         tiles=(
-            Tile("Expected calibration error", f"{found.ece:.5f}"),
-            Tile("among pairs of 1 % and more", f"{found.ece_likely:.4f}"),
-            Tile("Brier score", f"{found.brier:.5f}", f"{percent(found.prevalence)} of pairs come true"),
+            Tile("Expected calibration error", f"{overall.ece:.5f}"),
+            Tile("among pairs of 1 % and more", f"{overall.ece_likely:.4f}"),
+            Tile("Brier score", f"{overall.brier:.5f}", f"{percent(overall.prevalence)} of pairs come true"),
         ),
         charts=(Chart("Promised and true, both axes logarithmic", _diagram(shown)),),
         tables=(
@@ -326,7 +337,7 @@ def picture_section(drawn: Sequence[pl.DataFrame]) -> Section:
             "Lists of two methods for the same examples, chosen by lot, without who they are about. Labels of one "
             "cluster share a letter and a colour; a list of one colour went round in circles. ✓ is a soft match.",
         ),
-        charts=tuple(Chart(f"Example {place}", _picture(each)) for place, each in enumerate(drawn, 1)),
+        charts=tuple(Chart(f"Example {place}", _picture(rows)) for place, rows in enumerate(drawn, 1)),
     )
 
 

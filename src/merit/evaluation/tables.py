@@ -97,7 +97,7 @@ def compare(
 
 def _pooled(seeds: Sequence[Mapping[MetricKey, BootstrapSample]]) -> dict[MetricKey, BootstrapSample]:
     """Only what every seed has: a mean over some of the seeds would be another figure."""
-    return {key: pool([each[key] for each in seeds]) for key in seeds[0] if all(key in each for each in seeds)}
+    return {key: pool([seed[key] for seed in seeds]) for key in seeds[0] if all(key in seed for seed in seeds)}
 
 
 def _rows(
@@ -106,11 +106,11 @@ def _rows(
     base: Mapping[MetricKey, BootstrapSample],
     seeds: Sequence[Predictions],
 ) -> Iterable[dict[str, Any]]:
-    facts = {name: ", ".join(sorted({getattr(each, name) for each in seeds})) for name in ("command", "commit")}
-    for key, found in drawn.items():
-        row = {"method": method} | key._asdict() | asdict(interval(found)) | facts
+    facts = {name: ", ".join(sorted({getattr(seed, name) for seed in seeds})) for name in ("command", "commit")}
+    for key, figure in drawn.items():
+        row = {"method": method} | key._asdict() | asdict(interval(figure)) | facts
         if key in base:
-            gain = interval(minus(found, base[key]))
+            gain = interval(minus(figure, base[key]))
             row |= {"gain": gain.value, "gain_low": gain.low, "gain_high": gain.high}
         yield row
 
@@ -166,12 +166,12 @@ def _text(value: str, low: str, high: str, unit: int, sign: str) -> pl.Expr:
 
 def leaders(figures: pl.DataFrame, columns: Columns) -> dict[str, str]:
     """The method with the highest figure in each column of shares; in a tie, the first by name."""
-    found = {}
+    first = {}
     for name, key in columns.items():
         best = pick(figures, key).drop_nans("value").sort("value", "method", descending=[True, False])
         if key.metric not in COUNTED and len(best):
-            found[name] = str(best["method"][0])
-    return found
+            first[name] = str(best["method"][0])
+    return first
 
 
 def markdown(table: pl.DataFrame, bold: Mapping[str, str] | None = None) -> str:

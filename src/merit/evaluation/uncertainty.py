@@ -99,7 +99,7 @@ def sample(metrics: Mapping[Name, Metric], user_weights: NDArray[np.uint8]) -> d
         return {}
     places: dict[bytes, int] = {}  # a denominator serves many metrics and is summed once
     where = [
-        [places.setdefault(column.tobytes(), len(places)) for column in each.columns.T] for each in metrics.values()
+        [places.setdefault(column.tobytes(), len(places)) for column in metric.columns.T] for metric in metrics.values()
     ]
     columns = np.stack([np.frombuffer(column) for column in places], axis=1).astype(np.float32)
     sums = _sums(columns, user_weights)
@@ -119,9 +119,9 @@ def _sums(columns: NDArray[np.float32], user_weights: NDArray[np.uint8]) -> Real
 
 def pool(samples: Sequence[BootstrapSample]) -> BootstrapSample:
     """Several seeds of one method as one figure: their mean, with users drawn jointly for all of them."""
-    draws = np.mean([each.draws for each in samples], axis=0)
+    draws = np.mean([seed.draws for seed in samples], axis=0)
     return BootstrapSample(
-        np.concatenate([each.values for each in samples]), draws, max(each.users for each in samples)
+        np.concatenate([seed.values for seed in samples]), draws, max(seed.users for seed in samples)
     )
 
 

@@ -13,12 +13,11 @@ from safetensors import SafetensorError
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from merit.core import weights
+from merit.core import extras, weights
 from merit.core.config import Frozen
 from merit.core.errors import ConfigError, MissingArtifact
 from merit.core.ragged import Ragged, owners, ranks
 from merit.core.seeds import torch_stream
-from merit.core.types import Floats, Ints
 from merit.data.patches import Windows
 from merit.data.tokenizer import Vocabulary
 from merit.generator.patching import embed
@@ -78,7 +77,8 @@ def adapt(model: Any, config: BackboneConfig, vocabulary: Vocabulary, seed: int)
     """
     if config.name == TINY or not config.lora_rank:
         return model
-    from peft import LoraConfig, get_peft_model
+    with extras.needed_by("backbone.lora_rank"):
+        from peft import LoraConfig, get_peft_model
 
     tables = (model.get_input_embeddings(), model.get_output_embeddings())
     ours = {name: sorted(vocabulary.special_ids()) for name, part in model.named_modules() if part in tables}
@@ -110,19 +110,6 @@ def states(model: Any, input_ids: Tensor, patches: Windows | None = None, **more
     read = {"input_ids": input_ids} if patches is None else {"inputs_embeds": embed(model, input_ids, patches)}
     hidden: Tensor = model.get_decoder()(**read, **more).last_hidden_state
     return hidden
-
-
-def start_from_vectors(model: Any, tokens: Ints, vectors: Floats) -> None:
-    """Give each of these tokens the direction of the vector beside it; of a token that comes twice, the last.
-
-    Principal directions of the vectors are laid onto the embedding's dimensions, at the size random ones have.
-    """
-    table = model.get_input_embeddings().weight
-    centred = vectors - vectors.mean(0)
-    _, _, directions = np.linalg.svd(centred, full_matrices=False)
-    placed = centred @ directions[: table.shape[1]].T
-    placed *= float(table.detach().std()) / max(float(placed.std()), 1e-9)
-    table.detach().numpy()[tokens, : placed.shape[1]] = placed
 
 
 def _start_from_members(model: Any, clusters: Sequence[int], paths: Ragged) -> None:

@@ -1,7 +1,7 @@
 """Which examples are read in which step, and by which of several processes: functions of the seed alone.
 
-Examples of like length share a batch, so that little is padded. Those of some fifty batches are sorted together, which
-leaves enough of the shuffle.
+Examples with prompts of like length share a batch, so that little is padded. Those of some fifty batches are sorted
+together, which leaves enough of the shuffle.
 """
 
 from __future__ import annotations
@@ -9,20 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from merit.core.ragged import Ragged
 from merit.core.seeds import stream
 from merit.generator.patching import Schedule
 from merit.objective.collate import CollateConfig, Corpus
 
 POOL = 50  # batches whose examples are sorted by length together: little padding, still a shuffle
 
-Bucketing = Literal["none", "prompt", "whole"]
 Plan = Callable[[int], tuple[int, NDArray[np.int64]]]
 
 
@@ -34,8 +31,6 @@ class BatchConfig(CollateConfig):
     batch_size: int = Field(64, ge=1)
     accumulate: int = Field(1, ge=1)
     """Batches per step. Halve the batch and double this when memory runs out: the result is nearly the same."""
-    bucketing: Bucketing = Field("prompt", exclude_if=lambda value: value == "prompt")
-    """Of what the examples of a batch have a like length, so that little is padded: the prompt, or the target too."""
 
     @property
     def reads(self) -> int:
@@ -53,28 +48,9 @@ def epoch_batches(lengths: NDArray[np.int64], size: int, epoch: int, seed: int) 
     return [batches[place] for place in rng.permutation(len(batches))]
 
 
-def bucket_lengths(corpus: Corpus, config: BatchConfig) -> NDArray[np.int64]:
-    """By what examples are sorted within a pool; all alike without bucketing."""
-    prompts = (corpus.patched or corpus.prompts).lengths()
-    if config.bucketing == "none":
-        return np.zeros_like(prompts)
-    if config.bucketing == "prompt":
-        return prompts
-    drawn_part = np.minimum(1, config.mined_per_example / np.maximum(corpus.mined.lengths(), 1))  # expected
-    targets = _written(corpus.gold, corpus.paths) + _written(corpus.mined, corpus.paths) * drawn_part
-    read: NDArray[np.int64] = prompts + np.minimum(targets, config.max_target).astype(np.int64)
-    return read
-
-
-def _written(labels: Ragged, paths: Ragged) -> NDArray[np.int64]:
-    """Tokens of each row's labels and their separators."""
-    ends = np.concatenate([[0], np.cumsum(paths.lengths()[labels.values] + 1)])
-    return np.diff(ends[labels.offsets])
-
-
 def plan_batches(corpus: Corpus, config: BatchConfig, seed: int, schedule: Schedule) -> Plan:
     """Number of a micro-batch → its epoch and its examples."""
-    lengths = bucket_lengths(corpus, config)
+    lengths = (corpus.patched or corpus.prompts).lengths()
     all_examples = passes(np.arange(len(corpus)), lengths, config.batch_size, seed)
     only = [step for step in range(config.steps) if schedule(step / config.steps).only]
     pooled = np.flatnonzero(corpus.patched.some()) if corpus.patched else np.zeros(0, np.int64)

@@ -15,7 +15,6 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from merit.core import console
 from merit.core.errors import ConfigError, DamagedArtifact
@@ -82,7 +81,7 @@ def restore(file: Path, model: Any, optimizer: torch.optim.Optimizer | None, bro
             moments = [name for name in MOMENTS if f"optimizer.{number}.{name}" in names]
             state = {name: opened.get_tensor(f"optimizer.{number}.{name}") for name in moments}
             if optimizer:
-                optimizer.state[parameter] = {name: _shared_out(each, parameter) for name, each in state.items()}
+                optimizer.state[parameter] = {name: _shared_out(moment, parameter) for name, moment in state.items()}
     return progress
 
 
@@ -132,16 +131,18 @@ def trainable(model: Any) -> dict[str, Tensor]:
 
 def whole(value: Tensor) -> Tensor:
     """All of a weight, from the processes that share it (every one of them has to ask)."""
-    return value.full_tensor() if isinstance(value, DTensor) else value
+    return value.full_tensor() if hasattr(value, "full_tensor") else value
 
 
-def _shared_out(value: Tensor, like: Tensor) -> Tensor:
+def _shared_out(value: Tensor, like: Any) -> Tensor:
     """A whole tensor as a weight is: on its device, and shared out like it. Counters stay what they are."""
     if value.shape != like.shape:
         return value
     moved = value.to(like.device)
-    if not isinstance(like, DTensor):
+    if not hasattr(like, "device_mesh"):
         return moved
+    from torch.distributed.tensor import distribute_tensor  # takes a while, and only shared weights need it
+
     return distribute_tensor(moved, like.device_mesh, like.placements, src_data_rank=None)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,8 +23,10 @@ from torch.nn.functional import linear
 
 from merit.core.errors import ConfigError
 from merit.core.types import Ints
-from merit.generator.kv_cache import Head
 from merit.labels.token_paths import Ids, Trie
+
+if TYPE_CHECKING:
+    from merit.generator.kv_cache import Head
 
 END, SEP, EDGES = 0, 1, 2  # columns
 

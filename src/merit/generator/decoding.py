@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -36,9 +36,11 @@ from merit.generator.constraint import (
     root_choices,
     settle,
 )
-from merit.generator.kv_cache import Continuations, evaluating, parts, prefill
 from merit.generator.patching import reading
 from merit.labels.token_paths import Trie
+
+if TYPE_CHECKING:
+    from merit.generator.kv_cache import Continuations
 
 Pick = Callable[
     [Tensor, Tensor], tuple[Tensor, Tensor]
@@ -116,6 +118,8 @@ def decode(
     of so many first labels: what predicts a label's first token, last layer, after the final norm. `windows` are the
     patches that prompts contain (`patches.windows_of`): only the prompts are read differently.
     """
+    from merit.generator.kv_cache import evaluating, parts, prefill  # loads transformers
+
     config = config or DecodeConfig()
     decoder, head = parts(model)
     constraint = constrain(trie, head, sep, end, config.least, config.max_labels)

@@ -122,6 +122,7 @@ def keep_mistakes(sampled: Ragged, gold: Ragged, later: Ragged, vectors: Floats,
     return Mined(labels, times.astype(np.int32), counts_of(golds, keys, counts.astype(np.int32)), report)
 
 
+@artifacts.opens
 def read_mined(mined: Artifact, examples: int) -> pl.DataFrame:
     """The table of mined labels: a row for each of so many training examples."""
     table = pl.read_parquet(mined.file("mined.parquet"))

@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged
@@ -72,8 +73,6 @@ class GeneratorConfig(Frozen):
     backbone: BackboneConfig = BackboneConfig()
     text: TextConfig = TextConfig()
     train: ObjectiveConfig = ObjectiveConfig()
-    label_vectors: bool = False
-    """Whether tokens that are whole labels start from their label vectors."""
 
 
 class TrainedGenerator(Protocol):
@@ -92,6 +91,9 @@ class TrainedGenerator(Protocol):
 
     def inputs_of(self, items: Ragged, days: Ragged, features: UserFeatures, /) -> Any:
         """What it reads of other histories: items, oldest first, and the days from each to now."""
+
+    def ages(self, days: Ragged, /) -> Ragged:
+        """What of these days it reads: equal items of equal ages are read equally."""
 
     def to(self, device: str, /) -> Self:
         """Itself, on a device."""
@@ -148,6 +150,10 @@ class Generator:
         """The prompts of histories, which are items in order of time; text tells of no more than these."""
         return write_inputs(items, self.shop, self.text)
 
+    def ages(self, days: Ragged) -> Ragged:
+        """Nothing: text tells of no times."""
+        return Ragged.empty(len(days))
+
     def to(self, device: str) -> Generator:
         """Itself, with its weights on that device."""
         self.model.to(device)
@@ -194,6 +200,7 @@ class Generator:
         return decode(self.model, rows, self.trie, words.sep, words.end, batched, seed, windows=windows, **more)
 
 
+@artifacts.opens
 def load_generator(
     generator: Artifact, corpus: Artifact, labels: Artifact, batch_size: int = DECODE_BATCH
 ) -> TrainedGenerator:
@@ -203,6 +210,7 @@ def load_generator(
     return load_weights(generator, read_shop(corpus), space.load(labels.path), batch_size)
 
 
+@artifacts.opens
 def load_over_items(generator: Artifact, items: pl.DataFrame, labels: Artifact) -> TrainedGenerator:
     """A trained generator over some items and its label space, or a later version of that space."""
     if reads_items(generator):
@@ -212,6 +220,7 @@ def load_over_items(generator: Artifact, items: pl.DataFrame, labels: Artifact) 
     return load_weights(generator, shop, label_space)
 
 
+@artifacts.opens
 def load_weights(
     generator: Artifact, shop: EncodedShop, labels: LabelSpace, batch_size: int = DECODE_BATCH
 ) -> Generator:

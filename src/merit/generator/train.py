@@ -1,26 +1,26 @@
 """generator: a corpus → a trained generator; without mined labels it is stage 1, with them stage 2.
 
-The artifact: the model in the Hugging Face format, tokenizer.json, and a log for TensorBoard.
+The artifact: the model in the Hugging Face format, tokenizer.json, and a log of losses and evaluations.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-from torch.utils.tensorboard import SummaryWriter
 
-from merit.core import artifacts, console, processes
+from merit.core import artifacts, console, processes, tracking
 from merit.core.artifacts import Artifact
-from merit.core.errors import ConfigError
 from merit.core.processes import DevicesConfig
 from merit.core.ragged import Ragged, column_lists
 from merit.core.stage import checkpoints_of
-from merit.core.types import Floats, Ints
+from merit.core.tracking import Tracker
+from merit.core.types import Floats
 from merit.data.corpus import inputs_of, read_inputs, read_table
 from merit.data.patches import Patched
 from merit.data.texts import TOKENIZER, EncodedShop, read_shop
@@ -48,10 +48,11 @@ def train_generator(
     seed: int,
     devices: DevicesConfig = ONE,
     mined: Artifact | None = None,
+    trackers: Sequence[Tracker] = (),
 ) -> Artifact:
     """The trained generator. A training that was stopped goes on from its last checkpoint."""
     checkpoints = checkpoints_of(out)
-    inputs = (corpus, labels, mined, config, seed, checkpoints)
+    inputs = (corpus, labels, mined, config, seed, checkpoints, trackers, out.name)
     if processes.number():
         _train(*inputs, out)
         processes.wait()
@@ -71,18 +72,20 @@ def _train(
     config: GeneratorConfig,
     seed: int,
     checkpoints: Path,
+    trackers: Sequence[Tracker],
+    name: str,
     folder: Path,
 ) -> dict[str, Any]:
     """Train in one of the processes. The main one writes model and log to `folder` and returns the summary."""
     with console.spinner("reading the corpus"):
         vectors = load_vectors(labels)
-        generator = _untrained(corpus, labels, vectors, config, seed)
+        generator = _untrained(corpus, labels, config, seed)
         words = generator.shop.vocabulary
         text = _training_corpus(corpus, mined, generator.shop)
         validation = read_table(corpus, "validation"), read_inputs(corpus, "validation")
     model = backbone.adapt(generator.model, config.backbone, words, seed)
     main = not processes.number()
-    with SummaryWriter(str(folder / "log")) if main else nullcontext() as log:
+    with tracking.open_log(folder, name, trackers) if main else nullcontext() as log:
         progress = train(
             model,
             text,
@@ -110,15 +113,11 @@ def _train(
     }
 
 
-def _untrained(corpus: Artifact, labels: Artifact, vectors: Floats, config: GeneratorConfig, seed: int) -> Generator:
+def _untrained(corpus: Artifact, labels: Artifact, config: GeneratorConfig, seed: int) -> Generator:
     shop = read_shop(corpus)
     model = backbone.make(config.backbone, shop.vocabulary, seed, shop.paths)
     context = model.config.max_position_embeddings
     backbone.check_room(config.backbone.name, context, config.text.prompt.budget, config.train.max_target)
-    if config.label_vectors:
-        if config.backbone.name != backbone.TINY:
-            raise ConfigError("label_vectors would overwrite what a pretrained backbone knows. Leave it false.")
-        backbone.start_from_vectors(model, *_token_vectors(shop, vectors))
     return Generator.of(model, shop, space.load(labels.path), config.text)
 
 
@@ -153,19 +152,6 @@ def _patches(text: Corpus) -> dict[str, float]:
         "patched_tokens": round((len(text.patched.values) + saved) / len(text), 1),
         "patched_examples": round(float(text.patched.some().mean()), 3),
     }
-
-
-def _token_vectors(shop: EncodedShop, vectors: Floats) -> tuple[Ints, Floats]:
-    """Tokens that are clusters, and whole labels; beside each the mean vector of its members, or the label's own."""
-    own, first = shop.texts.labels, shop.paths.tokens[shop.paths.offsets[:-1]]
-    members = np.flatnonzero(np.isin(first, shop.vocabulary.clusters))
-    clusters, cluster = np.unique(first[members], return_inverse=True)
-    means = np.zeros((len(clusters), vectors.shape[1]), np.float32)
-    np.add.at(means, cluster, vectors[members])
-    means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
-    whole = np.flatnonzero(own.lengths() == 1)[::-1]  # of labels that are one token, the first is written last
-    tokens = np.concatenate([clusters, own.values[own.offsets[whole]]])
-    return tokens, np.concatenate([means, vectors[whole]])
 
 
 def _validate(

@@ -16,7 +16,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from torch import Tensor
 from merit.core import console, processes
 from merit.core.config import digest
 from merit.core.errors import TrainingError
+from merit.core.tracking import Write
 from merit.data.prompt import PatchingConfig
 from merit.generator import backbone, checkpoint
 from merit.generator.batches import BatchConfig, Plan, plan_batches, share_of
@@ -38,7 +39,7 @@ from merit.objective.losses import linear_set_loss
 
 BEST = "best.safetensors"
 NO_MEMORY = re.compile("not enough memory|can't allocate")  # what torch says on a CPU
-PARTS = ("loss", "classification", "completion", "history", "padding")  # of a step, for the log
+PARTS = ("loss", "classification", "completion", "padding")  # of a step, for the log
 
 
 class TrainConfig(DescentConfig, BatchConfig):
@@ -49,14 +50,6 @@ class TrainConfig(DescentConfig, BatchConfig):
     patience: int = Field(0, ge=0)
     """Stop after so many evaluations without a better recall; 0 never stops early."""
     checkpoint_every: int = Field(80, ge=1)
-
-
-class Log(Protocol):
-    """Where figures go: TensorBoard's SummaryWriter fits."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any:
-        """One figure of one step, under a name such as `train/loss`."""
-        ...
 
 
 @dataclass
@@ -85,7 +78,7 @@ class _Run:
     config: TrainConfig
     seed: int
     folder: Path
-    log: Log | None
+    log: Write | None
     schedule: Schedule
     fingerprint: str
     """What tells the pretrained weights apart from others of the same shape."""
@@ -99,7 +92,7 @@ def train(
     seed: int,
     folder: Path,
     evaluate: Callable[[Any], Mapping[str, float]] | None = None,
-    log: Log | None = None,
+    log: Write | None = None,
     patching: PatchingConfig | None = None,
 ) -> Progress:
     """Train in place. Checkpoints go to `folder`; a later call with the same arguments goes on from the last.
@@ -203,7 +196,7 @@ def _gradients(run: _Run, plan: Plan, step: int) -> dict[str, float]:
 def _log(run: _Run, group: str, metrics: Mapping[str, float], step: int) -> None:
     for name, value in metrics.items():
         if run.log:
-            run.log.add_scalar(f"{group}/{name}", value, step)
+            run.log(f"{group}/{name}", value, step)
 
 
 def _weighted(batch: Batch, share: float, device: torch.device) -> Batch:
@@ -215,17 +208,15 @@ def _weighted(batch: Batch, share: float, device: torch.device) -> Batch:
 def _metrics(run: _Run, batch: Batch, loss: Tensor, rows: Tensor, share: float) -> dict[str, float]:
     """Metrics of the whole batch, from the parts of all processes."""
     chosen = batch.classification
-    targets, histories = rows[: len(chosen)], rows[len(chosen) :]
-    parts = [part for kind in (targets[chosen], targets[~chosen], histories) for part in (kind.sum(), len(kind))]
+    parts = [part for kind in (rows[chosen], rows[~chosen]) for part in (kind.sum(), len(kind))]
     tokens = batch.input_ids.numel()
     sums = torch.tensor([*parts, tokens * batch.padding, tokens], dtype=torch.float64) * (share > 0)
     all_sums = run.accelerator.reduce(torch.cat([loss[None].double(), sums.to(loss.device)]))
-    total, classified, classes, completed, completions, read, reads, padded, paid = all_sums.tolist()
+    total, classified, classes, completed, completions, padded, paid = all_sums.tolist()
     return {
         "loss": total,
         "classification": classified / max(classes, 1),
         "completion": completed / max(completions, 1),
-        "history": read / max(reads, 1),
         "padding": padded / paid,
         "tokens": paid,
     }

@@ -18,7 +18,7 @@ import polars as pl
 from pydantic import Field, model_validator
 from safetensors.numpy import load_file, save
 
-from merit.core import artifacts, console, files, seeds
+from merit.core import artifacts, console, seeds
 from merit.core.artifacts import Artifact, Draft
 from merit.core.config import Frozen
 from merit.core.errors import DataError
@@ -145,10 +145,10 @@ def change_labels(
     return artifacts.load(out, "labels")
 
 
+@artifacts.opens
 def load_vectors(labels: Artifact) -> Floats:
     """(n, d) float32, row = label id."""
-    with files.opening(labels.path):
-        return np.asarray(load_file(labels.file("vectors.safetensors"))["vectors"], np.float32)
+    return np.asarray(load_file(labels.file("vectors.safetensors"))["vectors"], np.float32)
 
 
 def labels_inputs(config: LabelsConfig) -> dict[str, Any]:
@@ -207,7 +207,8 @@ def _apply_policy(
 def _review(labels: LabelSpace, rules: Path, encoder: LabelEncoder, vectors: Floats) -> pl.DataFrame:
     """The live labels that the policy nearly blocks."""
     live, law = np.flatnonzero(labels.live_mask()), policy.load(rules)
-    reasons = policy.borderline(vectors[live], policy.anchor(law, encoder))
+    texts = labels.table["text"].gather(live).to_list()
+    reasons = policy.borderline(texts, vectors[live], policy.anchor(law, encoder))
     excused = policy.overridden(labels.texts, law)
     rows = [(at, why) for at, why in zip(live.tolist(), reasons, strict=True) if why and at not in excused]
     if rows:

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
-from merit.core import files, weights
+from merit.core import extras, files, weights
 from merit.core.artifacts import hash_file
 from merit.core.console import tell, track, warn
-from merit.core.errors import ConfigError, MissingArtifact, MissingDependency
+from merit.core.errors import ConfigError, MissingArtifact
 from merit.core.seeds import mix
 from merit.core.types import Floats, Ints, LabelEncoder
 from merit.labels.minilm import NumpyMiniLM
@@ -37,6 +37,11 @@ def make(name: str) -> LabelEncoder:
     near = difflib.get_close_matches(name, ENCODERS, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(ENCODERS)}, or the folder of a model."
     raise ConfigError(f"'{name}' is neither a label encoder nor a folder; {hint}")
+
+
+def make_light(name: str) -> LabelEncoder:
+    """The same, in numpy where there is such a twin: whoever reads a few phrases need not load torch."""
+    return make(LIGHT.get(name, name))
 
 
 class SentenceEncoder:
@@ -100,13 +105,8 @@ class SentenceEncoder:
 
     @cached_property
     def _model(self) -> Any:
-        try:
+        with extras.needed_by("A label encoder made of torch (labels.encoder 'minilm-numpy' and 'hashed' are not)"):
             from sentence_transformers import SentenceTransformer
-        except ImportError:
-            raise MissingDependency(
-                "The label encoder needs sentence-transformers. Install it with `pip install sentence-transformers`, "
-                "or set the encoder to 'hashed'."
-            ) from None
         # use_safetensors refuses pickled weights; float32 because bf16 crawls on most CPUs.
         settings = {"use_safetensors": True, "dtype": "float32"}
         with weights.without_bars():
@@ -250,6 +250,7 @@ def _keys(texts: Sequence[str], fingerprint: str) -> Keys:
     return np.frombuffer(joined, "<u8").astype(np.uint64).reshape(-1, 2)
 
 
+LIGHT = {"minilm": "minilm-numpy"}  # the vectors are the same to six digits
 ENCODERS: dict[str, Callable[[], LabelEncoder]] = {
     "minilm": lambda: SentenceEncoder(weights.folder("minilm")),
     "minilm-numpy": lambda: NumpyMiniLM(weights.folder("minilm")),

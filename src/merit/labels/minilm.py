@@ -19,6 +19,7 @@ from tokenizers import Tokenizer
 
 from merit.core import console
 from merit.core.artifacts import hash_file
+from merit.core.layers import attend, gelu, heads_of, layer_norm
 from merit.core.types import Floats
 
 BATCH = 64  # texts of the same number of tokens at a time: nothing is padded
@@ -35,7 +36,7 @@ class NumpyMiniLM:
     def fingerprint(self) -> str:
         """Of weights and tokenizer, and the version of the arithmetic here."""
         hashes = [hash_file(self.folder / name)[:16] for name in ("model.safetensors", "tokenizer.json")]
-        return f"minilm-numpy:1:{'-'.join(hashes)}"
+        return f"minilm-numpy:2:{'-'.join(hashes)}"
 
     @property
     def dimension(self) -> int:
@@ -64,46 +65,44 @@ class NumpyMiniLM:
         return [" ".join(map(str, ids)) for ids in self._ids(texts)]
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
-        return [found.ids for found in self._tokenizer.encode_batch(list(texts))]
+        return [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
 
     def _encode(self, ids: NDArray[np.int64]) -> Floats:
         """(B, dimension), of token ids (B, T)."""
         weights, heads = self._weights, int(self._config["num_attention_heads"])
-        batch, length = ids.shape
+        length = ids.shape[1]
         word, position, kind = (weights[f"embeddings.{name}_embeddings.weight"] for name in _EMBEDDINGS)
         hidden = self._norm(word[ids] + position[:length] + kind[0], "embeddings.LayerNorm")
         for layer in range(int(self._config["num_hidden_layers"])):
             name = f"encoder.layer.{layer}"
             query, key, value = (
-                self._linear(hidden, f"{name}.attention.self.{part}").reshape(batch, length, heads, -1).swapaxes(1, 2)
+                heads_of(self._linear(hidden, f"{name}.attention.self.{part}"), heads)
                 for part in ("query", "key", "value")
             )  # (B, heads, T, width of a head)
-            scores = query @ key.swapaxes(2, 3) / np.float32(np.sqrt(query.shape[-1]))
-            chances = np.exp(scores - scores.max(axis=-1, keepdims=True))
-            chances /= chances.sum(axis=-1, keepdims=True)
-            read = (chances @ value).swapaxes(1, 2).reshape(batch, length, -1)
+            read = attend(query, key, value)
             hidden = self._norm(
                 hidden + self._linear(read, f"{name}.attention.output.dense"), f"{name}.attention.output.LayerNorm"
             )
-            wide = _gelu(self._linear(hidden, f"{name}.intermediate.dense"))
+            wide = gelu(self._linear(hidden, f"{name}.intermediate.dense"))
             hidden = self._norm(hidden + self._linear(wide, f"{name}.output.dense"), f"{name}.output.LayerNorm")
         mean = hidden.mean(axis=1)
         vectors: Floats = mean / np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), 1e-12)
         return vectors
 
     def _linear(self, rows: Floats, name: str) -> Floats:
-        flat = rows.reshape(-1, rows.shape[-1]) @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
+        flat = rows.reshape(-1, rows.shape[-1]) @ self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
         return flat.reshape(*rows.shape[:-1], -1)
 
     def _norm(self, rows: Floats, name: str) -> Floats:
-        centred = rows - rows.mean(axis=-1, keepdims=True)
-        spread = np.sqrt((centred**2).mean(axis=-1, keepdims=True) + np.float32(self._config["layer_norm_eps"]))
-        normed: Floats = centred / spread * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
-        return normed
+        weight, bias = self._weights[f"{name}.weight"], self._weights[f"{name}.bias"]
+        return layer_norm(rows, weight, bias, self._config["layer_norm_eps"])
 
     @cached_property
     def _weights(self) -> dict[str, Floats]:
-        return load_file(self.folder / "model.safetensors")
+        """Matrices of the layers lie the way round in which they are read: a phrase takes half the time."""
+        weights = load_file(self.folder / "model.safetensors")
+        turned = [name for name, array in weights.items() if name.startswith("encoder.") and array.ndim == 2]
+        return weights | {name: np.ascontiguousarray(weights[name].T) for name in turned}
 
     @cached_property
     def _config(self) -> dict[str, float]:
@@ -120,10 +119,3 @@ class NumpyMiniLM:
 
 
 _EMBEDDINGS = ("word", "position", "token_type")
-
-
-def _gelu(rows: Floats) -> Floats:
-    from scipy.special import erf  # only this needs it
-
-    activated: Floats = 0.5 * rows * (1 + erf(rows * np.float32(np.sqrt(0.5))))
-    return activated

@@ -1,6 +1,6 @@
 """Other ways to read a text: as if it had been written without look-alikes, digits for letters, gaps and slips.
 
-    spelling = Spelling(["condom", "red wine"], ["glasses", "vinegar"])
+    spelling = Spelling(["condom", "red wine"], companions=["glasses", "vinegar"])
     {*spelling.readings("c0ndoms")}          # {("c0ndom",), ("condom",)}
     {*spelling.readings("redwine glasses")}  # {("redwine", "glasses"), ("red", "wine", "glasses")}
 
@@ -26,6 +26,7 @@ JOINED, ENDING, SLIP, TWO_SLIPS = (
     5,
     9,
 )  # letters from which on a word is divided, cut, and corrected once or twice
+LONG = 7  # letters from which on an exact term is found in a joined or divided word
 SHORTEST = 4  # letters of what is put together, unless each is written alone
 
 # Letters of other alphabets that look like ours, after case folding (a choice of Unicode's confusables.txt).
@@ -38,6 +39,7 @@ _LIKE = {
 }  # fmt: skip
 _LOOKS = str.maketrans({char: letter for letter, chars in _LIKE.items() for char in chars})
 _DIGITS = [str.maketrans(f"03456789@$!|+€{one}", f"oeasgtbgasiite{letter}") for one, letter in ("1i", "1l")]
+_UNSPACED = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]")  # scripts that put no space between words
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -60,13 +62,19 @@ def _singular(word: str) -> str:
 class Spelling:
     """Readings of texts by a list of terms that may be hidden in them."""
 
-    def __init__(self, terms: Iterable[str], companions: Iterable[str] = ()) -> None:
-        """`companions` are harmless words that stand beside terms: a joined word is divided into these and terms."""
+    def __init__(self, terms: Iterable[str], exact: Iterable[str] = (), companions: Iterable[str] = ()) -> None:
+        """No slip is read as one of `exact`, which are joined and cut only if they are long. `companions` are harmless
+        words that stand beside terms: a joined word is divided into these and terms."""
         by_term = sorted({words_of(term) for term in terms}, key=lambda words: (len(words), words))
-        self._whole = {"".join(words): words for words in by_term}
+        by_exact = {words_of(form) for term in exact for form in (term, plain(term))}
+        self._whole = {"".join(words): words for words in by_exact if len("".join(words)) >= LONG}
+        self._whole |= {"".join(words): words for words in by_term}
         self._terms = {word for words in by_term for word in words if len(word) > 2}
+        self._parts = self._terms | {word for words in by_exact for word in words if len(word) >= LONG}
+        self._unspaced = sorted((word for words in by_exact for word in words if _UNSPACED.search(word)), key=len)
         self._known = frozenset(words_of(KNOWN.read_text(encoding="utf-8")))
         self._vocabulary = self._terms | self._known | {word for text in companions for word in words_of(text)}
+        self._exact = {word for words in by_exact for word in words}
         self._longest = max(map(len, [*self._whole, *self._vocabulary]), default=0)
         self._single = {_without_doubles(word): word for word in self._terms}
         self._slips: dict[str, set[str]] = {}
@@ -105,14 +113,16 @@ class Spelling:
 
     def _read(self, word: str) -> Words:
         """A word divided, or else corrected, where it is neither known nor a term."""
-        if word in self._vocabulary or len(word) < SLIP or not word.isalpha():
+        if _UNSPACED.search(word):
+            return next(((term,) for term in reversed(self._unspaced) if term in word), (word,))
+        if word in self._vocabulary or word in self._exact or len(word) < SLIP or not word.isalpha():
             return (word,)
         if len(word) >= JOINED and (parts := self._divided(word)) and self._terms.intersection(parts):
             return parts
         for cut in range(ENDING, len(word) - 2):
-            if word[:cut] in self._terms and len(word) - cut > 2:
+            if word[:cut] in self._parts and len(word) - cut > 2:
                 return word[:cut], word[cut:]
-            if word[-cut:] in self._terms:
+            if word[-cut:] in self._parts:
                 return word[:-cut], word[-cut:]
         return (self._corrected(word),)
 
@@ -137,14 +147,19 @@ class Spelling:
         return min(allowed, key=lambda term: (_distance(word, term), term), default=word)
 
 
+def plain(text: str) -> str:
+    """The text in Latin letters as far as it looks like them, without accents."""
+    marked = unicodedata.normalize("NFKD", normalise(text).translate(_LOOKS))
+    return "".join(char for char in marked if unicodedata.category(char) != "Mn").translate(_LOOKS)
+
+
 def _forms(text: str) -> list[str]:
     """A text as written, without look-alikes and accents, and with letters for digits and signs."""
-    plain = normalise(text)
-    if plain.isascii() and plain.replace(" ", "").isalpha():
-        return [plain]
-    marked = unicodedata.normalize("NFKD", plain.translate(_LOOKS))
-    latin = "".join(char for char in marked if unicodedata.category(char) != "Mn").translate(_LOOKS)
-    forms = [plain, latin]
+    written = normalise(text)
+    if written.isascii() and written.replace(" ", "").isalpha():
+        return [written]
+    latin = plain(written)
+    forms = [written, latin]
     for table in _DIGITS:
         forms.append(
             " ".join(part.translate(table) if re.search(r"[^\W\d_]", part) else part for part in latin.split())

@@ -45,14 +45,12 @@ OBJECTIVES = {
 
 
 class CollateConfig(Frozen):
-    """How long a target may be, and what is learnt beside the gold labels."""
+    """How long a target may be, and how many mined labels are in it."""
 
     max_target: int = Field(96, ge=4)
     """Tokens. Whole mined labels are left out first, then whole gold ones; END is then never right."""
     mined_per_example: int = Field(8, ge=0)
     """At most, drawn afresh every epoch in proportion to how often each was mined."""
-    history_weight: float = Field(0.0, ge=0)
-    """Weight of a language-model loss on the prompt beside the objective's own: histories teach what goes with what."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +76,10 @@ class Batch:
     """Prompts and targets, padded on the right: causal attention never looks there, so no mask is needed."""
 
     input_ids: Tensor  # (B, L); ~n, below zero, is patch n
-    rows: Tensor  # (N,) of input_ids.flatten(): positions whose states predict, those of targets first
+    rows: Tensor  # (N,) of input_ids.flatten(): positions whose states predict
     valid_ids: Tensor  # (N, K) padded with -1
     weights: Tensor  # (N,) mean over an example's positions, then over examples
-    classification: Tensor  # (T,) of the T target positions: whether a label is chosen here
+    classification: Tensor  # (N,) whether a label is chosen here
     padding: float  # share of input_ids that is nothing but padding
     patches: Windows | None = None
 
@@ -148,15 +146,9 @@ def collate(
         rows.append(line * width + np.arange(len(prompt) - 1, len(read)))
         filled += len(read)
     valid_ids = Ragged.of([sorted(right) for _, valid in targets for right in valid]).padded()
-    weights = _per_example([len(tokens) for tokens, _ in targets])
+    sizes = np.array([len(tokens) for tokens, _ in targets])
+    weights = np.repeat(1 / (sizes * len(sizes)), sizes)  # the mean over an example's positions, then over examples
     starts = np.concatenate([[True, *(token == corpus.sep for token in tokens[:-1])] for tokens, _ in targets])
-    if config.history_weight:
-        read, following = _histories(prompts, width)
-        rows.append(read)
-        one_each = np.pad(following[:, None], ((0, 0), (0, valid_ids.shape[1] - 1)), constant_values=-1)
-        valid_ids = np.concatenate([valid_ids, one_each])
-        shares = config.history_weight * _per_example([int((prompt[1:] >= 0).sum()) for prompt in prompts])
-        weights = np.concatenate([weights, shares])
     ids, patches = (input_ids, None) if windows is None else numbered(input_ids, windows)
     return Batch(
         input_ids=torch.from_numpy(ids),
@@ -178,18 +170,6 @@ def _prompts(
     forms = (corpus.prompts, corpus.patched)
     chosen = [forms[bool(form)][example] for example, form in zip(examples, patched, strict=True)]
     return chosen, corpus.patched.windows if any((prompt < 0).any() for prompt in chosen) else None
-
-
-def _histories(prompts: Sequence[NDArray[np.int32]], width: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Every position of a prompt that a token follows in the prompt, and that token. A patch cannot be predicted."""
-    rows = [line * width + np.flatnonzero(prompt[1:] >= 0) for line, prompt in enumerate(prompts)]
-    return np.concatenate(rows), np.concatenate([prompt[1:][prompt[1:] >= 0] for prompt in prompts])
-
-
-def _per_example(sizes: Sequence[int]) -> NDArray[np.float64]:
-    """Weights of a mean over an example's positions, then over examples."""
-    each = np.asarray(sizes)
-    return np.repeat(1 / (np.maximum(each, 1) * len(each)), each)
 
 
 def _draw_mined(corpus: Corpus, example: int, most: int, rng: np.random.Generator) -> NDArray[np.int32]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from merit.core.config import Frozen
 
-Precision = Literal["fp32", "bf16", "fp16"]
 LOCAL = "local"
 
 
@@ -36,12 +33,7 @@ class PlanConfig(Frozen):
 
     device: str = LOCAL
     """`local` times this machine. Any other name, such as A100, only counts: no time is promised for a device that
-    is not measured. How many there are, and whether they share a model, are `devices.processes` and
-    `devices.sharded`."""
-    device_memory: float | None = Field(None, gt=0)
-    """GiB of one device. A stage that needs more gets a note with the setting to change."""
-    precision: Precision = "fp32"
-    """Of the arithmetic. Weights and moments stay in fp32: `accelerate launch --mixed_precision` does the same."""
+    is not measured."""
     shape: str = ""
     """Published sizes to plan with while the backbone's folder is not there, such as phi-3.5-mini."""
     expected: ExpectedSizes | None = None

@@ -1,4 +1,4 @@
-"""What is known before a run: sizes of the data, parameters, tokens of each stage, bytes in memory and on disk.
+"""What is known before a run: sizes of the data, parameters, and tokens of each stage.
 
 Parameters are counted on the meta device, by the real classes without weights. Where the examples and labels of the
 configuration are not made yet, sizes come from `plan.expected` or from the tables, and prompts fill their budget.
@@ -21,8 +21,8 @@ from merit.core.pipeline import STAGES
 from merit.core.ragged import column_lists
 from merit.core.settings import RunConfig
 from merit.data import sources, tokenizer, validate
-from merit.data.corpus import WORDS, read_inputs, read_table
-from merit.data.texts import read_shop
+from merit.data.corpus import read_inputs, read_table, read_words
+from merit.data.texts import TOKENS, read_shop
 from merit.data.tokenizer import SPECIALS, Vocabulary
 from merit.generator import backbone, exposure
 from merit.generator.backbone import TINY, BackboneConfig
@@ -31,30 +31,25 @@ from merit.generator.mining import MiningConfig
 from merit.generator.model import ObjectiveConfig
 from merit.generator.train import CHECKED_BUDGET, CHECKED_USERS
 from merit.labels import encoders
-from merit.labels.build import PER_CLUSTER, load_vectors, policy_text
+from merit.labels.build import PER_CLUSTER, load_vectors
 from merit.objective.collate import OBJECTIVES
-from merit.objective.losses import CHUNK_BYTES
-from merit.plan.config import ExpectedSizes, PlanConfig, Precision
-from merit.propensity.factor_model import FactorModel
+from merit.plan.config import ExpectedSizes, PlanConfig
 from merit.propensity.states_model import Propensity
 
 # Backbones to plan with before their weights are there; all else is transformers' default for the class.
 PUBLISHED = {"phi-3.5-mini": {"model_type": "phi3", "max_position_embeddings": 131072}}
 LONGER = 2.0  # samples of a generator that has read mistakes are twice as long: union of 4 in docs/results-details.md
-BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
-EVENT, ITEM, USER, LABEL, HISTORY = 4.0, 30.0, 600.0, 60.0, 2.2  # bytes on disk of a row, compressed
-TOKEN, STEP = 60.0, 400.0  # bytes of a token in tokenizer.json, and of a step in the training log
 
 
 class DataSizes(ExpectedSizes):
     """The data of a run in numbers; `origin` is where they are from, `exact` whether counted in artifacts."""
 
     words: int  # of titles, in the propensity model
-    prompt: float  # positions of a prompt
+    prompt: float = 0  # positions of a prompt
     origin: str
     exact: bool = False
-    vocabulary: int | None = None
-    clusters: int = 0  # tokens of the vocabulary
+    vocabulary: int | None = None  # tokens
+    clusters: int = 0  # tokens among them
 
     @property
     def states(self) -> int:
@@ -69,15 +64,8 @@ class BackboneShape(NamedTuple):
     trained: int
     layers: int
     width: int
-    inner: int  # width inside the MLP
-    cached: int  # numbers of a token that decoding keeps: keys and values of all layers
     vocabulary: int
     context: int
-
-    def activations(self, precision: Precision) -> float:
-        """Bytes of a token that training keeps for the backward pass; under mixed precision norms stay in fp32."""
-        norms = 0 if precision == "fp32" else 8 * self.width
-        return self.layers * ((13 * self.width + 4 * self.inner) * BYTES[precision] + norms)
 
 
 class StageTokens(NamedTuple):
@@ -90,22 +78,18 @@ class StageTokens(NamedTuple):
 
 def data_sizes(config: RunConfig) -> DataSizes:
     """Counted in the artifacts of this configuration, else as expected, else counted in the tables."""
-    name, corpus = config.backbone.name, config.out / "corpus" / artifacts.MANIFEST
-    if corpus.exists() and (name == TINY or (weights.backbone_folder(name) / "tokenizer.json").exists()):
-        made = [_current(stage, config) for stage in ("corpus", "labels", "examples")]
-        if made[0] and made[1] and made[2]:
-            return _artifact_sizes(made[0], made[1])
+    if (config.out / "corpus" / artifacts.MANIFEST).exists():
+        corpus, labels, examples = (_current(stage, config) for stage in ("corpus", "labels", "examples"))
+        if corpus and labels and examples:
+            return _artifact_sizes(corpus, labels, examples)
     expected, origin = config.plan.expected, "as the section plan.expected says"
     if expected is None:
-        expected, origin = (
-            table_sizes(config),
-            "counted in the tables; examples, prompts and tokens of a label estimated",
-        )
-    words, prompt = config.corpus.title_words, config.text.prompt.budget
-    clusters = 0
+        origin = "counted in the tables; examples, prompts and tokens of a label estimated"
+        expected = table_sizes(config)
+    known = {"words": config.corpus.title_words, "prompt": config.text.prompt.budget, "origin": origin}
     if config.text.cluster_form == "token":
-        clusters = config.labels.clusters or max(1, expected.labels // PER_CLUSTER)
-    return DataSizes(**expected.model_dump(), words=words, prompt=prompt, origin=origin, clusters=clusters)
+        known["clusters"] = config.labels.clusters or max(1, expected.labels // PER_CLUSTER)
+    return DataSizes(**expected.model_dump(), **known)
 
 
 def _current(name: str, config: RunConfig) -> Artifact | None:
@@ -116,23 +100,25 @@ def _current(name: str, config: RunConfig) -> Artifact | None:
     return artifact if [artifact.manifest.config, artifact.manifest.inputs] == expected else None
 
 
-def _artifact_sizes(corpus: Artifact, labels: Artifact) -> DataSizes:
+def _artifact_sizes(corpus: Artifact, labels: Artifact, examples: Artifact) -> DataSizes:
     """All counted in the corpus."""
-    shop, gold = read_shop(corpus), column_lists(read_table(corpus, "train", "gold")["gold"])
-    summary = corpus.manifest.summary
+    gold, summary = column_lists(read_table(corpus, "train", "gold")["gold"]), corpus.manifest.summary
+    text: dict[str, Any] = {}
+    if TOKENS in corpus.manifest.files:
+        shop = read_shop(corpus)
+        text["prompt"] = float(read_inputs(corpus, "train").lengths().mean())
+        text["label_tokens"] = float(np.diff(shop.paths.offsets)[gold.values].mean())
+        text |= {"vocabulary": len(shop.vocabulary), "clusters": len(shop.vocabulary.clusters)}
     return DataSizes(
         **{name: summary[name] for name in ("train", "validation", "test", "users", "events")},
-        items=len(shop.item_labels),
+        items=examples.manifest.summary["items"],
         labels=labels.manifest.summary["labels"],
-        words=len(json.loads(corpus.file(WORDS).read_text(encoding="utf-8"))),
+        words=len(read_words(corpus)),
         gold=float(gold.lengths().mean()),
-        prompt=float(read_inputs(corpus, "train").lengths().mean()),
-        label_tokens=float(np.diff(shop.paths.offsets)[gold.values].mean()),
+        **text,
         vector_width=load_vectors(labels).shape[1],
         origin=f"counted in {corpus.path.parent}",
         exact=True,
-        vocabulary=len(shop.vocabulary),
-        clusters=len(shop.vocabulary.clusters),
     )
 
 
@@ -181,12 +167,8 @@ def shape_of(
         parameters = sum(value.numel() for value in model.parameters())
         adapted = backbone.adapt(model, config, tokenizer.of(stand_in(len(SPECIALS)).tokenizer, clusters), seed=0)
         trained = sum(value.numel() for value in adapted.parameters() if value.requires_grad)
-    heads = getattr(facts, "num_key_value_heads", None) or facts.num_attention_heads
-    head_width = getattr(facts, "head_dim", None) or facts.hidden_size // facts.num_attention_heads
-    layers, width = facts.num_hidden_layers, facts.hidden_size
-    inner = getattr(facts, "intermediate_size", None) or 4 * width
-    cached, context = 2 * layers * heads * head_width, facts.max_position_embeddings
-    return BackboneShape(parameters, trained, layers, width, inner, cached, size, context)
+    layers, width, context = facts.num_hidden_layers, facts.hidden_size, facts.max_position_embeddings
+    return BackboneShape(parameters, trained, layers, width, size, context)
 
 
 def stand_in(size: int) -> Vocabulary:
@@ -226,27 +208,6 @@ def item_parameters(config: RunConfig, sizes: DataSizes) -> int:
     return sum(value.numel() for value in network.parameters())
 
 
-def item_disk(config: RunConfig, sizes: DataSizes, parameters: int) -> dict[str, float]:
-    """Bytes of each artifact of a run whose generator reads items; lists and pages are too small to count."""
-    factors, likely = config.propensity.model.factors, 8 * config.states.likely
-    with torch.device("meta"):
-        model = FactorModel(factors, sizes.vector_width, torch.zeros(sizes.labels, dtype=torch.bool), sizes.words)
-    scorer = 4.0 * sum(value.numel() for value in model.parameters())
-    vectors = (4 * sizes.vector_width + LABEL) * sizes.labels
-    generator = 4.0 * parameters + scorer
-    rows = 8 * factors * sizes.users + 4 * sizes.labels * (sizes.vector_width + 2 * factors) + likely * sizes.users
-    return {
-        "examples": EVENT * sizes.events + ITEM * sizes.items,
-        "labels": vectors + len(policy_text(config.labels).encode()),
-        "corpus": sizes.states * (2 * sizes.prompt + USER) + HISTORY * sizes.events,
-        "factors": (1 + config.factors.folds) * scorer,
-        "stage-2": generator,
-        "states": likely * (sizes.states - sizes.train),
-        "propensity": scorer,
-        "model": generator + vectors + scorer + rows + ITEM * sizes.items + HISTORY * sizes.events,
-    }
-
-
 def stage_tokens(config: RunConfig, sizes: DataSizes) -> dict[str, StageTokens]:
     """Tokens by stage, for the stages with a language model. Lists are taken to be as long as gold lists."""
     label, gold = sizes.label_tokens + 1, sizes.gold  # with its terminator
@@ -284,44 +245,4 @@ def stage_tokens(config: RunConfig, sizes: DataSizes) -> dict[str, StageTokens]:
         "predictions-2": predictions(config.stage_2),
         "mined-2": work(sampled(mined, config.mining, config.stage_2)),
         "states": work((sizes.states, config.states.labels, 1)),
-    }
-
-
-def training_memory(config: RunConfig, sizes: DataSizes, shape: BackboneShape) -> dict[str, float]:
-    """Bytes on one device, by what they are for: weights and AdamW in fp32, activations by a formula."""
-    devices, precision, train = config.devices, config.plan.precision, config.stage_2
-    parts = devices.processes if devices.sharded else 1
-    half = 0 if precision == "fp32" else BYTES[precision] * shape.parameters
-    rows = -(-train.batch_size // devices.processes)
-    return {
-        "weights": 4 * shape.parameters / parts + half / (shape.layers if devices.sharded else 1),  # a layer at a time
-        "gradients": 4 * shape.trained / parts,
-        "moments": 8 * shape.trained / parts,
-        "activations": shape.activations(precision) * rows * (sizes.prompt + train.max_target) + 2 * CHUNK_BYTES,
-    }
-
-
-def decoding_memory(config: RunConfig, tokens: StageTokens, sizes: DataSizes, shape: BackboneShape) -> float:
-    """Bytes of the weights and of the cache of one batch, which grows by quarters."""
-    positions = config.decode_batch * sizes.prompt * (1 + tokens.written / tokens.read)
-    return BYTES[config.plan.precision] * (shape.parameters + 1.25 * shape.cached * positions)
-
-
-def stage_disk(config: RunConfig, sizes: DataSizes, shape: BackboneShape) -> dict[str, float]:
-    """Bytes of each artifact; lists and pages are too small to count."""
-    model = config.propensity.model
-    generator = 4 * shape.parameters + TOKEN * shape.vocabulary + STEP * config.stage_2.steps
-    vectors = (4 * sizes.vector_width + LABEL) * sizes.labels
-    scorer = 4.0 * scorer_parameters(config, sizes, shape)
-    stored = model.hidden + 2 * model.factors  # of a user or label, beside its vector
-    rows = sizes.users * (model.width + stored) + sizes.labels * (sizes.vector_width + stored)
-    return {
-        "examples": EVENT * sizes.events + ITEM * sizes.items,
-        "labels": vectors + len(policy_text(config.labels).encode()),
-        "corpus": sizes.states * (2 * sizes.prompt + USER) + HISTORY * sizes.events,
-        "stage-1": generator,
-        "stage-2": generator,
-        "states": 2 * sizes.states * config.states.labels * shape.width,
-        "propensity": scorer,
-        "model": generator + vectors + scorer + 4 * rows + ITEM * sizes.items + HISTORY * sizes.events,
     }

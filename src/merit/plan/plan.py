@@ -1,4 +1,4 @@
-"""`merit plan`: one row for each stage, every figure counted, measured or assumed.
+"""`merit plan`: one row for each stage, with what can be counted and what was measured.
 
 Work becomes time by the record of an earlier run in the same folder (timings.jsonl), else by one short probe: a
 training step and the decoding of a few prompts. Stages without a language model have a time after a first run only.
@@ -7,11 +7,12 @@ training step and the decoding of a few prompts. Stages without a language model
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from timeit import timeit
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from merit.core import artifacts, console, timings
 from merit.core.artifacts import Manifest
 from merit.core.config import Frozen
 from merit.core.errors import ConfigError
-from merit.core.pipeline import STAGES, stages_of
+from merit.core.pipeline import stages_of
 from merit.core.settings import RunConfig
 from merit.core.timings import Timing
 from merit.data.tokenizer import SPECIALS
@@ -34,12 +35,12 @@ from merit.plan.config import LOCAL
 from merit.plan.count import BackboneShape, DataSizes, StageTokens
 
 OPERATIONS = 3e11  # of a step of the probe at most: a few seconds on a small machine
+TRAINING = 20  # bytes of a weight, at least: itself, its gradient, two moments, and activations
 WRITTEN = 4  # labels that the probe writes beyond the first
 FORMATS: dict[str, Callable[[float], str]] = {
     "tokens": lambda tokens: f"{tokens:,.0f}",
     "seconds": lambda seconds: str(timedelta(seconds=round(seconds))),
     "memory": lambda size: decimal(int(size)),
-    "disk": lambda size: decimal(int(size)),
 }
 
 Record = Mapping[str, tuple[Timing, Manifest]]
@@ -53,11 +54,9 @@ class PlanRow(Frozen):
     """Positions a language model is trained on, reads or writes."""
     seconds: float | None = None
     memory: float | None = None
-    """Bytes at the peak, on each device."""
-    disk: float | None = None
-    """Bytes of the artifact."""
-    basis: dict[str, str] = {}
-    """By figure: counted, measured or assumed."""
+    """Bytes at the peak of an earlier run."""
+    timed_by: str = ""
+    """An earlier run, or a probe."""
 
 
 class Plan(Frozen):
@@ -65,7 +64,7 @@ class Plan(Frozen):
 
     rows: tuple[PlanRow, ...]
     facts: dict[str, str]
-    """The backbone, its memory and the data, in words."""
+    """The models and the data, in words."""
     notes: tuple[str, ...]
 
     @property
@@ -83,65 +82,57 @@ def plan(config: RunConfig) -> Plan:
             "The quick preset trains no generator, and there is nothing to plan: `merit run` takes a minute."
         )
     sizes = count.data_sizes(config)
-    if config.reads == "items":
-        return _of_items(config, sizes)
-    shape = count.shape_of(config.backbone, config.plan, sizes.vocabulary, sizes.clusters)
-    written = max(config.predict.budget, config.mining.max_labels) * (sizes.label_tokens + 1)
-    longest = max(config.stage_1.max_target, config.stage_2.max_target, round(written))
-    backbone.check_room(config.backbone.name, shape.context, config.text.prompt.budget, longest)
-    tokens, memory = count.stage_tokens(config, sizes), count.training_memory(config, sizes, shape)
-    counted = "counted" if sizes.exact else "assumed"
-    figures: dict[str, dict[str, tuple[float, str]]] = {stage: {} for stage in STAGES}
-    for stage, size in count.stage_disk(config, sizes, shape).items():
-        figures[stage]["disk"] = (size, "assumed" if stage in ("examples", "corpus") else counted)
-    for stage, work in tokens.items():
-        fixed = work.trained or stage == "states"  # elsewhere the generator decides how long lists are
-        peak = sum(memory.values()) if work.trained else count.decoding_memory(config, work, sizes, shape)
-        figures[stage] |= {"tokens": (sum(work), counted if fixed else "assumed"), "memory": (peak, "assumed")}
-    if config.plan.device == LOCAL:
-        for stage, (timing, factor) in _earlier(config, sizes, tokens).items():
-            figures[stage]["seconds"] = (timing.seconds * factor, "measured: earlier run")
-            figures[stage]["memory"] = (timing.peak, "measured: earlier run")
-        if untimed := [stage for stage in tokens if "seconds" not in figures[stage]]:
-            rates = _probe(config, sizes, shape, memory)
-            for stage in untimed:
-                seconds = sum(amount * rate for amount, rate in zip(tokens[stage], rates, strict=True))
-                figures[stage]["seconds"] = (seconds, "measured: probe")
-    rows = _rows(figures)
-    return Plan(rows=rows, facts=_facts(config, sizes, shape, memory), notes=_notes(config, sizes, rows))
-
-
-def _of_items(config: RunConfig, sizes: DataSizes) -> Plan:
-    """The plan of a run whose generator reads items: it is small, and its time is known after a first run."""
-    parameters = count.item_parameters(config, sizes)
-    counted = "counted" if sizes.exact else "assumed"
-    figures: dict[str, dict[str, tuple[float, str]]] = {stage: {} for stage in stages_of(config)}
-    for stage, size in count.item_disk(config, sizes, parameters).items():
-        figures[stage]["disk"] = (size, "assumed" if stage in ("examples", "corpus") else counted)
-    for stage, (timing, factor) in _earlier(config, sizes, {}).items():
-        figures[stage]["seconds"] = (timing.seconds * factor, "measured: earlier run")
-        figures[stage]["memory"] = (timing.peak, "measured: earlier run")
-    rows = _rows(figures)
     facts = {
-        "generator": f"reads items: {parameters:,} parameters, most of them of labels, words and items",
-        "on": "this machine",
         "data": f"{sizes.train:,} training examples of {sizes.users:,} users, {sizes.labels:,} labels; {sizes.origin}",
+        "on": "this machine" if config.plan.device == LOCAL else config.plan.device,
     }
     notes = ["Nothing is taken as made already; label vectors kept from an earlier run cost nothing."]
-    if untimed := [row.stage for row in rows if row.seconds is None]:
+    tokens: dict[str, StageTokens] = {}
+    if config.reads == "items":
+        facts["generator"] = f"reads items: {count.item_parameters(config, sizes):,} parameters"
+    else:
+        tokens = count.stage_tokens(config, sizes)
+        facts |= _text_facts(config, sizes)
+        notes.append(f"Lists are taken to be as long as gold lists, samples {count.LONGER:g} × as long after mistakes.")
+        notes += [] if sizes.exact else ["The data are not prepared: prompts are taken to fill their budget."]
+    timed: dict[str, dict[str, Any]] = {}
+    if config.plan.device == LOCAL:
+        timed = _times(config, sizes, tokens)
+    counted = {stage: sum(work) for stage, work in tokens.items()}
+    rows = tuple(PlanRow(stage=stage, tokens=counted.get(stage), **timed.get(stage, {})) for stage in stages_of(config))
+    untimed = [row.stage for row in rows if row.seconds is None]
+    if config.plan.device != LOCAL:
+        notes.append(f"No time is promised of {config.plan.device}: run `merit plan` there, or a few steps.")
+    elif untimed:
         notes.append(f"The total has no time of {', '.join(untimed)}: only a first run can tell.")
     return Plan(rows=rows, facts=facts, notes=tuple(notes))
 
 
-def _rows(figures: Mapping[str, Mapping[str, tuple[float, str]]]) -> tuple[PlanRow, ...]:
-    return tuple(
-        PlanRow(
-            stage=stage,
-            basis={name: basis for name, (_, basis) in known.items()},
-            **{name: value for name, (value, _) in known.items()},
-        )
-        for stage, known in figures.items()
-    )
+def _times(config: RunConfig, sizes: DataSizes, tokens: Mapping[str, StageTokens]) -> dict[str, dict[str, Any]]:
+    """Seconds of each stage by an earlier run, which knows its memory too, or else by a probe."""
+    timed: dict[str, dict[str, Any]] = {
+        stage: {"seconds": timing.seconds * factor, "memory": timing.peak, "timed_by": "earlier run"}
+        for stage, (timing, factor) in _earlier(config, sizes, tokens).items()
+    }
+    if untimed := [stage for stage in tokens if stage not in timed]:
+        rates = _probe(config, sizes, count.shape_of(config.backbone, config.plan, sizes.vocabulary, sizes.clusters))
+        for stage in untimed:
+            seconds = sum(amount * rate for amount, rate in zip(tokens[stage], rates, strict=True))
+            timed[stage] = {"seconds": seconds, "timed_by": "probe"}
+    return timed
+
+
+def show(plan: Plan, title: str) -> None:
+    """Print facts, stages with their total, and notes."""
+    console.show_table(title, ["what", ""], plan.facts.items())
+    rows = []
+    for row in (*plan.rows, plan.total):
+        values = {name: getattr(row, name) for name in FORMATS}
+        cells = ["–" if value is None else FORMATS[name](value) for name, value in values.items()]
+        rows.append([row.stage, *cells, row.timed_by])
+    console.show_table("", ["stage", "tokens", "time", "peak memory", "timed by"], rows)
+    for note in plan.notes:
+        console.stdout.print(f"- {note}")
 
 
 def recorded(folder: Path) -> Record:
@@ -153,19 +144,6 @@ def recorded(folder: Path) -> Record:
             if manifest.hash == timing.hash:
                 record[stage] = timing, manifest
     return record
-
-
-def show(plan: Plan, title: str) -> None:
-    """Print facts, stages with their total, and notes."""
-    console.show_table(title, ["what", ""], plan.facts.items())
-    rows = []
-    for row in (*plan.rows, plan.total):
-        values = [(name, getattr(row, name), form) for name, form in FORMATS.items()]
-        cells = ["–" if value is None else f"{form(value)} {row.basis.get(name, '')}" for name, value, form in values]
-        rows.append([row.stage, *cells])
-    console.show_table("", ["stage", "tokens", "time", "peak memory", "disk"], rows)
-    for note in plan.notes:
-        console.stdout.print(f"- {note}")
 
 
 def _comparable(stage: str, record: Record, config: RunConfig) -> bool:
@@ -199,18 +177,17 @@ def _earlier(config: RunConfig, sizes: DataSizes, tokens: Mapping[str, StageToke
     return earlier
 
 
-def _probe(config: RunConfig, sizes: DataSizes, shape: BackboneShape, memory: Mapping[str, float]) -> StageTokens:
+def _probe(config: RunConfig, sizes: DataSizes, shape: BackboneShape) -> StageTokens:
     """Seconds for a token trained on, read and written, on random tokens of the planned lengths."""
     rng, words = np.random.default_rng(config.seed), count.stand_in(shape.vocabulary)
     prompt, label, gold = (max(1, round(length)) for length in (sizes.prompt, sizes.label_tokens, sizes.gold))
     targets, batch = gold * (label + 1), config.stage_2.batch_size
     rows = max(1, min(batch, int(OPERATIONS / (6 * shape.parameters * (prompt + targets)))))
-    needed = sum(memory.values()) - memory["activations"] * (1 - rows / batch)
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-    if needed > free:
+    if TRAINING * shape.parameters > free:
         raise ConfigError(
-            f"A training step of {config.backbone.name} takes {decimal(int(needed))}, and {decimal(free)} are free "
-            "here. Count without timing: --device A100 --devices 8."
+            f"A training step of {config.backbone.name} takes {decimal(TRAINING * shape.parameters)} and more, and "
+            f"{decimal(free)} are free here. Count without timing: --device A100."
         )
     ids = rng.integers(len(words) - len(SPECIALS), size=(rows, prompt + targets))
     paths = np.unique(rng.integers(len(words) - len(SPECIALS), size=(500, label)), axis=0)
@@ -241,8 +218,13 @@ def _probe(config: RunConfig, sizes: DataSizes, shape: BackboneShape, memory: Ma
     return StageTokens(seconds / ids.size, first / (rows * prompt), written)
 
 
-def _facts(config: RunConfig, sizes: DataSizes, shape: BackboneShape, memory: Mapping[str, float]) -> dict[str, str]:
+def _text_facts(config: RunConfig, sizes: DataSizes) -> dict[str, str]:
+    """What a language model is and reads; what cannot fit into its context is refused."""
+    shape = count.shape_of(config.backbone, config.plan, sizes.vocabulary, sizes.clusters)
     prompt, patching, train = config.text.prompt, config.text.patching, config.stage_2
+    written = max(config.predict.budget, config.mining.max_labels) * (sizes.label_tokens + 1)
+    longest = max(config.stage_1.max_target, train.max_target, round(written))
+    backbone.check_room(config.backbone.name, shape.context, prompt.budget, longest)
     read = f" ({patching.full_budget:,} tokens read, older ones pooled)" if patching else ""
     return {
         "backbone": f"{config.backbone.name}: {shape.parameters:,} parameters, {shape.trained:,} of them trained; "
@@ -250,28 +232,5 @@ def _facts(config: RunConfig, sizes: DataSizes, shape: BackboneShape, memory: Ma
         "propensity model": f"{count.scorer_parameters(config, sizes, shape):,} parameters",
         "token budgets": f"{prompt.budget:,} positions of a prompt{read}, {train.max_target:,} of a target; "
         f"the backbone reads {shape.context:,}",
-        "memory of training": "; ".join(f"{name} {decimal(int(size))}" for name, size in memory.items()),
         "checkpoints": f"{-(-train.steps // train.checkpoint_every)} of {decimal(12 * shape.trained)} until trained",
-        "on": "this machine" if config.plan.device == LOCAL else f"{config.devices.processes} × {config.plan.device}",
-        "data": f"{sizes.train:,} training examples of {sizes.users:,} users, {sizes.labels:,} labels; {sizes.origin}",
     }
-
-
-def _notes(config: RunConfig, sizes: DataSizes, rows: Sequence[PlanRow]) -> tuple[str, ...]:
-    room, sharded = (config.plan.device_memory or 0) * 2**30, config.devices.sharded
-    notes = [
-        "Nothing is taken as made already; label vectors kept from an earlier run cost nothing.",
-        f"Lists are taken to be as long as gold lists, samples {count.LONGER:g} × as long after mistakes were read.",
-    ]
-    notes += [] if sizes.exact else ["The data are not prepared: prompts are taken to fill their budget."]
-    if config.plan.device != LOCAL:
-        notes.append(f"No time is promised of {config.plan.device}: run `merit plan` there, or a few steps.")
-    elif untimed := [row.stage for row in rows if row.seconds is None]:
-        notes.append(f"The total has no time of {', '.join(untimed)}: only a first run can tell.")
-    for row in rows if room else ():
-        if (row.memory or 0) > room:
-            training = "a lower batch_size and more accumulate" if sharded else "devices.sharded=true (FSDP)"
-            remedy = training if STAGES[row.stage].kind == "generator" else "a lower decode_batch"
-            memory = f"{decimal(int(row.memory or 0))} of {decimal(int(room))}"
-            notes.append(f"{row.stage} does not fit: {memory} on each device. Try {remedy}.")
-    return tuple(notes)

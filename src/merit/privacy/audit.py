@@ -27,7 +27,16 @@ from merit.core.files import storage_errors
 FILE, HEAD = "audit.jsonl", "audit.head"
 START = "0" * 64  # what the first line has for a line before it
 Event = Literal[
-    "export", "users named", "override", "erasure", "erasure taken back", "key created", "key revoked", "mended"
+    "export",
+    "sync",
+    "users named",
+    "override",
+    "erasure",
+    "erasure taken back",
+    "key created",
+    "key rotated",
+    "key revoked",
+    "mended",
 ]
 
 

@@ -18,7 +18,6 @@ from merit.core import files
 from merit.core.artifacts import MANIFEST, Artifact, Manifest
 
 FILE = ".erasing.json"
-Version = tuple[int, int, int]  # of a file: changes whenever it is replaced
 
 
 class Hidden:
@@ -26,12 +25,12 @@ class Hidden:
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / FILE
-        self._version: Version | None = None
+        self._version: files.Version | None = None
         self._users: frozenset[str] = frozenset()
 
     def users(self) -> frozenset[str]:
         """They grow only: what was opened before the purge still holds them after it."""
-        if (version := _version(self._file)) != self._version:
+        if (version := files.version(self._file)) != self._version:
             with suppress(FileNotFoundError):
                 self._users |= frozenset(json.loads(self._file.read_text(encoding="utf-8"))["users"])
             self._version = version
@@ -54,11 +53,11 @@ class Purged:
 
     def __init__(self, artifact: Artifact) -> None:
         self._file, self._erased = artifact.path / MANIFEST, len(artifact.manifest.erased)
-        self._version: Version | None = None  # read at the first call: it may change while the artifact is opened
+        self._version: files.Version | None = None  # read at the first call: it may change while the artifact is opened
 
     def since(self) -> bool:
         """Costs one look at the manifest's time, unless it changed; False while the manifest cannot be read."""
-        if (version := _version(self._file)) == self._version:
+        if (version := files.version(self._file)) == self._version:
             return False
         try:
             erased = len(Manifest.model_validate_json(self._file.read_bytes()).erased)
@@ -87,11 +86,3 @@ def unhide(folders: Iterable[Path]) -> None:
     """Remove the lists, after the purge."""
     for folder in folders:
         (folder / FILE).unlink(missing_ok=True)
-
-
-def _version(file: Path) -> Version | None:
-    try:
-        stat = file.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns

@@ -7,6 +7,7 @@ the score itself gives, so that the curve rises everywhere, and probabilities ra
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merit.core.errors import DataError
+from merit.core.types import Floats
 
 EDGES = np.linspace(-20, 20, 801)  # log-odds in steps of 0.05
 CENTRES = (EDGES[:-1] + EDGES[1:]) / 2
@@ -51,16 +53,24 @@ class CalibrationCurve:
         return _probability(inside + beyond)
 
 
+def fit_curve(blocks: Iterable[tuple[Floats, NDArray[np.bool_]]]) -> CalibrationCurve:
+    """The curve through scores of held-out users, of which it is known whether they came true."""
+    tally = ScoreTally()
+    for scores, truth in blocks:
+        tally.add(scores.ravel(), truth.ravel())
+    return calibrate(tally)
+
+
 def calibrate(tally: ScoreTally) -> CalibrationCurve:
     """The curve through a tally of held-out users."""
-    from sklearn.isotonic import IsotonicRegression  # half a second, and only training needs it
+    from scipy.optimize import isotonic_regression  # only training needs it
 
     if not tally.hits.sum():
         raise DataError("No user held out for calibration bought anything: hold out more (prepare.split.validation).")
     model = _probability(CENTRES)
     weights = tally.pairs + 1
     share = (tally.hits + model) / weights
-    rising = IsotonicRegression().fit(CENTRES, share, sample_weight=weights).predict(CENTRES)
+    rising = isotonic_regression(share, weights=weights).x
     log_odds = np.log(rising) - np.log1p(-rising)
     log_odds = np.maximum.accumulate(log_odds - SLOPE * CENTRES) + SLOPE * CENTRES
     filled = np.flatnonzero(tally.pairs)

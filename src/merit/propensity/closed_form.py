@@ -80,8 +80,8 @@ def fit_closed_form(
     log_odds = _log_odds(gold, live)
     with console.spinner("fitting what it is worth beside popularity, repeats and trends"):
         columns = _columns(features.gather(chosen), pairs, first, log_odds, live)
-        found = _logistic(columns, pairs)
-    few = dict(zip(WEIGHTS, found.tolist(), strict=True))
+        weights = _logistic(columns, pairs)
+    few = dict(zip(WEIGHTS, weights.tolist(), strict=True))
     return _weights(whole, labels, few, log_odds, live, texts, config.text_strength), few
 
 
@@ -136,8 +136,8 @@ def _columns(part: UserFeatures, pairs: _Pairs, factors: Factors, log_odds: Floa
     users = summed_history(part, history, live).astype(np.float32)
     for at in range(0, len(columns), BLOCK):
         block = slice(at, at + BLOCK)
-        said = (users[pairs.owner[block]] * label[pairs.labels[block]]).sum(axis=1)
-        columns[block, : len(POWERS)] = said[:, None] * _scales(log_odds[pairs.labels[block]])
+        products = (users[pairs.owner[block]] * label[pairs.labels[block]]).sum(axis=1)
+        columns[block, : len(POWERS)] = products[:, None] * _scales(log_odds[pairs.labels[block]])
     counts, shares = _counts(part, pairs, len(live))
     had, popularity = counts > 0, log_odds[pairs.labels]
     columns[:, len(POWERS) :] = np.stack(
@@ -165,9 +165,9 @@ def _counts(part: UserFeatures, pairs: _Pairs, n_labels: int) -> tuple[Doubles, 
     """How often the label of each pair is in the history of its user, and the share."""
     keys, owner = pair_keys(part.history, n_labels), owners(part.history)
     place = np.searchsorted(keys, wanted := pairs.owner * n_labels + pairs.labels)
-    found = keys[np.minimum(place, len(keys) - 1)] == wanted if len(keys) else np.zeros(len(wanted), bool)
+    present = keys[np.minimum(place, len(keys) - 1)] == wanted if len(keys) else np.zeros(len(wanted), bool)
     times = np.zeros(len(wanted))
-    times[found] = part.times[place[found]]
+    times[present] = part.times[place[present]]
     totals = np.maximum(np.bincount(owner, weights=part.times, minlength=len(part)), 1)
     return times, times / totals[pairs.owner]
 
@@ -178,18 +178,18 @@ def _logistic(columns: Floats, pairs: _Pairs) -> Doubles:
     wide, truth, weights = columns / scale, pairs.truth.astype(np.float64), pairs.weights
     total = (weights * truth).sum()
 
-    def loss(found: Doubles) -> tuple[float, Doubles]:
-        scores = wide @ found
+    def loss(solution: Doubles) -> tuple[float, Doubles]:
+        scores = wide @ solution
         losses = weights * (np.logaddexp(0, scores) - truth * scores)
         errors = weights * (1 / (1 + np.exp(-scores)) - truth)
         return (
-            float(losses.sum() / total + SHRINK * found[:-1] @ found[:-1]),
-            wide.T @ errors / total + 2 * SHRINK * np.append(found[:-1], 0),
+            float(losses.sum() / total + SHRINK * solution[:-1] @ solution[:-1]),
+            wide.T @ errors / total + 2 * SHRINK * np.append(solution[:-1], 0),
         )
 
     start = scale * np.array([float(name == "popularity") for name in WEIGHTS])
-    found: Doubles = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x / scale
-    return found
+    solution: Doubles = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x / scale
+    return solution
 
 
 def _weights(
@@ -208,18 +208,18 @@ def _weights(
     seen = labels[live[labels]]
     gram = texts[seen].T @ texts[seen] + text_strength * np.eye(texts.shape[1], dtype=np.float32)
     of_text = np.linalg.solve(gram, texts[seen].T @ scaled[seen]).T
-    own = np.zeros((len(live), label.shape[1] + 1), np.float32)
-    own[seen, :-1] = scaled[seen] - texts[seen] @ of_text.T
-    own[:, -1] = slope * (log_odds - average)
-    again = np.zeros(own.shape[1], np.float32)
-    again[-1] = few["again"] / slope if slope else 0.0
+    own_factors = np.zeros((len(live), label.shape[1] + 1), np.float32)
+    own_factors[seen, :-1] = scaled[seen] - texts[seen] @ of_text.T
+    own_factors[:, -1] = slope * (log_odds - average)
+    repeat_bias = np.zeros(own_factors.shape[1], np.float32)
+    repeat_bias[-1] = few["again"] / slope if slope else 0.0
     single = {name: np.array([value], np.float32) for name, value in few.items()}
     return FactorWeights(
-        label_factors=own,
+        label_factors=own_factors,
         history_factors=history,
         of_text=np.concatenate([of_text, np.zeros((1, texts.shape[1]), np.float32)]).astype(np.float32),
         repeat=np.concatenate([single[name] for name in ("first", "often", "share")]),
-        repeat_bias=again,
+        repeat_bias=repeat_bias,
         trend_weight=single["trend"],
         bias=single["bias"] + np.float32(slope * average),
         trained=live,

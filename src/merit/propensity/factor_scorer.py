@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from merit.core.ragged import owners
+from merit.core.ragged import Ragged, owners
 from merit.core.types import Floats, Ints
 from merit.propensity.calibration import CalibrationCurve
 from merit.propensity.features import UserFeatures, unit_weights
@@ -35,15 +35,25 @@ class FactorWeights:
     trend_weight: Floats  # (1,)
     bias: Floats  # (1,)
     trained: NDArray[np.bool_]  # (C,)
+    word_factors: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32))  # (words, R - 1), or none
 
     @staticmethod
     def of(arrays: Mapping[str, NDArray[Any]]) -> FactorWeights:
-        """From what `arrays()` gave."""
-        return FactorWeights(**{field.name: arrays[field.name] for field in fields(FactorWeights)})
+        """From what `arrays()` gave, or the weights of a model of torch."""
+        return FactorWeights(**{each.name: arrays[each.name] for each in fields(FactorWeights) if each.name in arrays})
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Plain arrays, ready for safetensors."""
-        return {field.name: np.ascontiguousarray(getattr(self, field.name)) for field in fields(self)}
+        arrays = {each.name: np.ascontiguousarray(getattr(self, each.name)) for each in fields(self)}
+        return {name: array for name, array in arrays.items() if name != "word_factors" or array.size}
+
+    def users(self, features: UserFeatures) -> Floats:
+        """(B, R): the sum of the factors of each history and of its title words, and a one."""
+        summed = summed_history(features, self.history_factors, self.trained)
+        if features.words is not None and len(self.word_factors):
+            words, times = features.words.words, features.words.times.astype(np.float32)
+            summed += bags(words, unit_weights(np.log1p(times), owners(words)), self.word_factors)
+        return np.concatenate([summed, np.ones((len(features), 1))], axis=1).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -77,9 +87,8 @@ class FactorScorer:
         return repeats
 
     def users(self, features: UserFeatures) -> Floats:
-        """(B, R): the sum of the factors of each history, and a one. A row depends on its user alone."""
-        summed = summed_history(features, self.weights.history_factors, self.weights.trained)
-        return np.concatenate([summed, np.ones((len(features), 1))], axis=1).astype(np.float32)
+        """(B, R): the vectors of users. A row depends on its user alone."""
+        return self.weights.users(features)
 
     def grid(self, users: Floats, features: UserFeatures, labels: Ints) -> Floats:
         """(B, labels): the scores of all pairs, of `users` and their features. Labels are ascending."""
@@ -95,12 +104,16 @@ class FactorScorer:
 def summed_history(features: UserFeatures, factors: Floats, trained: NDArray[np.bool_]) -> Doubles:
     """(B, R - 1): the factors of each history's labels, weighted and added up; labels newer than these have none."""
     history, last = features.history, len(factors) - 1
-    weights = unit_weights(features.history_shares(), owners(history)).astype(np.float64)
+    weights = unit_weights(features.history_shares(), owners(history))
     known = (history.values <= last) & trained[np.minimum(history.values, last)]
-    bags = csr_array(
-        (weights * known, np.minimum(history.values, last), history.offsets), shape=(len(features), last + 1)
-    )
-    return np.asarray(bags @ factors.astype(np.float64))
+    return bags(Ragged(history.offsets, np.minimum(history.values, last)), weights * known, factors)
+
+
+def bags(lists: Ragged, weights: Floats, table: Floats) -> Doubles:
+    """(rows, D): rows of the table, weighted and added up by list. Only those that are in a list are looked at."""
+    used, place = np.unique(lists.values, return_inverse=True)
+    rows = csr_array((weights.astype(np.float64), place, lists.offsets), shape=(len(lists), len(used)))
+    return np.asarray(rows @ table[used].astype(np.float64))
 
 
 def history_spots(features: UserFeatures, labels: Ints) -> tuple[Ints, Doubles, Doubles, Ints]:

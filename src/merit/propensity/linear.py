@@ -15,7 +15,6 @@ does not know (docs/decisions/0012-start-at-the-ridge.md).
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +30,7 @@ from merit.core.config import Frozen
 from merit.core.ragged import Ragged
 from merit.core.seeds import stream, torch_stream
 from merit.core.types import Floats, Ints
-from merit.data.corpus import WORDS, purchases_table, read_table
+from merit.data.corpus import purchases_table, read_table, read_words
 from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.propensity.epochs import FASTER, train_epochs
@@ -79,7 +78,7 @@ def train_factors(corpus: Artifact, labels: Artifact, out: Path, config: Factors
     vectors, live = load_vectors(labels), space.load(labels.path).live_mask()
     gold, features = read_purchases(corpus)
     fold = folds_of(corpus, config.folds, seed)
-    words = len(json.loads(corpus.file(WORDS).read_text(encoding="utf-8")))
+    words = len(read_words(corpus))
 
     def trained(rows: Ints) -> tuple[FactorModel, list[float]]:
         with torch_stream(seed, "factors-weights"):
@@ -111,6 +110,7 @@ def fold_file(number: int) -> str:
     return f"fold-{number}.safetensors"
 
 
+@artifacts.opens
 def load_factors(factors: Artifact, name: str = MODEL) -> FactorModel:
     """The factor model, or the one in another file of the artifact."""
     weights = load_file(factors.file(name))

@@ -49,7 +49,7 @@ class Buyers(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Purchases:
+class PurchaseHistories:
     """By user: the items bought, oldest first, and their ages."""
 
     items: Ragged
@@ -59,20 +59,20 @@ class Purchases:
         return len(self.items)
 
     @staticmethod
-    def of(items: Ragged, ages: NDArray[Any], bought: Mask | None = None) -> Purchases:
+    def of(items: Ragged, ages: NDArray[Any], bought: Mask | None = None) -> PurchaseHistories:
         """From the events of histories; None where all of them are purchases."""
         if bought is None or bought.all():
-            return Purchases(items, ages.astype(np.int32))
-        return Purchases(select(items, bought), ages[bought].astype(np.int32))
+            return PurchaseHistories(items, ages.astype(np.int32))
+        return PurchaseHistories(select(items, bought), ages[bought].astype(np.int32))
 
-    def gather(self, rows: Ints) -> Purchases:
+    def gather(self, rows: Ints) -> PurchaseHistories:
         """These users, in this order."""
-        return Purchases(self.items.gather(rows), self.items.beside(self.ages, rows))
+        return PurchaseHistories(self.items.gather(rows), self.items.beside(self.ages, rows))
 
-    def before(self, cut: int) -> Purchases:
+    def before(self, cut: int) -> PurchaseHistories:
         """What was known `cut` days earlier, with ages as they were then."""
         known = self.ages >= cut
-        return Purchases(select(self.items, known), self.ages[known] - cut)
+        return PurchaseHistories(select(self.items, known), self.ages[known] - cut)
 
     def bought_between(self, first: int, last: int, wanted: Mask) -> Mask:
         """(users,): whether one of the wanted items (a mask) was bought at an age from `first` to `last`."""

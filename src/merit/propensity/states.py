@@ -18,8 +18,8 @@ from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, DataError
 from merit.core.ragged import column_lists, list_column
+from merit.core.types import SPLITS
 from merit.data.corpus import NOW, current_columns, read_table
-from merit.data.split import SPLITS
 from merit.engine.job import EngineConfig
 from merit.engine.run import INLINE, Parts
 from merit.generator.worker import DecodeJob, GeneratorWorker, decoding, read_rows
@@ -71,13 +71,18 @@ def compute_states(worker: GeneratorWorker[StatesConfig], rows: pl.DataFrame) ->
 def read_features(corpus: Artifact, states: Artifact, split: str) -> tuple[pl.DataFrame, UserFeatures]:
     """The users of a split (user_id, gold; items, days and bought of those of now), and their features."""
     columns = ("user_id", *HISTORY, *(current_columns(corpus) if split == NOW else []))
-    table, likely = read_table(corpus, split, *columns), pl.read_parquet(states.file(f"likely-{split}.parquet"))
+    table, likely = read_table(corpus, split, *columns), _read_likely(states, split)
     if len(table) != len(likely):
         raise DataError(f"{corpus.path} has {len(table)} users but {len(likely)} states in {split}. Make them again.")
     kept = states.manifest.summary["labels"]
     stored = features.read(states.path, split) if kept else no_states(len(table))
     lists, values = column_lists(likely["likely"]), likely["values"].explode(empty_as_null=False).to_numpy()
     return table, features_of(corpus, table, stored, LikelyLabels(lists, values))
+
+
+@artifacts.opens
+def _read_likely(states: Artifact, split: str) -> pl.DataFrame:
+    return pl.read_parquet(states.file(f"likely-{split}.parquet"), columns=list(LIKELY))
 
 
 def _gather(parts: Parts, folder: Path, users: dict[str, int], labels: int) -> int:

@@ -23,7 +23,7 @@ from merit.core.types import Floats, Ints
 from merit.propensity import hazard
 from merit.propensity.calibration import CalibrationCurve, ScoreTally, calibrate
 from merit.propensity.hazard import Popularity, Window
-from merit.propensity.purchases import Mask, Purchases, Reals
+from merit.propensity.purchases import Mask, PurchaseHistories, Reals
 
 FIT, CURVE, CHECK = range(3)
 WINDOWS = ((7, 0), (7, 14), (14, 0), (14, 28), (28, 0), (28, 14), (60, 0), (90, 0), (90, 28), (180, 0))  # days, gap
@@ -85,20 +85,20 @@ class WindowModel(Frozen):
         return CalibrationCurve(self.scores, self.log_odds)
 
 
-def events_of(users: pl.DataFrame, gap_days: int, purchases: bool = True) -> Purchases:
+def events_of(users: pl.DataFrame, gap_days: int, purchases: bool = True) -> PurchaseHistories:
     """From items, days (`gap_days` more than the age) and bought of a model's users; without the last, all count."""
     items, days = column_lists(users["items"]), column_lists(users["days"]).values
     known = purchases and "bought" in users.columns
     bought = users["bought"].explode(empty_as_null=False).to_numpy() if known else None
-    return Purchases.of(items, np.maximum(days - gap_days, 0), bought)
+    return PurchaseHistories.of(items, np.maximum(days - gap_days, 0), bought)
 
 
 @dataclass(frozen=True)
 class WindowData:
     """All that windows are learnt from."""
 
-    purchases: Purchases
-    events: Purchases
+    purchases: PurchaseHistories
+    events: PurchaseHistories
     """The same with all that is no purchase, as the label model reads it."""
     role: Ints
     """By user: FIT, CURVE or CHECK."""

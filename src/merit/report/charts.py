@@ -1,5 +1,7 @@
 """Charts as SVG text: one theme, no script, no request, and a text alternative in each.
 
+Without vl-convert, which draws them (the extra `charts`), the text alternative stands in the place of the picture.
+
 The background is transparent and all text takes the colour of the page around it (`currentColor`), so a chart reads
 in light, in dark and on paper. Series colours are of middle lightness for the same reason, from the palette of Okabe
 and Ito, which colour-blind readers can tell apart.
@@ -14,7 +16,8 @@ from typing import Any, Literal, NewType
 
 import altair as alt
 import polars as pl
-import vl_convert
+
+from merit.core import extras
 
 PALETTE = ("#2a7ab9", "#d55e00", "#009e73", "#b5659b", "#8a8f98")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
@@ -123,6 +126,8 @@ def _angle(names: pl.Series) -> int:
 
 def on_white(svg: Svg) -> str:
     """A file of its own, which no page lends colours to."""
+    with extras.needed_by("A chart in a file"):
+        import vl_convert  # noqa: F401
     head, rest = svg.split(">", 1)
     paper = '<rect width="100%" height="100%" fill="#ffffff"/>'
     return f"{head}>{paper}{rest}".replace("currentColor", "#33373d")
@@ -132,6 +137,10 @@ def svg(chart: alt.Chart | alt.LayerChart | alt.HConcatChart, description: str) 
     """The chart in the common theme, with a description for those who cannot see it."""
     if isinstance(chart.data, pl.DataFrame) and chart.data.is_empty():
         return Svg("")  # empty axes say less than the sentence that the page has for this
+    if extras.missing("charts"):
+        return Svg(f'<p class="note">{escape(description)} (To draw this: {escape(extras.install_line("charts"))})</p>')
+    import vl_convert  # 84 MB that nothing but pictures needs
+
     spec = chart.to_dict()
     spec["config"] = THEME
     if "hconcat" not in spec:  # its panels have sizes of their own

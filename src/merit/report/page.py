@@ -84,6 +84,12 @@ class Page:
     provenance: Provenance | None = None
 
 
+def too_few(title: str, subtitle: str, what: str, provenance: Provenance | None = None) -> Page:
+    """The page of something about fewer than 50 users, which shows no figure."""
+    text = f"{what} fewer than {SMALLEST_CELL} users. No figure is shown."
+    return Page(title, subtitle, (Section("Too few users", (text,)),), (), provenance)
+
+
 def provenance(manifest: Manifest) -> Provenance:
     """What the footer says about the artifact a report is made from."""
     settings = digest(RootModel[dict[str, Any]](manifest.config))

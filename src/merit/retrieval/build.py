@@ -2,9 +2,9 @@
 
 The artifact: labels/, propensity/ and, of the standard preset, generator/ (copies of those artifacts), users/ and
 interests/ (vectors and projections for retrieval), mlp.safetensors, verticals.*, users.parquet, items.parquet,
-windows.json (what audiences of a window are scored by; not of data too short to learn that), and
-README.md, a model card: what the model was made from, how good it is, and what not to use it for. torch is imported for
-the standard preset only.
+windows.json (what audiences of a window are scored by; not of data too short to learn that), and README.md, a model
+card: what the model was made from, how good it is, and what not to use it for. A refresh adds since.parquet, log/ and,
+where labels are new, later/, their space. torch is imported for the standard preset only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
-from pydantic import Field
+from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from merit import __version__
@@ -43,14 +43,15 @@ from merit.report.page import SMALLEST_CELL
 from merit.retrieval import store
 from merit.retrieval.encode import QUICK, QuickEncoder
 from merit.retrieval.exact import Exact, Projection, ScorerWeights
-from merit.retrieval.store import Form
 from merit.retrieval.verticals import vertical_shares
 from merit.retrieval.windows import WINDOWS, learn_windows, without_generator
 
 if TYPE_CHECKING:
     from merit.propensity.states_model import Propensity
+    from merit.propensity.train import TrainedScorer
 
 STANDARD = "standard"
+SINCE = "since.parquet"  # events that refreshes have read since the training: user_id, item, timestamp, event, order_id
 BLOCK = 8_192  # users encoded at a time
 MADE = {
     QUICK: "the factor model in closed form, calibrated; no generator",
@@ -60,11 +61,8 @@ WEAK = 2.0  # a vertical whose calibration error is so many times the overall on
 
 
 class ModelConfig(Frozen):
-    """How the model's folder is laid out, and what audiences of a window are learnt from."""
+    """What audiences of a window are learnt from; the folder is laid out in one way."""
 
-    projections: Form = Field("float32")
-    """How projections of users and labels are stored: float32, float16 or int8. Answers do not change, only their
-    speed."""
     windows: WindowConfig = WindowConfig()
 
 
@@ -80,27 +78,15 @@ def write_model(
     seed: int,
 ) -> Artifact:
     """The model: every user as of the end of the data, and all that scoring needs, in one folder."""
-    import torch
-
-    from merit.propensity.states import read_features
+    from merit.propensity.states import read_features  # loads torch
     from merit.propensity.train import load_scorer
 
     scorer, (users, features) = load_scorer(propensity, labels), read_features(corpus, states, NOW)
     parents = {"propensity": propensity, "states": states, "generator": generator, "corpus": corpus}
     parents |= {"labels": labels, "results": results}
-    with torch.inference_mode():
-        vectors = scorer.model.labels(torch.from_numpy(scorer.texts), torch.arange(len(scorer.texts))).numpy()
-    parts = ModelParts(
-        preset=STANDARD,
-        weights=weights_of(scorer.model),
-        repeat=scorer.model.repeat.detach().numpy(),
-        label_repeats=scorer.repeats.numpy(),
-        user_vectors=lambda part: scorer.vectors(part).numpy(),
-        label_vectors=_at_the_end(vectors, features, float(scorer.model.trend_weight.detach().sum())),
-        likely_weight=scorer.model.likely_weight.item(),
-        encode=None if scorer.model.reads_states else without_generator(scorer, corpus, space.load(labels.path)),
-    )
-    return _write(parts, users, features, parents, ("labels", "propensity", "generator"), out, config, seed)
+    encode = None if scorer.model.reads_states else without_generator(scorer, corpus, space.load(labels.path))
+    kept = ("labels", "propensity", "generator")
+    return _write(standard_parts(scorer), encode, users, features, parents, kept, out, config, seed)
 
 
 def write_quick_model(
@@ -116,16 +102,13 @@ def write_quick_model(
     scorer, (users, features) = load_quick(propensity, labels), stateless(corpus, NOW, *current_columns(corpus))
     catalogue = Ragged(*space.item_labels(space.load(labels.path), pl.read_parquet(corpus.file("items.parquet"))))
     parents = {"propensity": propensity, "corpus": corpus, "labels": labels, "results": results}
-    parts = ModelParts(
-        preset=QUICK,
-        weights=quick_weights(scorer),
-        repeat=scorer.weights.repeat,
-        label_repeats=scorer.label_repeats,
-        user_vectors=scorer.users,
-        label_vectors=_at_the_end(scorer.label_vectors, features, float(scorer.weights.trend_weight.sum())),
-        encode=lambda items: QuickEncoder(scorer, catalogue).encode(items, items).vectors,
-    )
-    return _write(parts, users, features, parents, ("labels", "propensity"), out, config, seed)
+    encoder = QuickEncoder(scorer.weights, catalogue)
+
+    def encode(items: Ragged) -> Floats:
+        return encoder.encode(items, items).vectors
+
+    kept = ("labels", "propensity")
+    return _write(factor_parts(scorer), encode, users, features, parents, kept, out, config, seed)
 
 
 @dataclass(frozen=True)
@@ -138,21 +121,55 @@ class ModelParts:
     label_repeats: Floats  # (C,)
     user_vectors: Callable[[UserFeatures], Floats]
     label_vectors: Floats
-    encode: Callable[[Ragged], Floats] | None
-    """(users, width) of histories of items, where that needs no generator."""
+    """Without trends."""
+    trend_weight: float
     likely_weight: float = 0.0
     """Of the labels that the generator finds likely."""
 
-    def factors(self, items: Ragged) -> Floats:
-        """(users, R) of histories of items; zeros where a generator would have to read them."""
-        if self.encode is None:
-            return np.zeros((len(items), len(self.weights.P_u)), np.float32)
-        factors: Floats = self.encode(items) @ self.weights.P_u.T
-        return factors
+    def labels_of_week(self, trends: NDArray[np.floating]) -> Floats:
+        """The vectors of all labels with their trends (labels,) of the last week: all users are scored for it."""
+        vectors = self.label_vectors
+        if self.trend_weight:
+            vectors = vectors.copy()
+            vectors[:, -1] += self.trend_weight * trends.astype(np.float32)
+        return vectors
+
+
+def factor_parts(scorer: FactorScorer, preset: str = QUICK, likely_weight: float = 0.0) -> ModelParts:
+    """Of a model whose score is a dot product, and what is likely."""
+    return ModelParts(
+        preset=preset,
+        weights=factor_weights(scorer.weights.of_text, scorer.weights.bias),
+        repeat=scorer.weights.repeat,
+        label_repeats=scorer.label_repeats,
+        user_vectors=scorer.users,
+        label_vectors=scorer.label_vectors,
+        trend_weight=float(scorer.weights.trend_weight.sum()),
+        likely_weight=likely_weight,
+    )
+
+
+def standard_parts(scorer: TrainedScorer) -> ModelParts:
+    """Of the standard preset."""
+    import torch
+
+    with torch.inference_mode():
+        vectors = scorer.model.labels(torch.from_numpy(scorer.texts), torch.arange(len(scorer.texts))).numpy()
+    return ModelParts(
+        preset=STANDARD,
+        weights=weights_of(scorer.model),
+        repeat=scorer.model.repeat.detach().numpy(),
+        label_repeats=scorer.repeats.numpy(),
+        user_vectors=lambda part: scorer.vectors(part).numpy(),
+        label_vectors=vectors,
+        trend_weight=float(scorer.model.trend_weight.detach().sum()),
+        likely_weight=scorer.model.likely_weight.item(),
+    )
 
 
 def _write(
     parts: ModelParts,
+    encode: Callable[[Ragged], Floats] | None,
     users: pl.DataFrame,
     features: UserFeatures,
     parents: Mapping[str, Artifact],
@@ -161,7 +178,7 @@ def _write(
     config: ModelConfig,
     seed: int,
 ) -> Artifact:
-    """The folder; `kept` names the parents that go into it."""
+    """The folder; `kept` names the parents that go into it. `encode`: (users, width) of items, without a generator."""
     corpus, labels = parents["corpus"], parents["labels"]
     label_space, exact = space.load(labels.path), Exact.of(parts.weights)
     with artifacts.writing(out, "model", config=config, seed=seed, parents=parents) as draft:
@@ -179,17 +196,17 @@ def _write(
         (draft.path / "verticals.json").write_text(json.dumps(names, ensure_ascii=False), encoding="utf-8")
         starts = range(0, len(features), BLOCK)
         user_vectors = (parts.user_vectors(features.part(start, start + BLOCK)) for start in starts)
-        sides: dict[str, tuple[int, Iterable[Floats], Projection]] = {
-            "users": (len(users), user_vectors, exact.users),
-            "interests": (len(label_space), [parts.label_vectors], exact.labels),
-        }
-        for name, (rows, blocks, projection) in sides.items():
-            (draft.path / name).mkdir()
-            with console.spinner(f"storing {rows:,} {name}"):
-                store.write(draft.path / name, rows, blocks, projection, config.projections)
+        trends = (
+            features.trends.gather(np.arange(1)).of(np.arange(len(label_space)))[0]
+            if features.trends and len(users)
+            else 0
+        )
+        label_vectors = parts.labels_of_week(np.asarray(trends))
+        write_side(draft.path / "users", len(users), user_vectors, exact.users)
+        write_side(draft.path / "interests", len(label_space), [label_vectors], exact.labels)
+        how = parts.weights, label_vectors, encode, config.windows, seed
         with console.spinner("learning windows"):
-            factors = parts.label_vectors @ parts.weights.P_e.T
-            learnt = learn_windows(users, corpus, label_space, factors, parts.factors, config.windows, seed)
+            learnt = learn_windows(users, corpus, label_space, *how)
         if learnt:
             (draft.path / WINDOWS).write_text(learnt.model_dump_json(indent=1) + "\n", encoding="utf-8")
         card = _card(parts.preset, parents["propensity"], corpus, labels, parents["results"], label_space)
@@ -201,53 +218,42 @@ def _write(
     return artifacts.load(out, "model")
 
 
+def write_side(folder: Path, rows: int, blocks: Iterable[Floats], projection: Projection) -> None:
+    """All users or all labels, in a new folder."""
+    folder.mkdir()
+    with console.spinner(f"storing {rows:,} {folder.name}"):
+        store.write(folder, rows, blocks, projection)
+
+
 def weights_of(model: Propensity) -> ScorerWeights:
-    """The layers and factors of a trained model as plain arrays; without a scorer of states its layers are empty."""
+    """The layers and factors of a trained model as plain arrays."""
     import torch
 
-    same, width = torch.eye(model.factors), model.of_text.shape[1]
-    values = {"P_e": torch.cat([model.of_text, same], dim=1)}
-    if model.reads_states:
-        unread = torch.zeros(model.of_label.out_features, min(1, model.factors))
-        values |= {
-            "W_u": model.of_user.weight,
-            "W_e": torch.cat([model.of_label.weight, unread], dim=1),
-            "d1": model.of_user.bias,
-            "W2": model.second.weight,
-            "d2": model.second.bias,
-            "w3": model.last.weight[0],
-            "d3": model.last.bias + model.bias.sum(),
-            "P_u": torch.cat([torch.zeros(model.factors, model.of_user.in_features - model.factors), same], dim=1),
-        }
-    else:
-        none = torch.zeros(0)
-        values |= {
-            "W_u": torch.zeros(0, model.factors),
-            "W_e": torch.zeros(0, width + model.factors),
-            "W2": torch.zeros(0, 0),
-            **dict.fromkeys(("d1", "d2", "w3"), none),
-            "d3": model.bias.sum(),
-            "P_u": same,
-        }
+    if not model.reads_states:
+        return factor_weights(model.of_text.detach().numpy(), model.bias.sum().detach().numpy())
+    same = torch.eye(model.factors)
+    unread = torch.zeros(model.of_label.out_features, min(1, model.factors))
+    values = {
+        "W_u": model.of_user.weight,
+        "W_e": torch.cat([model.of_label.weight, unread], dim=1),
+        "d1": model.of_user.bias,
+        "W2": model.second.weight,
+        "d2": model.second.bias,
+        "w3": model.last.weight[0],
+        "d3": model.last.bias + model.bias.sum(),
+        "P_u": torch.cat([torch.zeros(model.factors, model.of_user.in_features - model.factors), same], dim=1),
+        "P_e": torch.cat([model.of_text, same], dim=1),
+    }
     return ScorerWeights.of({name: value.detach().numpy() for name, value in values.items()})
 
 
-def quick_weights(scorer: FactorScorer) -> ScorerWeights:
-    """The factors of a quick model as plain arrays. Its MLP is one unit that adds nothing."""
-    factors, text = scorer.weights.of_text.shape
-    shapes = {"W_u": (1, factors), "W_e": (1, text + factors), "d1": (1,), "W2": (1, 1), "d2": (1,), "w3": (1,)}
-    nothing = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+def factor_weights(of_text: Floats, bias: Floats) -> ScorerWeights:
+    """Those of a factor model alone: its score is a dot product, and all layers are empty."""
+    factors, width = of_text.shape
+    shapes = {"W_u": (0, factors), "W_e": (0, width + factors), "W2": (0, 0), "d1": (0,), "d2": (0,), "w3": (0,)}
     same = np.eye(factors, dtype=np.float32)
-    projections = {"P_u": same, "P_e": np.concatenate([scorer.weights.of_text, same], axis=1)}
-    return ScorerWeights.of(nothing | projections | {"d3": scorer.weights.bias})
-
-
-def _at_the_end(vectors: Floats, now: UserFeatures, trend_weight: float) -> Floats:
-    """The vectors of all labels with their popularity of the last week: all users are scored for it."""
-    if trend_weight and now.trends and len(now):
-        vectors = vectors.copy()
-        vectors[:, -1] += trend_weight * now.trends.gather(np.arange(1)).of(np.arange(len(vectors)))[0]
-    return vectors
+    projections = {"P_u": same, "P_e": np.concatenate([of_text, same], axis=1)}
+    return ScorerWeights.of({name: np.zeros(shape) for name, shape in shapes.items()} | projections | {"d3": bias})
 
 
 def _card(

@@ -24,7 +24,7 @@ without fused operations. Then the score misses the exact one by at most
 The first two lines are Cauchy and Schwarz once more: the error of a projection is partly in its layer, which weighs
 ‖w3‖ ‖W2‖, and partly in its factors, which weigh ‖q‖ or ‖p*‖. No part of a projection is longer than the whole, so
 ‖p‖ ≤ ‖a‖, ‖p*‖ ≤ ‖a‖ + ‖a − a*‖ and ‖z‖² ≤ ‖a‖² + ‖b‖². The largest ‖a‖ and ‖a − a*‖ of all rows are measured when
-projections are stored, in any form. The exact pass rounds too, 2²⁹ times finer; a thousandth on top is far more than
+projections are stored. The exact pass rounds too, 2²⁹ times finer; a thousandth on top is far more than
 that.
 """
 
@@ -42,6 +42,7 @@ from merit.retrieval.store import Rows
 CACHED = 2**19  # bytes of a block: half of a core's own cache, the rest is for W2 and the result
 STRETCH = 65_536  # rows after which their memory is let go
 TALL = 32  # rows that max takes as one long row: numpy's loop starts anew at each row, a twentieth of the whole
+LITTLE = 65_536  # pairs: a thread takes longer to start than to score them
 ROUNDING = 2.0**-24
 
 
@@ -89,6 +90,8 @@ def scores(
         if side.file and side.file.large:
             side.release(span if rows is None else range(int(rows[span.start]), int(rows[span.stop - 1]) + 1))
 
+    if count * len(fixed) < LITTLE:
+        threads = 1
     share = min(STRETCH, -(-count // threads))  # so that a small side is shared among the threads as well
     stretches = spans(count, max(1, -(-share // block)) * block)  # whole blocks: threads change no bit
     map_threads(stretch, stretches, threads)
@@ -101,10 +104,10 @@ def score_block(
     """Write the scores (n,) of one fixed projection and up to a block of rows into `out`."""
     first, second = (array[: len(out)] for array in work)
     if not len(weights.d1) + len(weights.d2):  # no layers: a product and nothing else
-        np.matmul(side.read(rows, first), fixed.factors, out=out)
+        np.matmul(side.values[rows], fixed.factors, out=out)
         out += fixed.constant
         return
-    _raise(side.read(rows, first), fixed.floor, first)
+    _raise(side.values[rows], fixed.floor, first)
     width = len(weights.d1)
     np.matmul(first[:, :width], weights.W2_columns, out=second)
     np.maximum(second, fixed.second_floor, out=second)

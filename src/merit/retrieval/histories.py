@@ -64,18 +64,18 @@ class HistoryReader:
         user = IdIndex.of(ids).find(events["user_id"])
         if (user < 0).any():
             raise DataError(f"There are events of '{events['user_id'][int(user.argmin())]}', who is not among `users`.")
-        items = self.items.find(events["item_id"].fill_null(""))
-        timed, at = events["timestamp"].is_not_null().to_numpy(), events["timestamp"].fill_null(0).to_numpy()
+        items, at = self.items.find(events["item_id"]), events["timestamp"].to_numpy().astype(np.float64)
+        timed = ~np.isnan(at)
         end = np.full(len(ids), self.last + 1)
         np.maximum.at(end, user[timed], at[timed] + 1)
-        at = np.where(timed, at, end[user] - 1)
+        at = np.where(timed, at, end[user] - 1).astype(np.int64)
         foreseen = end + self.window.gap_days * DAY
         kept = np.flatnonzero(at >= foreseen[user] - self.window.history_days * DAY)
         order = kept[np.lexsort((items[kept], at[kept], user[kept]))]
         known, unknown = order[items[order] >= 0], order[items[order] < 0]
         item_lists = Ragged(offsets_of(np.bincount(user[known], minlength=len(ids))), items[known].astype(np.int32))
         days = ((foreseen[user[known]] - at[known]) // DAY).astype(np.int32)
-        read = [self.titles.labels(title) for title in events["title"].fill_null("").gather(unknown)]
+        read = [self.titles.labels(title) for title in events["title"][unknown]]
         sizes = np.array([len(labels) for labels in read], np.int64)
         named_of = np.repeat(user[unknown], sizes)
         named = Ragged(
@@ -91,14 +91,14 @@ class HistoryReader:
             "known": item_lists.lengths(),
             "read": np.bincount(user[unknown][sizes > 0], minlength=len(ids)),
         }
-        from_titles = pl.when(pl.col("read") > 0).then(pl.lit(TITLES)).otherwise(pl.lit(POPULARITY))
-        rests_on = pl.DataFrame({"user_id": ids, **counts}).with_columns(
-            rests_on=pl.when(pl.col("known") > 0).then(pl.lit(HISTORY)).otherwise(from_titles)
-        )
+        rests = [
+            HISTORY if known else TITLES if read else POPULARITY
+            for known, read in zip(counts["known"].tolist(), counts["read"].tolist(), strict=True)
+        ]
         return NewUsers(
             pl.DataFrame({"user_id": ids, **columns, **encoded.likely.columns(encoded.likely_weight)}),
             encoded.vectors,
-            rests_on.select("user_id", "rests_on", "events", "known", "read"),
+            pl.DataFrame({"user_id": ids, "rests_on": rests, **counts}),
         )
 
 
@@ -170,19 +170,28 @@ def parse(events: pl.DataFrame) -> pl.DataFrame:
     frame = events.lazy()
     parts: dict[str, pl.Expr] = {"user_id": normalise.identity(frame, str(columns["user_id"]), text=False)}
     item, title, at = (columns[name] for name in ("item_id", "title", "timestamp"))
-    parts["item_id"] = normalise.identity(frame, item, text=False) if item else pl.lit(None, pl.String)
-    parts["title"] = normalise.tidy(pl.col(title).cast(pl.String)) if title else pl.lit(None, pl.String)
+    nothing = pl.lit("")
+    parts["item_id"] = normalise.identity(frame, item, text=False).fill_null("") if item else nothing
+    parts["title"] = normalise.tidy(pl.col(title).cast(pl.String)).fill_null("") if title else nothing
     parts["timestamp"] = _instants(at, events.schema[at]) if at else pl.lit(None, pl.Int64)
     parsed = events.select(**parts)
     if parsed["user_id"].null_count():
         raise DataError(f"Row {int(parsed['user_id'].is_null().arg_true()[0]) + 1} of the events has no user.")
-    if at and len(wrong := (parsed["timestamp"].is_null() & events[at].is_not_null()).arg_true()):
-        value = events[at][int(wrong[0])]
-        raise DataError(f"Row {int(wrong[0]) + 1} of the events: '{str(value)[:60]}' is not a time. Write ISO 8601.")
-    latest = datetime.now(UTC) + timedelta(days=2)  # clocks and zones of senders may be off
-    if len(late := (parsed["timestamp"] > int(latest.timestamp() * 1000)).arg_true()):
-        raise DataError(f"Row {int(late[0]) + 1} of the events lies in the future, after {latest:%Y-%m-%d}.")
+    if at:
+        _check_times(parsed["timestamp"], events[at])
     return parsed
+
+
+def _check_times(times: pl.Series, given: pl.Series) -> None:
+    """Refuse what is no time, and what has not happened yet."""
+    if times.null_count() > given.null_count():
+        row = int((times.is_null() & given.is_not_null()).arg_true()[0])
+        raise DataError(f"Row {row + 1} of the events: '{str(given[row])[:60]}' is not a time. Write ISO 8601.")
+    latest = datetime.now(UTC) + timedelta(days=2)  # clocks and zones of senders may be off
+    most = int(latest.timestamp() * 1000)
+    if (times.max() or 0) > most:  # type: ignore[operator]
+        row = int((times > most).arg_true()[0])
+        raise DataError(f"Row {row + 1} of the events lies in the future, after {latest:%Y-%m-%d}.")
 
 
 def _instants(column: str, dtype: Any) -> pl.Expr:

@@ -8,7 +8,7 @@
 
 Answers are polars frames, or pandas frames where the model was made from pandas or asked about new histories in it.
 Users and interests may come as lists, numpy arrays, pandas or polars columns. Nothing here trains; torch is loaded only
-where a generator is asked, and for a phrase that is no label where the encoder is made of it.
+for new histories and explanations of a model whose generator reads text, and for phrases of an encoder of your own.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from merit.core import artifacts, files, ragged, signing
 from merit.core.artifacts import Artifact
-from merit.core.errors import DataError, MissingArtifact
+from merit.core.errors import DataError, MeritError, MissingArtifact
 from merit.core.ragged import Ragged
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
@@ -41,7 +40,7 @@ from merit.propensity import unseen_labels
 from merit.propensity.calibration import CalibrationCurve
 from merit.report.page import Page, Tile, count, summary_html
 from merit.retrieval import diversity, repeats, store, topk, verticals
-from merit.retrieval.encode import preset_of
+from merit.retrieval.encode import needs_torch, preset_of
 from merit.retrieval.exact import Doubles, ScorerWeights, map_threads, spans
 from merit.retrieval.histories import HistoryReader, NewUsers, open_reader, parse
 from merit.retrieval.query import Interest, QueryResolver
@@ -53,6 +52,7 @@ from merit.retrieval.windows import WindowQuery, WindowScorer, open_windows
 
 USERS = 2_048  # whose lists are made together
 PART = 65_536  # scores made probabilities by one thread
+LATER = "later"  # the folder of labels that came after the training
 AHEAD = 10  # times k labels are ranked before a list is spread over regions
 
 
@@ -69,14 +69,33 @@ def load(
     scores of all others stay the same to the last bit. `threads` is all cores by default, and changes no answer.
     Without `users` none are loaded, and none take memory: `Model.for_users` makes a model of some of them.
     """
-    verify = verify or signing.required()
-    artifact = artifacts.load(find(Path(folder)), "model", verify=verify)
-    newer = artifacts.load(Path(labels), "labels", verify=verify) if labels else None
-    for opened in (artifact, newer):
-        if opened:
-            signing.check(opened.path)
+    manifest = find(Path(folder)) / artifacts.MANIFEST
+    while True:  # a refresh may take the model's place while it is opened: then the next one is
+        version = files.version(manifest)
+        try:
+            model = _open(manifest.parent, labels, verify or signing.required(), threads, users)
+        except MeritError:
+            if files.version(manifest) == version:
+                raise
+            continue
+        if files.version(manifest) == version:
+            return model
+
+
+def _open(folder: Path, labels: Path | str | None, verify: bool, threads: int | None, users: bool) -> Model:
+    artifact = artifacts.load(folder, "model", verify=verify)
+    newer = artifacts.load(Path(labels), "labels", verify=verify) if labels else later_labels(artifact)
+    signing.check(artifact.path)
+    if labels and newer:
+        signing.check(newer.path)
     with files.opening(artifact.path):
         return Model(artifact, newer, threads, users)
+
+
+def later_labels(model: Artifact) -> Artifact | None:
+    """The version of the label space that refreshes have added labels to, if there were any."""
+    folder = model.file(LATER)
+    return artifacts.load(folder, "labels", verify=False) if folder.exists() else None
 
 
 def find(folder: Path) -> Path:
@@ -102,6 +121,8 @@ class Model:
         """Of new histories: user_id, rests_on (history, titles or popularity), events, known (items), read (titles)."""
         self._labels = newer or artifacts.load(artifact.file("labels"), "labels", verify=False)
         self.labels: LabelSpace = space.load(self._labels.path)
+        self._live, self._clusters = self.labels.live_mask(), self.labels.table["cluster"].to_numpy()
+        self._named = self.labels.table.select(interest="text", vertical="vertical")
         self._queries = QueryResolver(artifact, self.labels, self._labels)
         self._hidden, self._purged = Hidden(artifact.path.parent), Purged(artifact)
         arrays = load_file(artifact.file("mlp.safetensors"))
@@ -162,12 +183,17 @@ class Model:
         return pl.read_parquet(self.artifact.file("items.parquet"))
 
     @cached_property
+    def needs_torch(self) -> bool:
+        """Whether new histories, and explanations, need torch."""
+        return needs_torch(self.artifact)
+
+    @cached_property
     def _histories(self) -> HistoryReader:
         """Over the label space of the training, as the stored users were read."""
-        own = artifacts.load(self.artifact.file("labels"), "labels", verify=False)
-        same = own.manifest.hash == self._labels.manifest.hash
-        queries = self._queries if same else QueryResolver(self.artifact, space.load(own.path), own)
-        return open_reader(self.artifact, own, queries)
+        trained = artifacts.load(self.artifact.file("labels"), "labels", verify=False)
+        same = trained.manifest.hash == self._labels.manifest.hash
+        queries = self._queries if same else QueryResolver(self.artifact, space.load(trained.path), trained)
+        return open_reader(self.artifact, trained, queries)
 
     def for_users(self, users: pl.DataFrame) -> Model:
         """The same model of some of its users, rows of `stored_users`; it takes memory for these only."""
@@ -237,10 +263,10 @@ class Model:
         if diverse_regions:
             parts = [diversity.spread(part, self._clusters, k) for part in parts]
         lists = ragged.stacked([part.labels for part in parts])
-        labels = self.labels.table.select(interest="text", vertical="vertical")[lists.values]
+        labels = self._named[lists.values]
         table = pl.DataFrame(
             {
-                "user_id": self._users.table["user_id"].gather(np.repeat(rows, lists.lengths())),
+                "user_id": self._users.table["user_id"][np.repeat(rows, lists.lengths())],
                 "rank": ragged.ranks(lists) + 1,
                 "interest": labels["interest"],
                 "probability": self._calibration.probability(np.concatenate([part.scores for part in parts])),
@@ -271,19 +297,10 @@ class Model:
             raise DataError(f"There are {self.live:,} live interests; ask for no more than that (k = {k:,}).")
         return self._live
 
-    @cached_property
+    @property
     def live(self) -> int:
         """The number of live interests."""
         return int(self._live.sum())
-
-    @cached_property
-    def _live(self) -> NDArray[np.bool_]:
-        return self.labels.live_mask()
-
-    @cached_property
-    def _clusters(self) -> Ints:
-        clusters: Ints = self.labels.table["cluster"].to_numpy()
-        return clusters
 
     def _lists(self, rows: Ints, k: int, live: Mask, regions: int | None = None) -> Iterator[RankedLists]:
         return self._ranking.interests(rows, k, live, self._clusters, regions)
@@ -359,6 +376,10 @@ class Model:
             scores[same] = self._ranking.scores(rows[same], query.vector, self._additions(query))
         return self._answer(self.probabilities(rows, scores).insert_column(1, pl.Series("interest", texts)))
 
+    def grid(self, rows: Ints, labels: Ints) -> Doubles:
+        """(users, labels): the probability of every pair of users by row, as in `visible().rows`, from float32."""
+        return self._calibration.probability(self._ranking.label_scores(rows, labels))
+
     def card(self) -> str:
         """The model card: what the model was made from, how good it is, and what not to use it for."""
         return self.artifact.file("README.md").read_text(encoding="utf-8")
@@ -369,8 +390,7 @@ class Model:
         with files.opening(self.artifact.path):
             shares = load_file(self.artifact.file("verticals.safetensors"))["shares"]
         labels = live[live < len(shares)]  # the verticals of a label added later are not known yet
-        probabilities = self._calibration.probability(self._ranking.label_scores(rows, labels))
-        expected = verticals.roll_up(probabilities, shares[labels].astype(np.float64))
+        expected = verticals.roll_up(self.grid(rows, labels), shares[labels].astype(np.float64))
         names = json.loads(self.artifact.file("verticals.json").read_text(encoding="utf-8"))
         user_ids = self._users.table["user_id"].gather(np.repeat(rows, len(names)))
         table = pl.DataFrame({"user_id": user_ids, "vertical": names * len(rows), "expected": expected.ravel()})

@@ -97,7 +97,7 @@ class QueryResolver:
 
         A label that was renamed is scored by its new text, without factors.
         """
-        grown, texts = vectors.take(slice(0, self.trained)), self.text_vectors
+        grown, texts = vectors.take(np.arange(self.trained)), self.text_vectors
         width = texts.shape[1]
         padding = ((0, 0), (0, grown.shape[1] - width))
         changed = (grown[:, :width] != texts[: self.trained]).any(axis=1)
@@ -148,7 +148,7 @@ class QueryResolver:
 
     @cached_property
     def _encoder(self) -> LabelEncoder:
-        return encoders.make(self._artifact.manifest.config["encoder"])
+        return encoders.make_light(self._artifact.manifest.config["encoder"])
 
     @cached_property
     def _anchors(self) -> policy.Anchors:

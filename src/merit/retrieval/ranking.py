@@ -10,10 +10,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from merit.core import artifacts, console
@@ -30,8 +29,8 @@ from merit.evaluation.ranking import Scores
 from merit.labels import space
 from merit.labels.build import load_vectors
 from merit.labels.space import LabelSpace
-from merit.propensity.calibration import CalibrationCurve
 from merit.propensity.features import UserFeatures, stateless
+from merit.propensity.held_out import PairScorer
 from merit.propensity.lengths import LengthConfig, best_lengths
 from merit.propensity.quick import load_quick
 from merit.retrieval.verticals import vertical_shares
@@ -42,24 +41,6 @@ if TYPE_CHECKING:
 NAME = "MERIT"
 QUICK = "quick"
 LIKELIHOOD = "likelihood"
-
-
-class PairScorer(Protocol):
-    """A trained propensity model, of either preset."""
-
-    @property
-    def live(self) -> NDArray[np.bool_]:
-        """(labels,)"""
-
-    @property
-    def calibration(self) -> CalibrationCurve | None:
-        """From scores to probabilities."""
-
-    def users(self, features: UserFeatures) -> Any:
-        """What stands for each of these users in `grid`."""
-
-    def grid(self, users: Any, features: UserFeatures, labels: Ints) -> Floats:
-        """(B, labels): the scores of all pairs."""
 
 
 class RankingConfig(Frozen):

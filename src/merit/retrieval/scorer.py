@@ -6,7 +6,7 @@
 
 Every row is scored in float32 from the stored projections, block by block; those that can be among the best (see
 `topk`) are scored again in float64 from their vectors, and these scores rank and are returned. Answers are the same for
-any size of block, any number of threads and any form of stored projections. What stays in memory is a block, and 4
+any size of block and any number of threads. What stays in memory is a block, and 4
 bytes per row.
 """
 
@@ -32,6 +32,7 @@ from merit.retrieval.topk import Ranked, RankedLists
 
 Mask = NDArray[np.bool_]
 PAIRS = 1_024  # scored exactly at a time, by one thread
+KEPT = 16_384  # rows of a side, at most, whose exact projections stay in memory: 16 MB
 MOST = 2 / 3  # of the rows: from there on all are scored, as to gather some of them costs more
 
 
@@ -45,6 +46,7 @@ class Scorer:
         self.exact = Exact.of(weights)
         self.bound = Bound.of(weights)
         self.users, self.labels = users, labels
+        self._kept: dict[str, dict[str, tuple[Side, Doubles]]] = {"users": {}, "labels": {}}
         self.threads = threads or cores()
         self.block = block or max(fast.TALL, fast.CACHED // (4 * weights.width))  # rows in float32 that fill CACHED
 
@@ -61,7 +63,7 @@ class Scorer:
     def over(self, users: Side) -> Scorer:
         """The same over other users; what was computed of the weights is shared."""
         scorer = copy(self)
-        scorer.users = users
+        scorer.users, scorer._kept = users, self._kept | {"users": {}}
         return scorer
 
     def audiences(
@@ -105,12 +107,25 @@ class Scorer:
 
         def chunk(span: range) -> Doubles:
             part = slice(span.start, span.stop)
-            return self.exact.scores(
-                _projected(self.users, self.exact.users, users[part]),
-                _projected(self.labels, self.exact.labels, labels[part]),
-            )
+            return self.exact.scores(self._projected("users", users[part]), self._projected("labels", labels[part]))
 
         return np.concatenate([np.empty(0), *map_threads(chunk, spans(len(users), PAIRS), self.threads)])
+
+    def _projected(self, name: str, rows: Ints) -> Doubles:
+        """(n, H + R): exact projections of rows of `users` or `labels`, which may repeat.
+
+        Of a small side all are computed once and kept; those of labels for all users, new histories among them.
+        """
+        side, projection = getattr(self, name), getattr(self.exact, name)
+        if len(side) > KEPT:
+            distinct, position = np.unique(rows, return_inverse=True)
+            found: Doubles = projection.of(side.vectors.take(distinct))[position]
+            return found
+        kept = self._kept[name].get("all")
+        if kept is None or kept[0] is not side:
+            kept = self._kept[name]["all"] = (side, projection.of(side.vectors.take(slice(None))))
+        projections: Doubles = kept[1][rows]
+        return projections
 
     def label_projection(self, label: Floats) -> Doubles:
         """(H + R,): the projection of a label vector."""
@@ -152,7 +167,7 @@ class Scorer:
     def fixed_users(self, users: Ints) -> tuple[list[fast.Fixed], Doubles]:
         """Users made ready for a pass over labels, and how far (users,) their rough scores can be off."""
         self.check()
-        return self._fix(self.exact.users.of(self.users.vectors.take(_rows(users, self.users))), self.labels)
+        return self._fix(self._projected("users", _rows(users, self.users)), self.labels)
 
     def _audiences(self, labels: Doubles, counts: Sequence[int], rows: Ints | None) -> Iterator[Ranked]:
         """The counts[i] best for the label projection labels[i], of these users (ascending) or of all."""
@@ -198,12 +213,6 @@ def _require_within(rough: Floats, exact: Doubles, off: Doubles | float, where: 
     """The bound is proven, so a larger error means that projections and vectors do not belong together."""
     if (np.abs(rough - exact) > off).any():
         raise DamagedArtifact(f"The projections of {where} do not fit their vectors. Make them again with `merit run`.")
-
-
-def _projected(side: Side, projection: Projection, rows: Ints) -> Doubles:
-    """(n, H + R): exact projections of rows that may repeat, each computed once."""
-    distinct, position = np.unique(rows, return_inverse=True)
-    return projection.of(side.vectors.take(distinct))[position]
 
 
 def require_numbers(rough: Floats, rows: Ints | None, side: Side) -> None:

@@ -4,9 +4,7 @@
     users = store.read(folder, exact.users)                       # nothing is loaded but header.json
 
 Vectors are what scores are defined by; projections are computed here, from them and the first layer, so that the
-largest error of a stored projection is known and not assumed. Projections may be stored in fewer bytes: float16, or
-int8 with a scale per row. That never changes an answer: they only decide which rows are scored exactly, and the bound
-knows their error, so more rows are.
+largest error of a stored projection is known and not assumed. They only decide which rows are scored exactly.
 
 Arrays are .npy files, written block by block and read through a memory map. safetensors is written from arrays that are
 whole in memory, and read by copying: a pass over all rows takes 1.45 × as long. A file is opened only if it is exactly
@@ -36,33 +34,12 @@ from merit.core.processes import cores
 from merit.core.types import Floats, Ints
 from merit.retrieval.exact import Projection, map_threads, spans
 
-Form = Literal["float32", "float16", "int8"]
-Codes = NDArray[Any]
-DTYPES: dict[Form, str] = {"float32": "<f4", "float16": "<f2", "int8": "|i1"}
-LARGEST = 127  # of int8, the same both ways: a row and its negative keep the same scale
+FLOAT = "<f4"
 HEADER = "header.json"
+ARRAYS = ("vectors", "projections")
 CHUNK = 16_384  # rows computed at a time: 40 MiB of float64 projections
 RESIDENT = 2**30  # bytes of a file that may stay in memory between uses: mapping them again is 8 % of a pass
 _AGAIN = "Make it again with `merit run`."
-
-
-def encode(rows: Floats, form: Form) -> tuple[Codes, Floats | None]:
-    """Codes (n, D), and for int8 the scales (n,)."""
-    if form == "int8":
-        scales = np.abs(rows).max(axis=1, initial=0).astype(np.float32) / np.float32(LARGEST)
-        scales[scales == 0] = 1
-        return np.clip(np.rint(rows / scales[:, None]), -LARGEST, LARGEST).astype(np.int8), scales
-    with np.errstate(over="ignore"):
-        codes = rows.astype(DTYPES[form])
-    if not np.isfinite(codes).all():
-        raise DataError(f"Some numbers are too large for {form}. Store them as float32.")
-    return codes, None
-
-
-def decode(codes: Codes, scales: Floats | None) -> Floats:
-    """(n, D) in float32: always a copy, which the caller may change."""
-    wide = codes.astype(np.float32)
-    return wide if scales is None else wide * scales[:, None]
 
 
 class MappedArray:
@@ -115,31 +92,21 @@ def writing(path: Path, dtype: str, shape: tuple[int, ...]) -> Iterator[Callable
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of numbers in one of the forms."""
+    """Rows of numbers, in memory or mapped from a file."""
 
-    codes: Codes  # (N, D)
-    scales: Floats | None = None  # (N,), of int8
-    file: MappedArray | None = None  # where codes are mapped from
+    values: Floats  # (N, D)
+    file: MappedArray | None = None
 
     def __len__(self) -> int:
-        return len(self.codes)
+        return len(self.values)
 
-    def take(self, rows: Ints | slice) -> Floats:
-        """(n, D): a copy of these rows in float32."""
-        return decode(self.codes[rows], None if self.scales is None else self.scales[rows])
-
-    def read(self, rows: Ints | slice, out: Floats) -> Floats:
-        """(n, D) in float32: as they are if stored so, otherwise decoded into `out`."""
-        if self.codes.dtype == np.float32:
-            return self.codes[rows]
-        out[:] = self.codes[rows]
-        if self.scales is not None:
-            out *= self.scales[rows, None]
-        return out
+    def take(self, rows: Ints) -> Floats:
+        """(n, D): a copy of these rows."""
+        return self.values[rows]
 
     def subset(self, rows: Ints) -> Rows:
-        """These rows, in memory, in the form they have."""
-        return Rows(self.codes[rows], None if self.scales is None else self.scales[rows])
+        """These rows, in memory."""
+        return Rows(self.values[rows])
 
     def check(self) -> None:
         """Refuse rows of a file that was cut short; rows in memory have none."""
@@ -181,37 +148,34 @@ class SideHeader(Frozen):
 
     rows: int
     layer: str  # fingerprint of the weights the projections were made with
-    projections: Form
+    projections: Literal["float32"] = "float32"
     norm: float  # the largest ‖projection‖
     error: float  # the largest ‖projection − exact projection‖
 
 
-def hold(name: str, vectors: Floats, projection: Projection, form: Form = "float32") -> Side:
+def hold(name: str, vectors: Floats, projection: Projection) -> Side:
     """A side in memory."""
-    chunks = list(_chunks(name, [vectors], projection, form))
+    chunks = list(_chunks(name, [vectors], projection))
     _require_rows(name, len(vectors), len(vectors))
-    arrays = {key: np.concatenate([chunk.arrays[key] for chunk in chunks]) for key in chunks[0].arrays}
-    projections = Rows(arrays["projections"], arrays.get("projections-scales"))
+    arrays = {key: Rows(np.concatenate([chunk.arrays[key] for chunk in chunks])) for key in ARRAYS}
     norm, error = (max(limits) for limits in zip(*((chunk.norm, chunk.error) for chunk in chunks), strict=True))
-    return Side(name, Rows(arrays["vectors"]), projections, norm, error)
+    return Side(name, **arrays, norm=norm, error=error)
 
 
-def write(
-    folder: Path, rows: int, blocks: Iterable[Floats], projection: Projection, form: Form = "float32"
-) -> SideHeader:
+def write(folder: Path, rows: int, blocks: Iterable[Floats], projection: Projection) -> SideHeader:
     """Write a side into a folder that exists (an artifact's draft). The blocks of vectors have `rows` rows in all."""
     done, norm, error = 0, 0.0, 0.0
-    write_rows: dict[str, Callable[[NDArray[Any]], object]] = {}
+    shapes = zip(ARRAYS, projection.weight.shape, strict=True)
     with ExitStack() as files:
-        for chunk in _chunks(str(folder), blocks, projection, form):
+        write_rows = {
+            key: files.enter_context(writing(folder / f"{key}.npy", FLOAT, (rows, width))) for key, width in shapes
+        }
+        for chunk in _chunks(str(folder), blocks, projection):
             for key, array in chunk.arrays.items():
-                if key not in write_rows:
-                    writer = writing(folder / f"{key}.npy", array.dtype.str, (rows, *array.shape[1:]))
-                    write_rows[key] = files.enter_context(writer)
                 write_rows[key](array)
             done, norm, error = done + len(chunk.arrays["vectors"]), max(norm, chunk.norm), max(error, chunk.error)
     _require_rows(str(folder), done, rows)
-    header = SideHeader(rows=rows, layer=projection.fingerprint, projections=form, norm=norm, error=error)
+    header = SideHeader(rows=rows, layer=projection.fingerprint, norm=norm, error=error)
     with storage_errors(folder):
         (folder / HEADER).write_text(header.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return header
@@ -219,10 +183,10 @@ def write(
 
 def without(folder: Path, out: Path, dropped: Ints, projection: Projection) -> SideHeader:
     """Write a side again without some rows. All others keep every bit: a projection depends on its vector alone."""
-    header, side = _header(folder), read(folder, projection)
+    side = read(folder, projection)
     kept = np.delete(np.arange(len(side)), dropped)
     blocks = (side.vectors.take(kept[span.start : span.stop]) for span in spans(len(kept), CHUNK))
-    return write(out, len(kept), blocks, projection, header.projections)
+    return write(out, len(kept), blocks, projection)
 
 
 def read(folder: Path, projection: Projection) -> Side:
@@ -230,14 +194,9 @@ def read(folder: Path, projection: Projection) -> Side:
     header = _header(folder)
     if header.layer != projection.fingerprint:
         raise DamagedArtifact(f"{folder} was made for another propensity model than this one. {_AGAIN}")
-    rows, (vector_width, projection_width) = header.rows, projection.weight.shape
-    vectors = _mapped(folder / "vectors.npy", (rows, vector_width), DTYPES["float32"])
-    codes = _mapped(folder / "projections.npy", (rows, projection_width), DTYPES[header.projections])
-    scales = None
-    if header.projections == "int8":  # in memory: 4 bytes a row
-        scales = np.array(_mapped(folder / "projections-scales.npy", (rows,), DTYPES["float32"]).array)
-    projections = Rows(codes.array, scales, codes)
-    return Side(str(folder), Rows(vectors.array, None, vectors), projections, header.norm, header.error)
+    shapes = zip(ARRAYS, projection.weight.shape, strict=True)
+    arrays = {key: _mapped(folder / f"{key}.npy", (header.rows, width)) for key, width in shapes}
+    return Side(str(folder), **arrays, norm=header.norm, error=header.error)
 
 
 def _header(folder: Path) -> SideHeader:
@@ -248,12 +207,12 @@ def _header(folder: Path) -> SideHeader:
 
 
 class _Chunk(NamedTuple):
-    arrays: dict[str, Codes]
+    arrays: dict[str, Floats]
     norm: float
     error: float
 
 
-def _chunks(name: str, blocks: Iterable[Floats], projection: Projection, form: Form) -> Iterator[_Chunk]:
+def _chunks(name: str, blocks: Iterable[Floats], projection: Projection) -> Iterator[_Chunk]:
     """What is stored of these vectors, a chunk for each core at a time."""
     done, width = 0, len(projection.weight)
     for block in blocks:
@@ -267,19 +226,20 @@ def _chunks(name: str, blocks: Iterable[Floats], projection: Projection, form: F
                     "vectors again; if that does not help, train the propensity model again."
                 )
             chunks = [group[chunk.start : chunk.stop] for chunk in spans(len(group), CHUNK)]
-            yield from map_threads(partial(_chunk, projection, form), chunks, cores())
+            yield from map_threads(partial(_chunk, projection), chunks, cores())
             done += len(group)
 
 
-def _chunk(projection: Projection, form: Form, vectors: Floats) -> _Chunk:
+def _chunk(projection: Projection, vectors: Floats) -> _Chunk:
     exact = projection.of(vectors)
-    codes, scales = encode(exact.astype(np.float32), form)
-    stored = decode(codes, scales).astype(np.float64)
-    arrays = {"vectors": vectors, "projections": codes}
-    if scales is not None:
-        arrays["projections-scales"] = scales
-    norm, error = (float(np.linalg.norm(rows, axis=1).max(initial=0)) for rows in (stored, stored - exact))
-    return _Chunk(arrays, norm, error)
+    with np.errstate(over="ignore"):  # what overflows is caught below
+        stored = exact.astype(np.float32)
+    if not np.isfinite(stored).all():
+        raise DataError("Some projections are too large for float32. Train the propensity model again.")
+    norm, error = (
+        float(np.linalg.norm(rows, axis=1).max(initial=0)) for rows in (stored.astype(float), stored - exact)
+    )
+    return _Chunk({"vectors": vectors, "projections": stored}, norm, error)
 
 
 def _require_rows(name: str, count: int, announced: int) -> None:
@@ -287,9 +247,9 @@ def _require_rows(name: str, count: int, announced: int) -> None:
         raise DataError(f"{name}: {count:,} vectors came where {announced:,} were announced, and there must be some.")
 
 
-def _mapped(path: Path, shape: tuple[int, ...], dtype: str) -> MappedArray:
+def _mapped(path: Path, shape: tuple[int, ...]) -> Rows:
     file = MappedArray(path)
-    if file.array.shape != shape or file.array.dtype.str != dtype:
+    if file.array.shape != shape or file.array.dtype.str != FLOAT:
         content = f"{file.array.dtype} {file.array.shape}"
-        raise DamagedArtifact(f"{path} holds {content}, but {np.dtype(dtype)} {shape} belongs there. {_AGAIN}")
-    return file
+        raise DamagedArtifact(f"{path} holds {content}, but float32 {shape} belongs there. {_AGAIN}")
+    return Rows(file.array, file)

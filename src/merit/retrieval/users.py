@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from merit.core.errors import DataError
 from merit.core.ids import IdIndex
-from merit.core.ragged import Ragged, column_lists
+from merit.core.ragged import Ragged, column_arrays, column_lists
 from merit.core.types import Ints
 from merit.propensity.features import LikelyLabels
 
@@ -56,7 +56,7 @@ class StoredUsers:
     @cached_property
     def likely(self) -> LikelyLabels:
         """By user: labels that the generator finds likely, and what that adds to their scores."""
-        values = self.table["likely_scores"].explode(empty_as_null=False).to_numpy()
+        _, values = column_arrays(self.table["likely_scores"])
         return LikelyLabels(column_lists(self.table["likely"]), values.astype(np.float32))
 
     @cached_property
@@ -71,8 +71,10 @@ class StoredUsers:
 
     def without(self, hidden: frozenset[str]) -> VisibleUsers:
         """All users but the hidden ones."""
+        if not hidden:
+            return VisibleUsers(self.table, np.arange(len(self.table)))
         rows = np.flatnonzero(~self.table["user_id"].is_in(list(hidden)).to_numpy())
-        return VisibleUsers(self.table[rows] if hidden else self.table, rows, hidden)
+        return VisibleUsers(self.table[rows], rows, hidden)
 
     def over_indexed(self, rows: Ints, live: NDArray[np.bool_], k: int, at_least: int) -> pl.DataFrame:
         """Up to k live labels that these distinct users have more often than all, the highest index first.

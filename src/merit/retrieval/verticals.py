@@ -20,10 +20,15 @@ from merit.retrieval.exact import Doubles
 
 def vertical_shares(corpus: Artifact, labels: LabelSpace) -> tuple[Floats, list[str]]:
     """(labels, verticals): P(vertical | label) from training events alone; and the names of the verticals."""
-    names, table = vertical_names(corpus, labels), pl.read_parquet(corpus.file(VERTICALS))
+    names = vertical_names(corpus, labels)
+    return shares_of(pl.read_parquet(corpus.file(VERTICALS)), names, len(labels)), names
+
+
+def shares_of(table: pl.DataFrame, names: list[str], labels: int) -> Floats:
+    """(labels, verticals): P(vertical | label), from events by label and vertical."""
     verticals = table["vertical"].replace_strict(names, range(len(names)), return_dtype=pl.Int64).to_numpy()
     events = table["label"].to_numpy().astype(np.int64), verticals, table["count"].to_numpy()
-    return given_label(*events, (len(labels), len(names))).astype(np.float32), names
+    return given_label(*events, (labels, len(names))).astype(np.float32)
 
 
 def given_label(

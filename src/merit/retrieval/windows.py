@@ -30,10 +30,10 @@ from merit.labels.space import LabelSpace
 from merit.propensity import hazard, windows
 from merit.propensity.features import UserFeatures, no_states
 from merit.propensity.hazard import Popularity, Window
-from merit.propensity.purchases import Activity, Buyers, Mask, Purchases, Reals
+from merit.propensity.purchases import Activity, Buyers, Mask, PurchaseHistories, Reals
 from merit.propensity.windows import WindowConfig, WindowData, WindowModel
 from merit.retrieval.encode import count_labels
-from merit.retrieval.exact import spans
+from merit.retrieval.exact import ScorerWeights, spans
 from merit.retrieval.store import Rows
 
 WINDOWS = "windows.json"
@@ -47,8 +47,9 @@ def learn_windows(
     users: pl.DataFrame,
     corpus: Artifact,
     label_space: LabelSpace,
-    label_factors: Floats,
-    factors: Callable[[Ragged], Floats],
+    weights: ScorerWeights,
+    label_vectors: Floats,
+    encode: Callable[[Ragged], Floats] | None,
     config: WindowConfig,
     seed: int,
 ) -> WindowModel | None:
@@ -59,12 +60,18 @@ def learn_windows(
     role = np.zeros(len(users), np.int64)
     for place, split in ((windows.CURVE, "validation"), (windows.CHECK, "test")):
         role[users["user_id"].is_in(read_table(corpus, split, "user_id")["user_id"].implode()).to_numpy()] = place
+
+    def factors(histories: Ragged) -> Floats:
+        if encode is None:  # a generator would have to read them
+            return np.zeros((len(histories), len(weights.P_u)), np.float32)
+        return np.asarray(encode(histories) @ weights.P_u.T)
+
     data = WindowData(
         purchases=windows.events_of(users, gap_days),
         events=windows.events_of(users, gap_days, purchases=False),
         role=role,
         item_labels=Ragged(*space.item_labels(label_space, items)),
-        label_factors=label_factors,
+        label_factors=label_vectors @ weights.P_e.T,
         factors=factors,
     )
     return windows.learn(data, config, seed)
@@ -175,7 +182,7 @@ class WindowScorer:
         chances = np.empty(len(self.users))
         self.vectors.check()
         for block, buyers in zip(self._blocks(), buying.blocks, strict=True):
-            affinity = self.vectors.take(block) @ toward - centre
+            affinity = self.vectors.values[block] @ toward - centre
             features = _features(self._shops.gather(block), buyers, affinity, buying.popular, window, self.learnt.span)
             chances[block] = curve.probability(hazard.log_odds(features, beta, window.days))
         return np.round(chances, DIGITS)
@@ -227,7 +234,7 @@ class WindowScorer:
         parts = [self.purchases(block).activity() for block in self._blocks()]
         return Activity(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
-    def purchases(self, block: slice = slice(None)) -> Purchases:
+    def purchases(self, block: slice = slice(None)) -> PurchaseHistories:
         """Of the stored users in these rows."""
         return windows.events_of(self.users[block], self.gap_days)
 

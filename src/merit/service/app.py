@@ -28,7 +28,8 @@ def make(service: Service) -> ASGIApp:
     api = routed(service)
     scopes = SCOPE_OF | {("GET", OPENAPI): "public", ("GET", DOCS): "public"}
     limited = RequestLimits(api, service.limits)
-    return RequestMiddleware(AuthMiddleware(limited, api, scopes, service.keys, service.limiter), service.metrics)
+    guarded = AuthMiddleware(limited, api, scopes, service.keys, service.limiter, service.people)
+    return RequestMiddleware(guarded, service.metrics)
 
 
 def routed(service: Service) -> FastAPI:

@@ -15,10 +15,12 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from merit.core.errors import MeritError
-from merit.service.keys import ApiKey, Keyring
+from merit.service.keys import PREFIX, ApiKey, Keyring
+from merit.service.people import People
 from merit.service.problems import BODY, KEY, ROUTE, Refusal
 
 UNLIMITED = ("/health", "/ready")  # whoever watches the service is answered while its address is being limited
+REALM = {"WWW-Authenticate": 'Bearer realm="merit"'}
 MOST_BUCKETS = 10_000  # kept by a limiter: addresses are many, and the ones unused for longest are forgotten
 
 
@@ -65,11 +67,17 @@ class AuthMiddleware:
     """Checks key, rate, method, path and scope, in this order, and leaves the key for the routes and the log."""
 
     def __init__(
-        self, app: ASGIApp, api: FastAPI, scopes: Mapping[tuple[str, str], str], keys: Keyring, limiter: RateLimiter
+        self,
+        app: ASGIApp,
+        api: FastAPI,
+        scopes: Mapping[tuple[str, str], str],
+        keys: Keyring,
+        limiter: RateLimiter,
+        people: People | None = None,
     ) -> None:
         """`app` gets the requests that pass; the last route of `api` are the pages, which need no key."""
         self.app, self.routes, self.scopes = app, api.router.routes, scopes
-        self.keys, self.limiter = keys, limiter
+        self.keys, self.limiter, self.people = keys, limiter, people
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raise a `Refusal` unless the request may pass."""
@@ -113,6 +121,8 @@ class AuthMiddleware:
 
     def _key(self, scope: Scope) -> ApiKey:
         kind, _, secret = Headers(scope=scope).get("authorization", "").partition(" ")
+        if self.people and not secret.strip().startswith(PREFIX) and (person := self.people.identify(scope)):
+            return person
         try:
             key = self.keys.find(secret.strip()) if kind.lower() == "bearer" else None
         except (MeritError, OSError):
@@ -126,6 +136,11 @@ class AuthMiddleware:
                 "A key is needed",
                 "A valid API key is needed." if secret else "No API key was sent.",
                 "Send `Authorization: Bearer KEY`; make a key with `merit keys create`.",
-                {"WWW-Authenticate": 'Bearer realm="merit"'},
+                REALM,
             )
+        if key.expired():
+            self.limiter.require_address(scope)
+            detail = f"This key, or this secret of it, expired at {key.expires}."
+            remedy = f"Ask the operator for a new secret: `merit keys rotate {key.id}`."
+            raise Refusal(401, "The key has expired", detail, remedy, REALM)
         return key

@@ -1,6 +1,6 @@
-"""Explanations, and answers about new histories, from a child process: they need the generator.
+"""Explanations, and answers about new histories where torch reads them, from a child process.
 
-The service itself never loads it.
+The service itself never loads torch, and an explanation reads a history hundreds of times.
 
 A line of JSON in, a line of JSON out. The child starts with the first request, ends with the service however that ends
 (its input is closed), and is ended when an answer takes too long.

@@ -1,7 +1,7 @@
-"""Answers about histories that came with a request: by this process for a quick model, by its child for a standard one.
+"""Answers about histories that came with a request: by this process, or by its child where torch has to read them.
 
-The generator of a standard model reads histories, and the service itself never loads it. Nothing that was sent is
-written anywhere: neither to a log, nor to a cache, nor to the audit log.
+The service itself never loads torch. Nothing that was sent is written anywhere: neither to a log, nor to a cache, nor
+to the audit log.
 """
 
 from __future__ import annotations

@@ -35,7 +35,12 @@ def serve(service: Service, host: str, port: int, guest: str | None = None) -> N
     if guest:
         console.stderr.print(f"Open http://{host}:{port}/#key={guest}", markup=False, soft_wrap=True)
     allow_files()
-    uvicorn.Server(configured(app.make(service), host=host, port=port)).run()
+    uvicorn.Server(over(service, host=host, port=port)).run()
+
+
+def over(service: Service, **where: Any) -> uvicorn.Config:
+    """How uvicorn runs a service. Of people, the address is that of the connection: a header could name any."""
+    return configured(app.make(service), proxy_headers=service.people is None, **where)
 
 
 def configured(

@@ -22,6 +22,7 @@ from merit.service.jobs import AudienceJobs
 from merit.service.keys import ApiKey, Keyring
 from merit.service.middleware import Metrics
 from merit.service.pages import VegaScript
+from merit.service.people import People, TrustedProxy
 from merit.service.request_limits import Limits
 from merit.service.store import Served, Store
 from merit.service.tables import TableReader
@@ -37,10 +38,17 @@ class Service:
     """One for each process: `opened` makes and closes it, and routes get it as `TheService`."""
 
     def __init__(
-        self, store: Store, state: Path, tables: Path | None, limits: Limits, guests: Sequence[ApiKey]
+        self,
+        store: Store,
+        state: Path,
+        tables: Path | None,
+        limits: Limits,
+        guests: Sequence[ApiKey],
+        proxy: TrustedProxy | None = None,
     ) -> None:
         self.store, self.state, self.tables, self.limits = store, state, tables, limits
         self.keys = Keyring(state / keys.FILE, guests)
+        self.people = People(proxy, state) if proxy else None
         self.reader = TableReader(CHILD_SHARE * limits.seconds)
         self.limiter = RateLimiter(limits.rate, limits.burst)
         self.jobs = AudienceJobs(state / JOBS, self._build, self.redact, limits.waiting)
@@ -122,17 +130,18 @@ def opened(
     limits: Limits = DEFAULTS,
     verify: bool = True,
     guests: Sequence[ApiKey] = (),
+    proxy: TrustedProxy | None = None,
 ) -> Iterator[Service]:
     """A service over the folder of a run. A state folder belongs to one at a time: two would run a job twice.
 
-    `guests` are keys that are written nowhere.
+    `guests` are keys that are written nowhere; `proxy` says whose word about people is taken.
     """
     store = Store(folder, labels, verify, CHILD_SHARE * limits.seconds)  # first: without a model, nothing is written
     busy = f"Another service uses {state}. Stop it, or name another folder with --state."
     with files.locked(state / ".lock", busy):
         keys.read(state / keys.FILE)  # a damaged file is a message now, and no surprise at the first request
         shutil.rmtree(state / EXPORTS, ignore_errors=True)  # of a process that has ended
-        service = Service(store, state, tables, limits, guests)
+        service = Service(store, state, tables, limits, guests, proxy)
         try:
             yield service
         finally:

@@ -1,7 +1,8 @@
 """The model that is being served, and how the next one takes its place.
 
 A request takes the model that is current when it begins and keeps it to its end; a new one is opened beside it and then
-becomes current. Nothing waits, and nothing is dropped.
+becomes current. Nothing waits, and nothing is dropped. What a refresh puts in place of the model is noticed by the next
+request and opened beside it; any other folder is served after a reload.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from pathlib import Path
 from threading import Lock, Thread
 
 import merit
-from merit.core import artifacts
+from merit.core import artifacts, console, files
 from merit.core.artifacts import Artifact
-from merit.core.errors import DataError
+from merit.core.errors import DataError, MeritError
 from merit.core.provenance import now
-from merit.retrieval.model import Model
+from merit.retrieval.model import Model, find
 from merit.retrieval.query import Interest
 from merit.service.explainer import Explainer
 from merit.service.score_cache import ScoreCache
@@ -80,6 +81,7 @@ class Store:
         self.folder, self.labels, self._verify = folder, labels, verify
         self._seconds = seconds_to_explain
         self._reloading = Lock()
+        self._seen = files.version(find(folder.resolve()) / artifacts.MANIFEST)  # before it is opened
         self._current = self._open(verify)
 
     @property
@@ -89,7 +91,24 @@ class Store:
             with self._reloading:
                 if self._current.model.outdated:
                     self._replace(verify=False)  # what the purge wrote, it has hashed
+        elif (version := files.version(self._manifest)) and version != self._seen:
+            self._seen = version  # first: one request starts the thread
+            Thread(target=self._swap_in, daemon=True).start()
         return self._current
+
+    @property
+    def _manifest(self) -> Path:
+        return self._current.model.artifact.path / artifacts.MANIFEST
+
+    def _swap_in(self) -> None:
+        """Serve the model that a refresh has put in the place of this one; until it is open, this one answers."""
+        with self._reloading:
+            model = self._current.model.artifact
+            try:
+                if artifacts.load(model.path, "model", verify=False).manifest.hash != model.manifest.hash:
+                    self._replace(self._verify)
+            except MeritError as error:
+                console.warn(f"The model that was put in place is not served: {error}")
 
     @property
     def run(self) -> Path:

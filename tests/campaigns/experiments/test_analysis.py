@@ -89,9 +89,20 @@ def test_heavy_tails_are_not_missed_in_silence() -> None:
     """A small part of benchmarks.coverage: the interval is too short, and nearly all campaigns are told so."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(coverage, "CAMPAIGNS", 300)
-        heavy, even = (coverage.coverage(world, 7) for world in (coverage.HEAVY, coverage.WORLDS["coverage"]))
+        worlds = (coverage.HEAVY, coverage.WORLDS["coverage"], coverage.HEAVY.model_copy(update={"winsorise": 0.995}))
+        heavy, even, winsorised = (coverage.coverage(world, 7) for world in worlds)
+    assert winsorised.covered > 0.92 and not winsorised.flagged
     assert heavy.covered < 0.93 and heavy.flagged > 0.9 and heavy.missed_in_silence < 0.03
     assert even.covered > 0.92 and not even.flagged
+
+
+def test_the_true_lift_of_winsorised_amounts_is_that_of_many_draws() -> None:
+    world = coverage.HEAVY.model_copy(update={"shape": 1.0, "winsorise": 0.95, "lift": 0.2, "treated": 0.25})
+    rng = np.random.default_rng(7)
+    arms = [world.draw(rng, (1, users), lift)[0, :, 0] for users, lift in ((200_000, 0.2), (600_000, 0.0))]
+    cap = np.quantile(np.concatenate(arms), 0.95)
+    treated, control = (np.minimum(rows, cap).mean() for rows in arms)
+    assert treated / control - 1 == pytest.approx(world.true_lift, abs=0.02)
 
 
 def test_the_true_lift_of_capped_amounts_is_that_of_many_draws() -> None:

@@ -20,6 +20,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a prior that ships alone": ({"prior": {"mean": 0.05, "sd": 0.01}}, "would ship without a test"),
     "amounts without spread": ({"outcome": {"kind": "amount"}}, "outlook.sd is needed"),
     "a rate with spread": ({"outlook": {"mean": 0.1, "sd": 1}}, "follows from it"),
+    "a winsorised yes": ({"outcome": {"winsorise": 0.99}}, "nothing to cap"),
+    "two limits": ({"outcome": {"kind": "amount", "cap": 5, "winsorise": 0.99}}, "agree on one"),
     "a capped yes": ({"outcome": {"cap": 5}}, "nothing to cap"),
     "a threshold of one": ({"threshold": 1.0}, "threshold"),
     "a misspelt setting": ({"minimum_efect": 0.1}, "did you mean 'minimum_effect'"),

@@ -15,6 +15,7 @@ from scipy import integrate, stats
 
 from benchmarks.planted_campaigns import PlantedCampaign, campaigns
 from merit.campaigns.experiments.lift import (
+    Difference,
     Lift,
     best_slopes,
     compare,
@@ -293,3 +294,58 @@ def test_impossible_published_figures(figures: tuple[float, float, float]) -> No
     with pytest.raises(DataError, match="fractions"):
         published(*figures)
     assert exp(published(0.1, 0.0, 0.2).mean) == pytest.approx(1.1)
+
+
+# --- edges -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.99])
+def test_intervals_hold_as_much_as_their_level(level: float) -> None:
+    low, high = Lift(0.1, 0.05).interval(level)
+    assert stats.norm(0.1, 0.05).cdf([log(1 + low), log(1 + high)]) == pytest.approx([(1 - level) / 2, (1 + level) / 2])
+    low, high = Difference(3.0, 2.0).interval(level)
+    assert stats.norm(3, 2).cdf([low, high]) == pytest.approx([(1 - level) / 2, (1 + level) / 2])
+
+
+def test_95_of_100_is_the_level_that_is_meant_without_one() -> None:
+    assert Lift(0.1, 0.05).interval() == Lift(0.1, 0.05).interval(0.95)
+    assert Difference(3.0, 2.0).interval() == Difference(3.0, 2.0).interval(0.95)
+    assert published(0.1, 0.0, 0.2) == published(0.1, 0.0, 0.2, 0.95)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9])
+def test_a_published_interval_is_as_wide_as_it_was_printed(level: float) -> None:
+    low, high = published(0.1, -0.05, 0.3, level).interval(level)
+    assert log((1 + high) / (1 + low)) == pytest.approx(log(1.3 / 0.95))
+
+
+@pytest.mark.parametrize("figures", [(0.1, 0.1, 0.3), (0.3, 0.1, 0.3), (-0.5, -1.0, 0.3), (0.2, 0.2, 0.2)])
+def test_a_lift_at_an_end_of_its_interval_cannot_be(figures: tuple[float, float, float]) -> None:
+    with pytest.raises(DataError, match="cannot be"):
+        published(*figures)
+
+
+def test_two_users_more_than_there_are_figures_are_enough() -> None:
+    enough, few = (moments(np.arange(1.0, users + 1)[:, None] * np.ones((1, 1))) for users in (3, 2))
+    assert compare(enough, enough).lift.mean == 0
+    for pair in ((few, enough), (enough, few)):
+        with pytest.raises(DataError, match="has 2 users: too few"):
+            compare(*pair)
+
+
+def test_a_shift_of_the_covariate_is_taken_off_the_treatment() -> None:
+    """Arms of one line, outcome = 2 · covariate + noise, the treatment's users one unit further along it."""
+    rng = np.random.default_rng(4)
+    control, treatment = rng.normal(5, 1, 4_000), rng.normal(6, 1, 4_000)
+    pair = [moments(np.column_stack([2 * x + rng.normal(0, 0.1, len(x)), x])) for x in (treatment, control)]
+    found = compare(*pair)
+    assert found.difference.value == pytest.approx(0, abs=0.02) and found.slopes[0] == pytest.approx(2, abs=0.01)
+    assert found.adjusted_mean == pytest.approx(pair[1].mean[0], abs=0.02)
+    assert found.plain_lift.value == pytest.approx(0.2, abs=0.01) and found.lift.value == pytest.approx(0, abs=0.01)
+    assert found.variance_removed == pytest.approx(1 - (found.difference.sd / (4.01 * 2 / 4_000) ** 0.5) ** 2, abs=1e-3)
+
+
+def test_a_decision_at_its_very_threshold_needs_no_doubt_to_fall() -> None:
+    bar = float(stats.norm.ppf(0.9))
+    assert doubt_needed(Lift(0.01 * bar, 0.01), 0.9) == np.inf
+    assert doubt_needed(Lift(0.03, 0.01), 0.9) == pytest.approx(0.01 / ((3 / bar) ** 2 - 1) ** 0.5)

@@ -89,6 +89,27 @@ def test_arms_that_are_not_the_agreed_ones_are_seen(tmp_path: Path) -> None:
     assert elsewhere.flow and elsewhere.flow.checked == 0
 
 
+WINSORISED = {"outcome": {"column": "spent", "kind": "amount", "winsorise": 0.95}, "outlook": {"mean": 2, "sd": 9}}
+
+
+def test_amounts_are_winsorised_at_a_quantile_of_both_arms(tmp_path: Path) -> None:
+    frame = outcomes(800)
+    found = read(frame, tmp_path, **WINSORISED)
+    amounts = np.sort(frame["spent"].to_numpy())
+    cap = amounts[round(0.95 * (len(amounts) - 1))]  # the nearest amount, as polars takes it
+    assert found.flow and found.flow.cap == cap and found.flow.capped == (amounts > cap).sum() > 30
+    for name in ("expert", "merit"):
+        assert_same(
+            arm(found, name), moments(frame.filter(arm=name)["spent"].clip(upper_bound=cap).to_numpy()[:, None])
+        )
+
+
+def test_a_quantile_that_leaves_nothing_is_refused(tmp_path: Path) -> None:
+    rare = outcomes(800).with_columns(spent=pl.when(pl.int_range(pl.len()) < 20).then(5.0).otherwise(0.0))
+    with pytest.raises(DataError, match=r"0\.95 quantile of 'spent' is 0:.*outcome\.winsorise"):
+        read(rare, tmp_path, **WINSORISED)
+
+
 def test_amounts_are_capped_and_counted(tmp_path: Path) -> None:
     frame = outcomes(800)
     found = read(

@@ -54,6 +54,25 @@ def test_a_list_goes_on_behind_what_is_written() -> None:
         assert first not in said and chances[list(LIVE).index(first)] >= chances.max() - 1e-4
 
 
+def test_without_prefixes_a_list_is_the_ranking_of_the_first_position_whatever_is_written() -> None:
+    generator, users = worlds.generator(prefixes="none"), worlds.histories()
+    written = Ragged.of([[], [2], [5, 0], [1], [6]])
+    lists = generator.decode(users, DecodeConfig(max_labels=3, fixed_budget=True), 1, written=written)
+    for row in range(len(users)):
+        before = written[row].tolist()
+        chances = next_chances(generator, row, users, [])
+        ranked = [int(LIVE[place]) for place in np.argsort(-chances) if LIVE[place] not in before]
+        assert lists[row].tolist() == ranked[:3]
+    sampling = DecodeConfig(mode="sample", samples=400, max_labels=2, fixed_budget=True)
+    drawn = generator.decode(users.gather(np.array([3])), sampling, seed=1)[0].reshape(-1, 2)
+    chances = np.exp(next_chances(generator, 3, users, []))
+    for place, label in enumerate(LIVE):  # without replacement: P(second = b) = Σ_a P(a) P(b) / (1 - P(a))
+        second = sum(chances[a] * chances[place] / (1 - chances[a]) for a in range(len(LIVE)) if a != place)
+        assert abs((drawn[:, 1] == label).mean() - second) < 0.08
+        assert abs((drawn[:, 0] == label).mean() - chances[place]) < 0.08
+    assert (drawn[:, 0] != drawn[:, 1]).all()
+
+
 def test_samples_are_drawn_by_key_and_as_often_as_they_are_likely() -> None:
     generator, users = worlds.generator(), worlds.histories(3)
     config = DecodeConfig(mode="sample", samples=3000, max_labels=1, fixed_budget=True)

@@ -20,7 +20,7 @@ from tests.generator.items import worlds
 from tests.generator.items.worlds import CONFIG, ITEMS, LABELS, LIVE, WORDS
 
 USERS = 400
-SHORT = ItemTrainConfig(steps=12, batch_size=32, checks=3, checkpoint_every=4, history_dropout=0.0)
+SHORT = ItemTrainConfig(prefixes="own", steps=12, batch_size=32, checks=3, checkpoint_every=4, history_dropout=0.0)
 
 
 def habit(seed: int = 0, users: int = USERS) -> Lesson:
@@ -107,7 +107,7 @@ def test_a_step_among_drawn_items_has_all_that_are_right() -> None:
     assert len(among.items) < ITEMS and np.isin(made.lesson.bought.take(rows)[0], among.items).all()
     assert np.isin(made.lesson.gold.take(rows)[0], among.labels).all()
     dense = worlds.contents().carries(LIVE).toarray()[among.items][:, np.searchsorted(LIVE, among.labels)]
-    assert np.array_equal(among.carried.to_dense().numpy(), dense.T)
+    assert np.array_equal(among.carried.toarray(), dense.T)
     assert torch.isfinite(made.loss(rows, 4, prefixed=True))
 
 

@@ -11,7 +11,8 @@ from merit.data.trends import WINDOWS, ItemTrends, Trends
 from merit.generator.items.histories import ItemHistories
 from merit.generator.items.model import ItemGenerator, ItemsConfig
 from merit.generator.items.network import ItemContents, ItemNetwork, NetworkConfig
-from merit.generator.items.training import FactorPrior
+from merit.generator.items.prefixes import Prefixes
+from merit.generator.items.training import FactorPrior, ItemTrainConfig
 from merit.propensity.factor_model import FactorModel
 from merit.propensity.features import UserFeatures, no_states
 
@@ -25,7 +26,7 @@ def contents(seed: int = 0, items: int = ITEMS) -> ItemContents:
     labels = Ragged.of([sorted(rng.choice(LABELS, rng.integers(1, 4), replace=False).tolist()) for _ in range(items)])
     words = Ragged.of([sorted(rng.choice(WORDS, rng.integers(0, 3), replace=False).tolist()) for _ in range(items)])
     trends = rng.random((WEEKS, items, len(WINDOWS))).astype(np.float16)
-    return ItemContents(labels, labels, words, ItemTrends(trends))
+    return ItemContents(labels, labels, words, ItemTrends(trends), (LABELS, WORDS))
 
 
 def network(seed: int = 0, labels: int = LABELS, items: int = ITEMS) -> ItemNetwork:
@@ -61,5 +62,6 @@ def prior(seed: int = 0) -> FactorPrior:
     return FactorPrior([FactorModel(3, TEXT, torch.ones(LABELS, dtype=torch.bool), WORDS).eval()], vectors)
 
 
-def generator(seed: int = 0) -> ItemGenerator:
-    return ItemGenerator(network(seed), contents(seed), prior(seed), LIVE, ItemsConfig(network=CONFIG))
+def generator(seed: int = 0, prefixes: Prefixes = "own") -> ItemGenerator:
+    config = ItemsConfig(network=CONFIG, train=ItemTrainConfig(prefixes=prefixes))
+    return ItemGenerator(network(seed), contents(seed), prior(seed), LIVE, config)

@@ -52,6 +52,11 @@ HIDDEN: dict[str, Write] = {
     "a NumPy array of texts": lambda file: np.save(file.with_suffix(".npy"), np.array(["x", WHO])),
     "another way to write JSON": lambda file: file.write_text(r'{"who": "user-\u00FC42"}'),
     "an address": lambda file: file.write_text("GET /v1/users/user-%C3%BC42/interests"),
+    "an address in small letters": lambda file: file.write_text("GET /v1/users/user-%c3%bc42/interests"),
+    "an id in base64": lambda file: file.write_text(
+        json.dumps({"who": base64.urlsafe_b64encode(WHO.encode()).decode()})
+    ),
+    "an id in hexadecimal digits": lambda file: file.write_text(f"0x{WHO.encode().hex()}".replace("0x", "x'") + "'"),
     "SHA-256 in capitals": lambda file: file.write_text(hashlib.sha256(WHO.encode()).hexdigest().upper()),
     "MD5": lambda file: file.write_text(hashlib.md5(WHO.encode()).hexdigest()),
     "a shortened hash": lambda file: file.write_text(hashlib.sha256(WHO.encode()).hexdigest()[:16]),

@@ -90,7 +90,7 @@ def test_what_does_not_fit_is_refused(
     assert answer.status_code == 422 and words in answer.text, answer.text[:500]
 
 
-def test_a_standard_model_answers_by_its_child(made: Path, ask: Callable[..., TestClient]) -> None:
+def test_a_standard_model_answers_without_torch(made: Path, ask: Callable[..., TestClient]) -> None:
     model = merit.load(made)
     item = pl.read_parquet(made / "model/items.parquet")["item_id"][0]
     events, users = [["a", item, None, None]], ["a", "b"]

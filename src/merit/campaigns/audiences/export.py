@@ -8,6 +8,7 @@ spreadsheet with another separator does not cut a formula out of its middle. Par
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
 from itertools import combinations
 from pathlib import Path
 from typing import Literal
@@ -31,11 +32,13 @@ from merit.retrieval.model import Model
 AUDIENCE, EXPORT = "audience", "audience-export"
 ALL_ARMS = "all"
 Form = Literal["parquet", "csv", "jsonl"]
+File = Path | BytesIO
 MARK = "'"
 # What begins a formula, in the widths that spreadsheets fold together, behind anything a spreadsheet skips or strips.
 DANGEROUS = r"^[\s\p{C}\p{Z}]*[=+\-−@＝＋－＠|%'\"]|^[\t\r\n]"
 
 
+@artifacts.opens
 def load_summary(audience: Artifact) -> AudienceSummary:
     """The figures as they were when the audience was built; users erased since then still count."""
     return AudienceSummary.model_validate_json(audience.file("audience.json").read_text(encoding="utf-8"))
@@ -82,16 +85,7 @@ def export(
     Interests are checked once more, by this model's label space: what was blocked since is not sent. The audit log is
     beside the audience, or in the folder `log`; `by` says in it who exported.
     """
-    summary = load_summary(audience)
-    require_allowed(model, summary.request)
-    for interest in summary.interests:
-        model.interest(interest.text)
-    if arm not in (*ARMS, ALL_ARMS):
-        raise ConfigError(f"There is no arm '{arm}'. Choose one of {', '.join((*ARMS, ALL_ARMS))}.")
-    members = _members(audience, model)
-    chosen = members if arm == ALL_ARMS else members.filter(pl.col("arm") == arm)
-    rows = int(chosen.select(pl.len()).collect(engine="streaming").item())
-    require_enough(rows, ())
+    chosen, rows = leaving(audience, model, arm)
     with artifacts.writing(
         out, EXPORT, config=ExportConfig(form=form, arm=arm), parents={"audience": audience}
     ) as draft:
@@ -106,6 +100,25 @@ def export(
     return artifacts.load(out, EXPORT)
 
 
+def leaving(audience: Artifact, model: Model, arm: str = TREATED) -> tuple[pl.LazyFrame, int]:
+    """The members of an arm that may leave, and how many: the one door of every export and every sync.
+
+    Refused are an audience with an interest that the policy of this model's label space blocks, and fewer than a
+    hundred members. Users who are being erased are not among them.
+    """
+    summary = load_summary(audience)
+    require_allowed(model, summary.request)
+    for interest in summary.interests:
+        model.interest(interest.text)
+    if arm not in (*ARMS, ALL_ARMS):
+        raise ConfigError(f"There is no arm '{arm}'. Choose one of {', '.join((*ARMS, ALL_ARMS))}.")
+    members = _members(audience, model)
+    chosen = members if arm == ALL_ARMS else members.filter(pl.col("arm") == arm)
+    rows = int(chosen.select(pl.len()).collect(engine="streaming").item())
+    require_enough(rows, ())
+    return chosen, rows
+
+
 def _members(audience: Artifact, model: Model | None = None) -> pl.LazyFrame:
     """Without users who are being erased."""
     hidden = Hidden(audience.path.parent).users() | (model.visible().hidden if model else frozenset())
@@ -117,18 +130,23 @@ def safe(texts: pl.Expr) -> pl.Expr:
     return pl.when(texts.str.contains(DANGEROUS)).then(pl.concat_str(pl.lit(MARK), texts)).otherwise(texts)
 
 
+def unmarked(texts: pl.Expr) -> pl.Expr:
+    """The texts that `safe` was given."""
+    return texts.str.strip_prefix(MARK)
+
+
 def marked(members: pl.LazyFrame) -> int:
     """How many ids differ in CSV from what they are."""
     return int(members.select(pl.col("user_id").str.contains(DANGEROUS).sum()).collect(engine="streaming").item())
 
 
-def _csv(members: pl.LazyFrame, file: Path) -> None:
+def _csv(members: pl.LazyFrame, file: File) -> None:
     texts = [name for name, dtype in members.collect_schema().items() if dtype in (pl.String, pl.Enum)]
     safe_texts = members.with_columns(safe(pl.col(name).cast(pl.String)).alias(name) for name in texts)
     safe_texts.sink_csv(file, quote_style="non_numeric")
 
 
-WRITERS: dict[Form, Callable[[pl.LazyFrame, Path], None]] = {
+WRITERS: dict[Form, Callable[[pl.LazyFrame, File], None]] = {
     "parquet": lambda members, file: members.sink_parquet(file),
     "csv": _csv,
     "jsonl": lambda members, file: members.sink_ndjson(file),

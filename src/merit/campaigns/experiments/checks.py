@@ -170,7 +170,7 @@ def _heavy(design: ExperimentDesign, treatment: Moments, control: Moments) -> It
         text = (
             f"In {' and '.join(heavy)} one user makes up more than {share(HEAVIEST, 0)} of the variance of "
             f"'{design.outcome.column}': do not trust the interval, which holds the lift less often than it says, and "
-            "no decision that one order makes. Analyse it with a cap as well, and agree on one (outcome.cap) next time."
+            "no decision that one order makes. Agree on outcome.winsorise = 0.995 (or outcome.cap) next time."
         )
         yield _finding(False, "heavy amounts", text)
 

@@ -34,7 +34,7 @@ def tabulate(design: ExperimentDesign, table: Path) -> Outcomes:
         frame = rows.filter(~pl.col("user").is_in(crossed.implode())) if len(crossed) else rows
         checked, misplaced = _misplaced(frame, design, flow.rows)
         flow = replace(flow, crossovers=len(crossed), checked=checked, misplaced=misplaced)
-        return _aggregate(frame, design, flow)
+        return _aggregate(*_winsorised(frame, design, flow))
 
 
 def _columns(design: ExperimentDesign, frame: pl.LazyFrame, file: str) -> pl.LazyFrame:
@@ -163,6 +163,25 @@ def _misplaced(frame: pl.LazyFrame, design: ExperimentDesign, rows: int) -> tupl
     users = frame.filter(sample).select("user", "arm").collect(engine="streaming")
     expected = arm_of(users["user"], design.arms, design.salt).cast(pl.String)
     return users.height, int((users["arm"] != expected).sum())
+
+
+def _winsorised(
+    frame: pl.LazyFrame, design: ExperimentDesign, flow: Flow
+) -> tuple[pl.LazyFrame, ExperimentDesign, Flow]:
+    """Amounts above the agreed quantile of treatment and control together, as that quantile. One cap for all arms: of
+    arms that are alike it makes no difference."""
+    if (level := design.outcome.winsorise) is None:
+        return frame, design, flow
+    compared = pl.col("arm").is_in([design.treatment, design.control])
+    value = pl.col("value 0")
+    cap = frame.filter(compared).select(value.quantile(level)).collect(engine="streaming").item() or 0.0
+    if cap <= 0:
+        raise DataError(
+            f"The {level:g} quantile of '{design.outcome.column}' is {cap:g}: so few users have an amount that "
+            "outcome.winsorise leaves nothing of it. Take an outcome that happens more often, or agree on a cap."
+        )
+    above = frame.select((value > cap).sum()).collect(engine="streaming").item()
+    return frame.with_columns(value.clip(upper_bound=cap)), design, replace(flow, capped=above, cap=cap)
 
 
 def _aggregate(frame: pl.LazyFrame, design: ExperimentDesign, flow: Flow) -> Outcomes:

@@ -10,7 +10,9 @@ import polars as pl
 from merit.campaigns.experiments import power
 from merit.campaigns.experiments.analysis import Analysis, Arm, LiftSummary, PolicyGroup
 from merit.campaigns.experiments.charts import density, forest
+from merit.campaigns.experiments.design import OutcomeSpec
 from merit.campaigns.experiments.lift import Lift
+from merit.campaigns.experiments.statistics import Flow
 from merit.report import charts
 from merit.report.page import (
     SMALLEST_CELL,
@@ -30,6 +32,7 @@ from merit.report.page import (
     signed,
     signed_interval,
     suppress,
+    too_few,
 )
 
 VERDICTS = {"ship": "Ship", "keep": "Do not ship", "blocked": "No decision"}
@@ -41,8 +44,7 @@ FEW_NOTE = "–: too few conversions for an interval that holds, or too few user
 def lift_page(analysis: Analysis, provenance: Provenance | None = None) -> Page:
     """The whole analysis, the decision first."""
     if min(arm.users for arm in _compared(analysis)) < SMALLEST_CELL:
-        text = f"An arm of this campaign has fewer than {SMALLEST_CELL} users. No figure is shown."
-        return Page(analysis.design.name, "Too few users.", (Section("Too few users", (text,)),), (), provenance)
+        return too_few(analysis.design.name, "Too few users.", "An arm of this campaign has", provenance)
     sections = (
         *([_finding_section(analysis)] if analysis.findings else []),
         _decision_section(analysis),
@@ -218,9 +220,19 @@ def _remarks(analysis: Analysis) -> list[str]:
 
     texts = [f"{name} is missing for {few(users)} users." for name, users in analysis.flow.missing.items()]
     if analysis.flow.capped:
-        cap = number(analysis.design.outcome.cap or 0)
-        texts.append(f"{few(analysis.flow.capped)} outcomes are above {cap} and count as that.")
+        texts.append(
+            f"{few(analysis.flow.capped)} outcomes are above {_cap(analysis, analysis.flow)} and count as that."
+        )
     return [" ".join(texts)] if texts else []
+
+
+def _cap(analysis: Analysis, flow: Flow) -> str:
+    """Words for what amounts were capped at: of few users, a quantile is nearly the amount of one of them."""
+    outcome = analysis.design.outcome
+    if outcome.winsorise is None:
+        return number(outcome.cap or 0)
+    quantile = f"the {outcome.winsorise:g} quantile of both arms"
+    return f"{quantile}, {number(flow.cap)}," if flow.cap and flow.capped >= SMALLEST_CELL else quantile
 
 
 def _covariate_section(analysis: Analysis) -> Section:
@@ -283,12 +295,18 @@ def _policy_section(analysis: Analysis) -> Section:
     return Section("Rule against rule", (text,), tables=(table,))
 
 
+def _limit(outcome: OutcomeSpec) -> str:
+    if outcome.winsorise is not None:
+        return f", winsorised at the {outcome.winsorise:g} quantile of both arms"
+    return f", capped at {number(outcome.cap)}" if outcome.cap else ""
+
+
 def _agreed_section(analysis: Analysis) -> Section:
     design = analysis.design
     agreed = {
         "arms": ", ".join(f"{name} {percent(part, 0)}" for name, part in design.arms.items()),
         "comparison": f"{design.treatment} against {design.control}",
-        "outcome": f"{design.outcome.column} ({design.outcome.kind})",
+        "outcome": f"{design.outcome.column} ({design.outcome.kind}{_limit(design.outcome)})",
         "window": f"{design.start} to {design.end}",
         "covariates": ", ".join(design.covariates) or "none",
         "ship when": f"P(lift > 0) is at least {share(design.threshold, 0)}",

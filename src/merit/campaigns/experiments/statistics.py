@@ -82,6 +82,8 @@ class Flow:
     early: int = 0
     """Exposed before they were assigned."""
     capped: int = 0
+    cap: float | None = None
+    """What the agreed quantile of the amounts was, where they were winsorised."""
     missing: dict[str, int] = field(default_factory=dict)
     """Covariate → users without it. They stay: they get a constant, and having none becomes a covariate."""
 

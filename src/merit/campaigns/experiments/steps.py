@@ -55,6 +55,7 @@ def freeze(design: ExperimentDesign, out: Path) -> Artifact:
     return artifacts.load(out, DESIGN)
 
 
+@artifacts.opens
 def design_of(artifact: Artifact) -> ExperimentDesign:
     """The design as it was frozen; from its file, where arms are in their order."""
     return load(ExperimentDesign, artifact.file("design.json"))
@@ -147,6 +148,7 @@ def analyse_campaign(
     return artifacts.load(out, LIFT)
 
 
+@artifacts.opens
 def analysis_of(artifact: Artifact) -> Analysis:
     """The analysis of a lift artifact, with the design that was agreed on."""
     return Analysis.model_validate_json(artifact.file("lift.json").read_text(encoding="utf-8"))

@@ -23,11 +23,11 @@ from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged
+from merit.core.types import SPLITS
 from merit.data.corpus import LABEL_COUNTS
 from merit.data.prepare import shards
 from merit.data.report.page import data_page
 from merit.data.report.summary import DataSummary, add_up, count_events, summarise
-from merit.data.split import SPLITS
 from merit.labels import space
 from merit.report import page
 from merit.report.markdown import plain
@@ -42,13 +42,19 @@ class DataReportConfig(Frozen):
 
 
 def write_data_report(
-    examples: Artifact, labels: Artifact, corpus: Artifact, out: Path, config: DataReportConfig, seed: int
+    examples: Artifact,
+    labels: Artifact,
+    corpus: Artifact,
+    out: Path,
+    config: DataReportConfig,
+    seed: int,
+    tags: Artifact | None = None,
 ) -> Artifact:
     """The report: the page, its figures, and the data sheet."""
-    parents = {"examples": examples, "labels": labels, "corpus": corpus}
+    parents = {"examples": examples, "labels": labels, "corpus": corpus} | ({"tags": tags} if tags else {})
     with artifacts.writing(out, "data-report", config=config, seed=seed, parents=parents) as draft:
         summary = summary_of(examples, labels, corpus)
-        html = page.render(data_page(summary, page.provenance(examples.manifest)))
+        html = page.render(data_page(summary, page.provenance(examples.manifest), tags))
         (draft.path / "index.html").write_text(html, encoding="utf-8")
         (draft.path / FIGURES).write_text(json.dumps(_figures(summary), default=str, indent=1), encoding="utf-8")
         sheet = data_sheet(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import polars as pl
 
+from merit.core.artifacts import Artifact
 from merit.data.report.summary import DataSummary
 from merit.report import charts
 from merit.report.page import (
@@ -22,15 +23,15 @@ from merit.report.page import (
     number,
     percent,
     suppress,
+    too_few,
 )
 
 
-def data_page(summary: DataSummary, provenance: Provenance | None = None) -> Page:
-    """Six sections below the key figures; of fewer than 50 users, a page that shows no figure."""
+def data_page(summary: DataSummary, provenance: Provenance | None = None, tags: Artifact | None = None) -> Page:
+    """Six sections below the key figures, and one about tags that were found; of fewer than 50 users, no figure."""
     title, subtitle = "Data report", "What the model learns from: events, examples, labels, and how hard they are."
     if summary.users < SMALLEST_CELL:
-        few = f"This data is about fewer than {SMALLEST_CELL} users. No figure is shown."
-        return Page(title, subtitle, (Section("Too few users", (few,)),), (), provenance)
+        return too_few(title, subtitle, "This data is about", provenance)
     sections = (_events, _examples, _labels, _old_and_new, _verticals, _in_words)
     first, last = summary.span
     tiles = (
@@ -41,7 +42,8 @@ def data_page(summary: DataSummary, provenance: Provenance | None = None) -> Pag
         Tile("Examples", _unless_few(summary, count(summary.examples))),
         Tile("Days", count((last - first).days + 1), f"{first:%d %b %Y} – {last:%d %b %Y}"),
     )
-    return Page(title, subtitle, [section(summary) for section in sections], tiles, provenance)
+    shown = [section(summary) for section in sections]
+    return Page(title, subtitle, [*shown, tags_section(tags)] if tags else shown, tiles, provenance)
 
 
 def _events(summary: DataSummary) -> Section:
@@ -132,6 +134,35 @@ def _old_and_new(summary: DataSummary) -> Section:
 def _verticals(summary: DataSummary) -> Section:
     table = suppress(summary.verticals, keep=("vertical",), partition=True)
     return Section("Verticals", tables=(Table("Users and events by vertical", table, {"share": "percent"}),))
+
+
+def tags_section(tags: Artifact) -> Section:
+    """How many items have tags, what each source gave, and examples of each."""
+    figures = tags.manifest.summary
+    kinds = [
+        name.removesuffix("_items") for name in figures if name.endswith("_items") and f"{name[:-6]}_tags" in figures
+    ]
+    rows = [(kind, figures[f"{kind}_items"], figures[f"{kind}_tags"]) for kind in kinds]
+    sources = pl.DataFrame(rows, schema={"source": pl.String, "items": pl.Int64, "tags": pl.Int64}, orient="row")
+    before, after = (
+        percent(figures[name] / max(1, figures["items"])) for name in ("items_with_tags_before", "items_with_tags")
+    )
+    return Section(
+        "Tags from titles",
+        (
+            "Items without tags were given some, with a reason. `merit tag --review FILE` writes them for a person to "
+            "look through.",
+        ),
+        tiles=(
+            Tile("Items with tags", after, f"{before} in the table"),
+            Tile("Tags per item", number(figures["tags_per_item"]), f"{count(figures['tags'])} different"),
+            Tile("Kept back by the policy", count(figures["blocked"]), "see blocked.parquet"),
+        ),
+        tables=(
+            Table("By source", sources),
+            Table("Examples", pl.read_parquet(tags.file("examples.parquet")), wide=True),
+        ),
+    )
 
 
 def _in_words(summary: DataSummary) -> Section:

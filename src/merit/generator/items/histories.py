@@ -13,10 +13,10 @@ from torch import Tensor
 from merit.core.artifacts import Artifact
 from merit.core.ragged import Ragged, column_lists
 from merit.core.types import Ints
+from merit.generator.items.contents import age_steps
 from merit.propensity.features import HISTORY, UserFeatures, features_of, no_states
 
 COLUMNS = (*HISTORY, "items", "days")
-AGES = 26  # steps of age: four to each e-fold, up to some 500 days
 
 
 class Positions(NamedTuple):
@@ -57,8 +57,7 @@ class ItemHistories:
     def positions(self) -> Positions:
         """All rows as tensors."""
         items = torch.from_numpy(self.items.backwards().padded())
-        days = torch.from_numpy(self.days.backwards().padded(0))
-        ages = (4 * days.clamp(min=1).float().log()).long().clamp(max=AGES - 1)
+        ages = torch.from_numpy(age_steps(self.days.backwards().padded(0)))
         valid = items >= 0
         valid[:, 0] = True
         return Positions(items, ages, valid)

@@ -19,43 +19,50 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor
 
+from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged, offsets_of, select
+from merit.core.ragged import Ragged, offsets_of
 from merit.core.seeds import Hashes, derive, mix, unit_interval
 from merit.core.types import Floats, Ints
-from merit.data.corpus import WORDS, item_trends
-from merit.data.title_words import TitleWords
+from merit.data.corpus import item_trends, read_words
 from merit.data.trends import ItemTrends
 from merit.generator.decoding import DecodeConfig
+from merit.generator.items.contents import (
+    CURVE,
+    FACTORS,
+    ITEM_TRENDS,
+    LIKELY,
+    NETWORK,
+    ItemContents,
+    age_steps,
+    catalogue_of,
+)
 from merit.generator.items.histories import ItemHistories
 from merit.generator.items.network import (
     Cache,
     ItemCandidates,
-    ItemContents,
     ItemNetwork,
     NetworkConfig,
     label_chances,
+    product,
 )
 from merit.generator.items.prefixes import Prefixes
 from merit.generator.items.training import FactorPrior, ItemTrainConfig
 from merit.labels import space
 from merit.labels.build import load_vectors
-from merit.labels.space import LabelSpace
 from merit.propensity.calibration import CalibrationCurve
 from merit.propensity.factor_model import FactorModel
 from merit.propensity.features import UserFeatures
 from merit.propensity.lengths import best_lengths
 
-NETWORK, FACTORS, CURVE = "network.safetensors", "factors.safetensors", "curve.json"
-ITEM_TRENDS = "trends.npy"
 NAMES: dict[Prefixes, str] = {
+    "none": "item generator",
     "own": "self-correction on policy",
     "mixed": "self-correction on the mixture",
     "gold": "teacher forcing on items",
 }
 GRID = 1 << 23  # scores of users and labels, or users and items, that are computed at a time
-LIKELY = 3e-3  # of a first label: below it the generator has nothing to add to a score
 
 
 class ItemsConfig(Frozen):
@@ -113,6 +120,11 @@ class ItemGenerator:
         """What it reads of users who are not in the corpus: their items, oldest first, with the days since."""
         most = self.config.network.positions
         return ItemHistories(items.tail(most), days.tail(most), features)
+
+    def ages(self, days: Ragged) -> Ragged:
+        """What it reads of the days since each item of a history."""
+        read = days.tail(self.config.network.positions)
+        return Ragged(read.offsets, age_steps(read.values).astype(np.int32))
 
     def to(self, device: str) -> ItemGenerator:
         """Itself: so small a network stays on the CPU, beside the factor model."""
@@ -191,15 +203,19 @@ class ItemGenerator:
         said = torch.zeros(prior.shape, dtype=torch.bool)
         token, rows = torch.full((len(prior), 1), -1), torch.arange(len(prior))
         steps = min(most, prior.shape[1] - (int(written.lengths().max(initial=0)) if written else 0))
+        reads = self.config.train.reads_lists
         for label in _columns(written, self.live, samples) if written else ():  # NONE where a list is shorter
-            _, cache = network.write(token, cache, mask)
             said[rows[label >= 0], label[label >= 0]] = True
-            token = torch.where(label >= 0, torch.from_numpy(self.live)[label], -1)[:, None]
+            if reads:
+                _, cache = network.write(token, cache, mask)
+                token = torch.where(label >= 0, torch.from_numpy(self.live)[label], -1)[:, None]
         chosen, chances, kept = [], [], []
         for step in range(steps):
-            states, cache = network.write(token, cache, mask)
-            by_items = label_chances(network.item_logits(states, self._vectors, offsets), among)
-            logits = network.logits(by_items, prior)[:, 0].masked_fill(said, -torch.inf)
+            if reads or not step:
+                states, cache = network.write(token, cache, mask)
+                by_items = label_chances(network.item_logits(states, self._vectors, offsets), among)
+                scores = network.logits(by_items, prior)[:, 0]
+            logits = scores.masked_fill(said, -torch.inf)
             if noise is None:
                 column = logits.argmax(1)
             else:
@@ -244,7 +260,7 @@ class ItemGenerator:
         """(users, labels): of the first position. All items are in the norm, whatever labels are asked for."""
         items, norm = self._first_items(inputs)
         chances = (items[:, 0, among.items] - norm).exp()
-        by_items = (among.carried @ chances.T).T
+        by_items = product(among.carried, chances.T).T
         prior = self.prior.of(inputs, np.arange(len(inputs)), among.labels)
         return self.network.logits(by_items[:, None], prior)[:, 0]
 
@@ -294,6 +310,7 @@ class ItemGenerator:
         return (np.arange(at, min(at + size, users)) for at in range(0, users, size))
 
 
+@artifacts.opens
 def load_items(
     generator: Artifact, corpus: Artifact | None, labels: Artifact, items: pl.DataFrame | None = None
 ) -> ItemGenerator:
@@ -314,19 +331,10 @@ def load_items(
         items, trends = pl.read_parquet(corpus.file("items.parquet")), item_trends(corpus)
     else:
         trends = ItemTrends(np.load(generator.file(ITEM_TRENDS), allow_pickle=False))
-    words = json.loads(generator.file(WORDS).read_text(encoding="utf-8"))
+    words = read_words(generator)
     catalogue = catalogue_of(items, label_space, words, trends, len(weights["label"]))
     live = np.flatnonzero(label_space.live_mask())
     return ItemGenerator(network.eval(), catalogue, prior, live, config, corpus, CalibrationCurve(**curve), expected)
-
-
-def catalogue_of(
-    items: pl.DataFrame, label_space: LabelSpace, words: list[str], trends: ItemTrends, labels: int
-) -> ItemContents:
-    """What a network of so many labels reads of every item; a later version of the space may have more."""
-    carried = Ragged(*space.item_labels(label_space, items))
-    known = select(carried, carried.values < labels)
-    return ItemContents(carried, known, TitleWords.of(words, items["title"]).of_item, trends)
 
 
 def log_odds(log_probs: Floats) -> Floats:

@@ -23,13 +23,13 @@ import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import embedding, embedding_bag, scaled_dot_product_attention
+from torch.nn.functional import embedding, scaled_dot_product_attention
 
 from merit.core.config import Frozen
-from merit.core.ragged import Ragged, indicators
 from merit.core.types import Floats, Ints
-from merit.data.trends import WINDOWS, ItemTrends
-from merit.generator.items.histories import AGES, Positions
+from merit.data.trends import WINDOWS
+from merit.generator.items.contents import AGES, ItemContents
+from merit.generator.items.histories import Positions
 
 Cache = list[tuple[Tensor, Tensor]]  # keys and values (B, heads, length, width of a head) of each layer
 FLOOR = 1e-7  # the probability of a label that no item carries
@@ -48,20 +48,6 @@ class NetworkConfig(Frozen):
     dropout: float = Field(0.2, ge=0, lt=1)
 
 
-class ItemContents(NamedTuple):
-    """By item: its labels, those of them that the network knows, the words of its title, and how often it was had."""
-
-    labels: Ragged
-    known: Ragged
-    words: Ragged
-    trends: ItemTrends
-
-    def carries(self, labels: Ints) -> Any:
-        """(items, labels): which item carries which of these labels, in scipy's CSR."""
-        width = 1 + max(int(labels.max(initial=-1)), int(self.labels.values.max(initial=-1)))
-        return indicators(self.labels, width).tocsr()[:, labels]
-
-
 class ItemCandidates(NamedTuple):
     """Among what a step chooses: items, and the labels they carry."""
 
@@ -69,8 +55,7 @@ class ItemCandidates(NamedTuple):
     item_weights: Tensor  # (I,): the logarithm of how many items each stands for
     labels: Ints  # ascending
     label_weights: Tensor  # (C,): the same for labels
-    carried: Tensor  # (C, I), sparse: which items carry a label
-    carriers: Tensor  # its transpose
+    carried: Any  # (C, I), in CSR: which items carry a label
 
     @staticmethod
     def of(carries: Any, items: Ints, item_weights: Floats, labels: Ints, label_weights: Floats) -> ItemCandidates:
@@ -78,7 +63,7 @@ class ItemCandidates(NamedTuple):
         item_logs, label_logs = (
             torch.from_numpy(np.maximum(weights, 1.0)).log() for weights in (item_weights, label_weights)
         )
-        return ItemCandidates(items, item_logs, labels, label_logs, sparse(carries.T.tocsr()), sparse(carries))
+        return ItemCandidates(items, item_logs, labels, label_logs, carries.T.tocsr())
 
     @staticmethod
     def all(carries: Any, labels: Ints) -> ItemCandidates:
@@ -112,12 +97,9 @@ class ItemNetwork(nn.Module):
 
     def read(self, positions: Positions, catalogue: ItemContents) -> tuple[Cache, Tensor]:
         """Keys and values of the histories by layer, and which of them (B, 1, 1, L) may be looked at."""
-        distinct, place = torch.unique(positions.items, return_inverse=True)
-        x = (
-            embedding(place, self._contents(catalogue, distinct))
-            + self.age[positions.ages]
-            + self.place[: place.shape[1]]
-        )
+        distinct, place = np.unique(positions.items.numpy(), return_inverse=True)
+        contents = embedding(torch.from_numpy(place), self._contents(catalogue, distinct))
+        x = contents + self.age[positions.ages] + self.place[: place.shape[1]]
         mask = positions.valid[:, None, None, :]
         cache: Cache = []
         for layer in self.layers:
@@ -148,15 +130,18 @@ class ItemNetwork(nn.Module):
         chosen = torch.from_numpy(items)
         known = chosen < len(self.item)
         own, low = torch.where(known, chosen, 0), self.item_bias.min().detach()
-        vectors = self._contents(catalogue, chosen) + self.item[own] * known[:, None]
+        vectors = self._contents(catalogue, items) + self.item[own] * known[:, None]
         return vectors, torch.where(known, self.item_bias[own], low)
 
     def offsets(self, positions: Positions, weeks: Ints, catalogue: ItemContents, items: Ints) -> Tensor:
         """(B, I): what repeats and trends add to the logits of items (ascending)."""
-        times = times_read(positions, items)
-        trends, place = catalogue.trends.at(weeks, items)
-        recent = torch.from_numpy(trends) @ self.recent
-        return self.repeat[0] * (times > 0) + self.repeat[1] * times.log1p() + recent[torch.from_numpy(place)]
+        trends, week = catalogue.trends.at(weeks, items)
+        recent = (torch.from_numpy(trends) @ self.recent)[torch.from_numpy(week)]
+        read = positions.items.numpy()
+        place = np.minimum(np.searchsorted(items, read), len(items) - 1)
+        times = (positions.items[:, :, None] == positions.items[:, None]).sum(-1)  # of the same item in the history
+        repeats = (self.repeat[0] + self.repeat[1] * times.log1p()) / times  # added once for each time
+        return recent.scatter_add(1, torch.from_numpy(place), repeats * torch.from_numpy(items[place] == read))
 
     def item_logits(self, states: Tensor, vectors: tuple[Tensor, Tensor], offsets: Tensor) -> Tensor:
         """(B, T, I), from states (B, T, width), the items' vectors and biases, and offsets (B, I)."""
@@ -169,47 +154,46 @@ class ItemNetwork(nn.Module):
         mixed: Tensor = self.trust * prior[:, None] + self.share * (chances + FLOOR).log()
         return mixed
 
-    def _contents(self, catalogue: ItemContents, items: Tensor) -> Tensor:
-        return _means(catalogue.known, items, self.label) + _means(catalogue.words, items, self.word)
+    def _contents(self, catalogue: ItemContents, items: Ints) -> Tensor:
+        labels, words = (part[items] for part in catalogue.means)
+        return product(labels, self.label) + product(words, self.word)
 
 
-class _Carried(torch.autograd.Function):
-    """chances (N, I) → (N, C): what the items of each label add up to. Torch has no gradient for a sparse product."""
-
-    @staticmethod
-    def forward(ctx: Any, chances: Tensor, candidates: ItemCandidates) -> Tensor:
-        ctx.carriers = candidates.carriers
-        return (candidates.carried @ chances.T).T
+class _Product(torch.autograd.Function):
+    """A sparse matrix times a dense one: torch has no gradient for it."""
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return (ctx.carriers @ gradients[0].T).T, None
+    def forward(ctx: Any, left: Any, right: Tensor) -> Tensor:
+        ctx.left = left
+        return sparse(left) @ right
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor]:
+        return None, sparse(ctx.left.T.tocsr()) @ gradients[0]
+
+
+def product(left: Any, right: Tensor) -> Tensor:
+    """(N, M) @ (M, W), of a matrix of scipy's in CSR."""
+    multiplied: Tensor = _Product.apply(left, right)  # type: ignore[no-untyped-call]
+    return multiplied
 
 
 def label_chances(item_logits: Tensor, candidates: ItemCandidates) -> Tensor:
     """(B, T, C): the probability that the next item carries each label, from (B, T, I)."""
     chances = (item_logits + candidates.item_weights).softmax(-1)
-    carried: Tensor = _Carried.apply(chances.flatten(0, 1), candidates)  # type: ignore[no-untyped-call]
+    carried = product(candidates.carried, chances.flatten(0, 1).T).T
     return carried.view(*chances.shape[:2], -1)
 
 
-def times_read(positions: Positions, items: Ints) -> Tensor:
-    """(B, I): how often each of the items, ascending, is among the positions."""
-    read = positions.items.numpy()
-    place = np.minimum(np.searchsorted(items, read), len(items) - 1)
-    present = torch.from_numpy((items[place] == read).astype(np.float32))
-    return torch.zeros(len(read), len(items)).scatter_add_(1, torch.from_numpy(place), present)
-
-
-def sparse(matrix: Any) -> Tensor:
+def sparse(rows: Any) -> Tensor:
     """A matrix of scipy's in CSR as a tensor."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse")
         return torch.sparse_csr_tensor(
-            torch.from_numpy(matrix.indptr.astype(np.int64)),
-            torch.from_numpy(matrix.indices.astype(np.int64)),
-            torch.from_numpy(matrix.data.astype(np.float32)),
-            size=matrix.shape,
+            torch.from_numpy(rows.indptr.astype(np.int64)),
+            torch.from_numpy(rows.indices.astype(np.int64)),
+            torch.from_numpy(rows.data.astype(np.float32)),
+            size=rows.shape,
         )
 
 
@@ -238,12 +222,3 @@ class Layer(nn.Module):
         x = x + self.drop(self.mix(looked.transpose(1, 2).reshape(rows, length, width)))
         x = x + self.drop(self.narrow(nn.functional.gelu(self.wide(self.second(x)))))
         return x, (key, value)
-
-
-def _means(lists: Ragged, rows: Tensor, table: Tensor) -> Tensor:
-    """(rows, width): the means of the table's rows in these lists, twice as long; zero for -1 and for an empty list."""
-    kept = rows.clamp(min=0).cpu().numpy()
-    values, sizes = lists.take(kept)
-    places = torch.from_numpy(values.astype("int64")).to(table.device)
-    offsets = torch.from_numpy(sizes.cumsum() - sizes).to(table.device)
-    return 2 * embedding_bag(places, table, offsets, mode="mean") * (rows >= 0)[:, None]

@@ -1,5 +1,6 @@
 """Which labels stand before the one that is chosen, while the item generator is trained.
 
+    none     lists are not read, neither in training nor when they are written: all labels come from one state
     own      a list drawn from the model's own distribution as it is: gold labels stand in it as often as the model
              would write them, so that it learns to trust what it reads as much as that deserves
     mixed    the paper: all gold labels among wrong ones, shuffled; about two in five of what is read is right
@@ -16,7 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Prefixes = Literal["own", "mixed", "gold"]
+Prefixes = Literal["none", "own", "mixed", "gold"]
 NONE = -1
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,23 +15,16 @@ import numpy as np
 import polars as pl
 from safetensors.torch import save_file
 
-from merit.core import artifacts
+from merit.core import artifacts, tracking
 from merit.core.artifacts import Artifact
 from merit.core.ragged import column_lists, pair_keys
 from merit.core.seeds import torch_stream
 from merit.core.stage import checkpoints_of
-from merit.data.corpus import NOW, WORDS, item_trends, purchases_table, read_table
+from merit.core.tracking import Tracker
+from merit.data.corpus import NOW, WORDS, item_trends, purchases_table, read_table, read_words
+from merit.generator.items.contents import CURVE, FACTORS, ITEM_TRENDS, NETWORK, catalogue_of
 from merit.generator.items.histories import COLUMNS, ItemHistories
-from merit.generator.items.model import (
-    CURVE,
-    FACTORS,
-    ITEM_TRENDS,
-    NETWORK,
-    ItemGenerator,
-    ItemsConfig,
-    catalogue_of,
-    log_odds,
-)
+from merit.generator.items.model import ItemGenerator, ItemsConfig, log_odds
 from merit.generator.items.network import ItemNetwork
 from merit.generator.items.training import FactorPrior, Lesson, Training, fit
 from merit.labels import space
@@ -40,13 +34,19 @@ from merit.propensity.linear import FactorsRun, fold_file, folds_of, load_factor
 
 
 def train_items(
-    corpus: Artifact, factors: Artifact, labels: Artifact, out: Path, config: ItemsConfig, seed: int
+    corpus: Artifact,
+    factors: Artifact,
+    labels: Artifact,
+    out: Path,
+    config: ItemsConfig,
+    seed: int,
+    trackers: Sequence[Tracker] = (),
 ) -> Artifact:
     """The trained item generator. A training that was stopped goes on from its last checkpoint."""
     checkpoints, parents = checkpoints_of(out), {"corpus": corpus, "factors": factors, "labels": labels}
     with artifacts.writing(out, "generator", config=config, seed=seed, parents=parents) as draft:
         vectors, label_space, model = load_vectors(labels), space.load(labels.path), load_factors(factors)
-        words = json.loads(corpus.file(WORDS).read_text(encoding="utf-8"))
+        words = read_words(corpus)
         items = pl.read_parquet(corpus.file("items.parquet"))
         catalogue = catalogue_of(items, label_space, words, item_trends(corpus), len(label_space))
         with torch_stream(seed, "items-weights"):
@@ -63,7 +63,8 @@ def train_items(
         learnt = lesson(purchases_table(corpus), FactorPrior(models, vectors, folds_of(corpus, max(1, folds), seed)))
         judged = lesson("validation", FactorPrior([model], vectors))
         training = Training(network, catalogue, learnt, live, config.train, seed)
-        figures = fit(training, judged, checkpoints)
+        with tracking.open_log(draft.path, out.name, trackers) as log:
+            figures = fit(training, judged, checkpoints, log)
         generator = ItemGenerator(network, catalogue, judged.prior, live, config, corpus)
         curve = _calibrated(generator, judged)
         save_file(network.state_dict(), draft.path / NETWORK)

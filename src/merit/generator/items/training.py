@@ -1,8 +1,9 @@
 """Training of the item generator on all purchases of training users.
 
-A step learns from first positions, by the cross-entropy of the items bought; a share of steps reads a list before, too,
-and learns from some positions behind it, by the cross-entropy of the labels that are right there, each counting once.
-With prefixes of the model's own drawing this is self-correction: what to write next, whatever already stands there.
+A step learns from first positions, by the cross-entropy of the items bought. With `prefixes`, a share of steps reads a
+list before, too, and learns from some positions behind it, by the cross-entropy of the labels that are right there,
+each counting once. With prefixes of the model's own drawing this is self-correction: what to write next, whatever
+already stands there.
 
 On a training purchase the prior is a factor model that has not seen its user (`linear`, folds). Such a model has learnt
 from fewer users than the one that serves, so how much of both is trusted is fitted again on validation users.
@@ -26,12 +27,14 @@ from merit.core import console
 from merit.core.config import digest
 from merit.core.ragged import Ragged, indicators, owners
 from merit.core.seeds import stream, torch_stream
+from merit.core.tracking import Write
 from merit.core.types import Floats, Ints
 from merit.generator import checkpoint
 from merit.generator.batches import epoch_batches
 from merit.generator.items import prefixes
+from merit.generator.items.contents import ItemContents
 from merit.generator.items.histories import ItemHistories
-from merit.generator.items.network import Cache, ItemCandidates, ItemContents, ItemNetwork, label_chances
+from merit.generator.items.network import Cache, ItemCandidates, ItemNetwork, label_chances
 from merit.generator.items.prefixes import Prefixes
 from merit.objective.descent import DescentConfig, backward, descend
 from merit.propensity.factor_model import FactorModel
@@ -43,10 +46,12 @@ CHECKED = 2_000  # validation examples
 class ItemTrainConfig(DescentConfig):
     """How the network is trained."""
 
-    prefixes: Prefixes = "own"
-    """own: prefixes on policy; mixed: the paper's mixture; gold: teacher forcing."""
+    prefixes: Prefixes = "none"
+    """none: a list is written from one state and not read, because it tells the network nothing that it did not know
+    (docs/decisions/0019-lists-are-not-read.md); own: prefixes on policy; mixed: the paper's mixture; gold: teacher
+    forcing."""
     prefix_share: float = Field(0.2, ge=0, le=1)
-    """Of the steps that read prefixes; the others learn the first position alone, which is much faster."""
+    """Of the steps that read prefixes, if any do; the others learn the first position alone, which is much faster."""
     wrong: int = Field(8, ge=0)
     """Labels mixed among the gold ones, with prefixes = "mixed"."""
     steps: int = Field(1_200, ge=1)
@@ -54,6 +59,8 @@ class ItemTrainConfig(DescentConfig):
     batch_size: int = Field(128, ge=1)
     learning_rate: float = Field(1e-3, gt=0)
     weight_decay: float = Field(0.3, ge=0)
+    item_decay: float = Field(0.3, ge=0)
+    """The same for the vectors that items have beside those of their labels and words."""
     history_dropout: float = Field(0.3, ge=0, lt=1)
     """This share of the items of a history is not read."""
     labels: int = Field(4_096, ge=1)
@@ -65,6 +72,11 @@ class ItemTrainConfig(DescentConfig):
     checks: int = Field(6, ge=1)
     """Looks at validation users; the weights that predict them best are kept."""
     checkpoint_every: int = Field(200, ge=1)
+
+    @property
+    def reads_lists(self) -> bool:
+        """Whether what stands in a list changes what is written behind it."""
+        return self.prefixes != "none"
 
 
 @dataclass(frozen=True)
@@ -90,7 +102,7 @@ class FactorPrior:
 
 @dataclass(frozen=True)
 class Lesson:
-    """Purchases to learn from, or to be judged by."""
+    """PurchaseHistories to learn from, or to be judged by."""
 
     histories: ItemHistories
     gold: Ragged
@@ -220,7 +232,7 @@ def item_loss(logits: Tensor, bought: Ragged, among: ItemCandidates) -> Tensor:
     return (norm[owner] - logits[owner, place]).mean()
 
 
-def fit(training: Training, judged: Lesson, folder: Path) -> dict[str, float]:
+def fit(training: Training, judged: Lesson, folder: Path, log: Write = lambda *_: None) -> dict[str, float]:
     """Trains the network in place, with the weights that predict validation users best; the figures of the training.
 
     Checkpoints go to `folder`; a training that was stopped goes on from the last.
@@ -235,13 +247,13 @@ def fit(training: Training, judged: Lesson, folder: Path) -> dict[str, float]:
     batches = training.batches()
     for _ in range(start):
         next(batches)
-    share = stream(training.seed, "items-prefixes").random(steps) < config.prefix_share
+    prefixed = stream(training.seed, "items-prefixes").random(steps) < config.prefix_share * config.reads_lists
     network.train()
 
     def gradients(step: int) -> float:
         rows = next(batches)
         with torch_stream(training.seed, f"items-{step}"):
-            loss = training.loss(rows, step, bool(share[step]))
+            loss = training.loss(rows, step, bool(prefixed[step]))
         failure = f"The loss of the generator is not a number at step {step}. Halve item_generator.train.learning_rate."
         return backward(loss, failure)
 
@@ -257,9 +269,11 @@ def fit(training: Training, judged: Lesson, folder: Path) -> dict[str, float]:
     with console.steps("training the generator", steps, start) as bar:
         for step, loss in descend(optimizer, range(start, steps), gradients, clip, rate):
             losses.append(loss)
+            log("train/loss", loss, step + 1)
             bar(f"loss {np.mean(losses[-50:]):.3f}")
             if step + 1 in checks:
                 value = judge(training, judged)
+                log("validation/loss", value, step + 1)
                 if value < best:
                     best, best_step = value, step + 1
                     progress = {"step": step + 1, "digest": identity}
@@ -320,9 +334,10 @@ def _parts(training: Training, judged: Lesson) -> list[Ints]:
 
 
 def _groups(network: ItemNetwork, config: ItemTrainConfig) -> list[dict[str, object]]:
-    """Matrices decay; norms, other vectors and the trust in the factor model do not."""
-    weights = list(network.parameters())
+    """Matrices decay, the vectors of items at a rate of their own; norms, other vectors and the trusts do not."""
+    matrices = [value for value in network.parameters() if value.ndim > 1 and value is not network.item]
     return [
-        {"params": [value for value in weights if value.ndim > 1], "weight_decay": config.weight_decay},
-        {"params": [value for value in weights if value.ndim <= 1], "weight_decay": 0.0},
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": [network.item], "weight_decay": config.item_decay},
+        {"params": [value for value in network.parameters() if value.ndim <= 1], "weight_decay": 0.0},
     ]

@@ -134,7 +134,7 @@ def purge(home: Path) -> Artifact:
 
 @contextmanager
 def _locked(roots: Sequence[Path]) -> Iterator[None]:
-    busy = "Another erasure is at work in these folders. Give the same command again when it has ended."
+    busy = "Another erasure is at work in these folders, or a refresh. Give the same command again when it has ended."
     with ExitStack() as locks:
         for home in sorted({workspace.home_of([root]) for root in roots}):
             locks.enter_context(files.locked(home / LOCK, busy))
@@ -233,7 +233,7 @@ def write_draft(draft: Path, held: Holdings, number: str, home: Path) -> Artifac
     for file in (path for path in artifact.path.rglob("*") if path.is_file()):
         name = str(file.relative_to(artifact.path))
         if name != MANIFEST and name not in rows:
-            rewrite.link(file, draft / name)
+            files.link(file, draft / name)
     for group in held.changes:
         group.write(draft)
     after = {

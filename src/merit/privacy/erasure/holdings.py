@@ -22,13 +22,14 @@ from merit.campaigns.audiences.export import safe
 from merit.core import artifacts
 from merit.core.artifacts import MANIFEST, Artifact
 from merit.core.errors import DataError
-from merit.core.types import Ints, Split
+from merit.core.types import SPLITS, Ints, Split
 from merit.data.corpus import ITEM_WEEKS, LABEL_COUNTS, NOW, PURCHASES, TRENDS, VERTICALS, WORDS
+from merit.data.normalise import identity
 from merit.data.prepare import shard_files
-from merit.data.split import SPLITS
 from merit.data.texts import TOKENIZER, TOKENS
 from merit.privacy.erasure import rewrite
 from merit.retrieval import store
+from merit.retrieval.build import SINCE
 from merit.retrieval.exact import Exact
 
 USER, EXAMPLE = "user_id", "example"
@@ -113,6 +114,7 @@ class Holdings:
 
         def write(out: Path) -> None:
             for name in names:
+                (out / name).parent.mkdir(exist_ok=True)
                 rewrite.drop_rows(self.artifact.file(name), out / name, rows, numbered)
 
         self.files.append(HeldFiles(tuple(names), len(rows), write))
@@ -207,6 +209,25 @@ def _tables(held: Holdings, names: Sequence[str], total: str = "") -> None:
             held.subtract({name.removesuffix(".parquet"): len(rows), total: len(rows), **held.parts})
 
 
+def _snapshot(held: Holdings) -> None:
+    """Rows of interactions as a database gave them. Copies of files are not looked into."""
+    artifact = held.artifact
+    if artifact.manifest.config["kind"] != "sql":
+        raise DataError(
+            f"{artifact.path} is a copy of tables as they are elsewhere. Nothing was changed: erase the users there, "
+            "remove this folder, and copy the tables again with `merit data pull CONFIG`."
+        )
+    table, gone = artifact.manifest.summary["interactions"], 0
+    for name in artifact.manifest.files:
+        if name.startswith("interactions/"):
+            frame = pl.scan_parquet(artifact.file(name))
+            ids = frame.select(identity(frame, table["users"][0], text=False)).collect().to_series()
+            rows = held.named(ids)
+            held.drop([name], rows)
+            gone += len(rows)
+    held.summary["interactions"] = table | {"rows": table["rows"] - gone}
+
+
 def _states(held: Holdings) -> None:
     """Arrays with a row for each row of the corpus."""
     for split in (*SPLITS, NOW):
@@ -241,6 +262,8 @@ def _model(held: Holdings) -> None:
 
     vectors = tuple(name for name in artifact.manifest.files if name.startswith("users/"))
     held.files.append(HeldFiles(vectors, len(gone), write))
+    if SINCE in artifact.manifest.files:
+        held.drop_users(SINCE)
     held.subtract({"users": len(gone)})
 
 
@@ -310,12 +333,13 @@ def _bench_results(held: Holdings) -> None:
 
 # Weights, labels, and figures over many users.
 WITHOUT_USERS = {
-    *("labels", "factors", "generator", "propensity", "weights", "erasure"),
+    *("labels", "factors", "generator", "propensity", "weights", "erasure", "tags"),
     *("experiment-design", "lift", "pooled-lift"),
 }
 # By kind: what finds the rows of users, and the files without any.
 KINDS: dict[str, tuple[Callable[[Holdings], None], tuple[str, ...]]] = {
     "examples": (_examples, ("items.parquet",)),
+    "snapshot": (_snapshot, ("items/*",)),
     "mined": (partial(_ordered, split="train"), ()),
     "corpus": (
         partial(_tables, names=[f"{name}.parquet" for name in (*SPLITS, NOW, PURCHASES)]),
@@ -327,7 +351,7 @@ KINDS: dict[str, tuple[Callable[[Holdings], None], tuple[str, ...]]] = {
     "model": (
         _model,
         (
-            *("labels/*", "propensity/*", "generator/*", "interests/*"),
+            *("labels/*", "propensity/*", "generator/*", "interests/*", "later/*", "log/*"),
             *("items.parquet", "mlp.safetensors", "verticals.*", "windows.json", "README.md"),
         ),
     ),

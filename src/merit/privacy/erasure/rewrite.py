@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import ctypes
 import json
 import os
 import re
@@ -16,8 +15,8 @@ import polars as pl
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
+from merit.core import files
 from merit.core.artifacts import Artifact
-from merit.core.files import sync_folder
 from merit.core.types import Ints
 from merit.data.prepare import shard_files
 from merit.retrieval.store import MappedArray, writing
@@ -25,7 +24,6 @@ from merit.retrieval.store import MappedArray, writing
 BLOCK = 16_384  # rows of an array at a time
 ROW = "row to be dropped"
 DRAFT = re.compile(r"\.(?P<name>.+)\.erased-(?P<number>[0-9a-f]+)(-old)?")
-EXCHANGE, HERE = 2, -100  # RENAME_EXCHANGE, AT_FDCWD
 
 
 # --- rows of a file ---------------------------------------------------------------------------------------------------
@@ -118,13 +116,12 @@ def _renumber(frame: pl.DataFrame, **moved: Ints) -> pl.DataFrame:
 
 def exchange(draft: Path, place: Path) -> None:
     """Swap the names of two folders. Where the file system cannot, one steps aside: `mend` knows both."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.renameat2(HERE, os.fsencode(draft), HERE, os.fsencode(place), EXCHANGE):
+    if not files.exchange(draft, place):
         aside = draft.with_name(f"{draft.name}-old")
         place.rename(aside)
         draft.rename(place)
         aside.rename(draft)
-    sync_folder(place.parent)
+        files.sync_folder(place.parent)
 
 
 def mend(roots: Sequence[Path]) -> None:
@@ -142,12 +139,3 @@ def mend(roots: Sequence[Path]) -> None:
                     for left in (draft, draft.with_name(f"{draft.name}-old")):
                         shutil.rmtree(left, ignore_errors=True)
             inside[:] = [name for name in inside if not name.startswith(".")]
-
-
-def link(file: Path, copy: Path) -> None:
-    """Give the same bytes a second name: weights are large, and do not change."""
-    copy.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(file, copy)
-    except OSError:  # a file system without links
-        shutil.copy2(file, copy)

@@ -35,6 +35,7 @@ PREFIX = 8  # bytes of a hash: no chance makes so many alike, and a shortened ha
 USERS = re.compile(r"user|customer|member|household|client", re.IGNORECASE)
 ROW_NUMBER = "user"  # a column of merit's own tables: the row of a user, not an id
 ENCODINGS = ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")  # NumPy writes texts as the fourth
+URL_SAFE = str.maketrans("+/", "-_")
 ID, HASH = "an id", "a hash of an id"
 
 
@@ -81,7 +82,16 @@ def _forms(user: str) -> list[str]:
     escaped = json.dumps(user)[1:-1]
     upper = re.sub(r"\\u[0-9a-f]{4}", lambda code: "\\u" + code[0][2:].upper(), escaped)
     accents = (normalize(form, user) for form in ("NFC", "NFD"))
-    return sorted({user, escaped, upper, html.escape(user), quote(user, ""), user.replace('"', '""'), *accents})
+    small = re.sub("%[0-9A-F]{2}", lambda code: code[0].lower(), quote(user, ""))
+    plain = {user, escaped, upper, html.escape(user), quote(user, ""), small, user.replace('"', '""'), *accents}
+    return sorted(plain | (_packed(user) if _is_distinct(user) else set()))
+
+
+def _packed(user: str) -> set[str]:
+    """An id in hexadecimal digits and in base64."""
+    content = user.encode()
+    base64 = b64encode(content).decode().rstrip("=")
+    return {content.hex(), content.hex().upper(), base64, base64.translate(URL_SAFE)}
 
 
 def _is_distinct(user: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from merit.retrieval.encode import QUICK, preset_of
 from merit.service import histories
 from merit.service.dependencies import TheModel
 from merit.service.history_schemas import (
@@ -14,13 +13,12 @@ from merit.service.history_schemas import (
     HistoryScoresRequest,
     HistoryScoresResponse,
 )
-from merit.service.store import Served
 
 
 def history_interests(served: TheModel, request: HistoryInterestsRequest) -> HistoryInterestsResponse:
     """The most likely interests of users by the histories that are sent, stored users or not."""
     sent = _sent(request) | {"k": min(request.k, served.model.live)}
-    if _here(served):
+    if not served.model.needs_torch:
         rows = histories.interests_of(served.model, **sent)
     else:
         rows = served.explainer.ask("interests_of", **sent)
@@ -30,17 +28,12 @@ def history_interests(served: TheModel, request: HistoryInterestsRequest) -> His
 def history_scores(served: TheModel, request: HistoryScoresRequest) -> HistoryScoresResponse:
     """The probability of every pair of these histories and interests."""
     sent = _sent(request) | {"interests": request.interests}
-    if _here(served):
+    if not served.model.needs_torch:
         with served.reading(request.interests) as model:
             rows = histories.scores_of(model, **sent)
     else:
         rows = served.explainer.ask("scores_of", **sent)
     return HistoryScoresResponse(model=served.version, items=rows)
-
-
-def _here(served: Served) -> bool:
-    """Whether no generator has to be loaded."""
-    return preset_of(served.model.artifact) == QUICK
 
 
 def _sent(request: HistoriesRequest) -> dict[str, Any]:

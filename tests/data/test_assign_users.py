@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from merit.data.split import SplitConfig, assign_users
+from merit.data.prepare import SplitConfig, assign_users
 
 
 def ids(count: int) -> pl.Series:

@@ -1,0 +1,1 @@
+"""Audiences into other programs: tables of databases, objects of buckets, webhooks."""
