@@ -141,7 +141,7 @@ def groups(campaigns: list[Campaign], share_days: int) -> Iterator[list[Campaign
 
 
 def shop(households: int | None) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """PurchaseHistories and products with readable tags; of the first households by id where fewer are wanted."""
+    """Purchases and products with readable tags; of the first households by id where fewer are wanted."""
     tables_ = open_complete_journey(CompleteJourneySource())
     names = ["user_id", "item_id", "timestamp", "event", "order_id"]
     events = tables_.interactions.select(names).drop_nulls(names[:3]).collect(engine="streaming")

@@ -2,7 +2,7 @@
 
     python -m benchmarks.uplift [--quick]
 
-PurchaseHistories are those of the planted shop (docs/planted.md). On top of them, a campaign for one label: without a contact a
+Purchases are those of the planted shop (docs/planted.md). On top of them, a campaign for one label: without a contact a
 user buys by the chance that the window model gives; a contact helps those who bought such products once and have not
 for some weeks, helps others a little, and annoys those who buy all the time. Half of the users are in a past campaign
 with a random control, where each buys or does not by that chance. Of the other half, the best fifth is chosen: by

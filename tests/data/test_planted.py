@@ -22,7 +22,7 @@ def planted() -> PlantedShop:
 
 
 def _late_purchases(planted: PlantedShop, days: int) -> pl.DataFrame:
-    """PurchaseHistories after the drift with the item's tags as gold: what the truth speaks about."""
+    """Purchases after the drift with the item's tags as gold: what the truth speaks about."""
     half = pl.lit(START) + pl.duration(days=days // 2)
     bought = planted.interactions.filter(pl.col("event") == "purchase", pl.col("timestamp") >= half)
     return bought.join(planted.items.select("item_id", gold="tags"), on="item_id")

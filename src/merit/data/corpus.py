@@ -62,7 +62,7 @@ class CorpusConfig(Frozen):
     title_words: int = Field(4_000, ge=0)
     """Words of titles that the factor model reads; 0 for none: the paper."""
     purchases_per_user: int = Field(8, ge=0)
-    """PurchaseHistories of each training user that the factor model learns from, each with the history before it and with the
+    """Purchases of each training user that the factor model learns from, each with the history before it and with the
     reversed history after it (docs/decisions/0013-hindsight.md). 0: it learns from the examples."""
     min_purchases: int = Field(50_000, ge=0)
     """Where users are few, more purchases of each are taken until there are so many."""

@@ -63,7 +63,7 @@ def reversed_window(t: Ints, config: ExamplesConfig) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True)
 class Candidates:
-    """PurchaseHistories that could become examples, sorted by user."""
+    """Purchases that could become examples, sorted by user."""
 
     user: NDArray[np.uint32]
     time: Ints
@@ -81,7 +81,7 @@ def build_examples(
     window: Window = history_window,
     most: int | None = None,
 ) -> pl.DataFrame:
-    """PurchaseHistories of each user in one shard, with what is within the window of each.
+    """Purchases of each user in one shard, with what is within the window of each.
 
     `events`: user, item, timestamp, event, order_id, sorted by user and timestamp. `users`: user, hash, split, in
     order of user. `tagged`: by item, whether it has a tag at all (a target without labels teaches nothing). `most`:
@@ -146,7 +146,7 @@ def _candidates(events: pl.DataFrame, tagged: NDArray[np.bool_], config: Example
 
 
 def _orders(events: pl.DataFrame, rows: Ints) -> Candidates:
-    """PurchaseHistories of one order together; without an order number, what a user bought at one moment is one order."""
+    """Purchases of one order together; without an order number, what a user bought at one moment is one order."""
     bought = events[rows].select("user", "timestamp", "order_id").with_columns(row=pl.Series(rows))
     moment = pl.when(pl.col("order_id").is_null()).then(pl.col("timestamp"))
     orders = (

@@ -102,7 +102,7 @@ class FactorPrior:
 
 @dataclass(frozen=True)
 class Lesson:
-    """PurchaseHistories to learn from, or to be judged by."""
+    """Purchases to learn from, or to be judged by."""
 
     histories: ItemHistories
     gold: Ragged
