@@ -25,11 +25,13 @@ import merit
 from benchmarks import campaigns, harness
 from merit.campaigns.audiences.audience import ranking
 from merit.core import config, console
+from merit.core.errors import DataError
 from merit.core.pipeline import run
 from merit.core.ragged import owners
 from merit.core.seeds import stream
 from merit.core.settings import RunConfig
 from merit.core.types import Ints
+from merit.data.schema import EVENT_NAMES
 from merit.evaluation import tables, uncertainty
 from merit.evaluation.uncertainty import Estimate, Metric
 from merit.propensity.purchases import Mask, PurchaseHistories, Reals
@@ -127,6 +129,8 @@ def chosen_labels(model: Model, events: pl.DataFrame, seed: int) -> Ints:
     """Live labels that enough users bought in the four weeks, at random."""
     month, lists = events.filter(pl.col("day") < 28), model.windows.item_labels
     items, users = (month[name].to_numpy().astype(np.int64) for name in ("item", "user"))
+    if not len(users):
+        raise DataError("Nobody whom the model knows bought anything in the four weeks behind its data.")
     labels, sizes = lists.take(items)
     pairs = np.unique(labels.astype(np.int64) * (1 + users.max()) + np.repeat(users, sizes)) // (1 + users.max())
     enough = np.flatnonzero((np.bincount(pairs, minlength=len(model.labels)) >= LEAST) & model.labels.live_mask())
@@ -170,7 +174,8 @@ def report(data: Path | None, quick: bool, users: int, seed: int, out: Path) -> 
     end = datetime.combine(model.windows.end, datetime.min.time())
     day = (pl.col("timestamp").dt.replace_time_zone(None) - end).dt.total_days()
     if "event" in later.columns:
-        later = later.filter(pl.col("event") == "purchase")
+        purchases = ["purchase", *(name for name, event in EVENT_NAMES.items() if event == "purchase")]
+        later = later.filter(pl.col("event").cast(pl.String).str.to_lowercase().is_in(purchases))
     later = later.with_columns(pl.col("user_id", "item_id").cast(pl.String), day=day).filter(pl.col("day") >= 0)
     test = pl.read_parquet(out / "run/corpus/test.parquet", columns=["user_id"])["user_id"]
     tested = model.users["user_id"].is_in(test.implode()).to_numpy()

@@ -21,6 +21,7 @@ import polars as pl
 
 from merit.core.artifacts import Artifact
 from merit.core.errors import DataError, MissingArtifact
+from merit.core.processes import cores
 from merit.core.ragged import Ragged
 from merit.core.types import Floats, Ints
 from merit.data.corpus import WORDS, read_table
@@ -33,11 +34,11 @@ from merit.propensity.hazard import Popularity, Window
 from merit.propensity.purchases import Activity, Buyers, Mask, PurchaseHistories, Reals
 from merit.propensity.windows import WindowConfig, WindowData, WindowModel
 from merit.retrieval.encode import count_labels
-from merit.retrieval.exact import ScorerWeights, spans
+from merit.retrieval.exact import ScorerWeights, map_threads, spans
 from merit.retrieval.store import Rows
 
 WINDOWS = "windows.json"
-BLOCK = 65_536  # users scored at a time
+BLOCK = 16_384  # users scored at a time, by one thread
 DIGITS = 10  # kept of a probability: the last ones differ between machines, and would shuffle ties
 FACTOR = 2  # times the longest window that was learnt: hazards add up
 FURTHEST = 90  # days from the end of the data to the first of a window
@@ -179,13 +180,17 @@ class WindowScorer:
         buying, beta, curve = self.buying(wanted), self.learnt.weights(), self.learnt.curve()
         centre = float(np.array(self.learnt.centre) @ buying.direction)
         toward = self.projection.T.astype(np.float64) @ buying.direction
-        chances = np.empty(len(self.users))
         self.vectors.check()
-        for block, buyers in zip(self._blocks(), buying.blocks, strict=True):
+        shops = self._shops
+
+        def chances(part: tuple[slice, Buyers]) -> Reals:
+            block, buyers = part
             affinity = self.vectors.values[block] @ toward - centre
-            features = _features(self._shops.gather(block), buyers, affinity, buying.popular, window, self.learnt.span)
-            chances[block] = curve.probability(hazard.log_odds(features, beta, window.days))
-        return np.round(chances, DIGITS)
+            features = _features(shops.gather(block), buyers, affinity, buying.popular, window, self.learnt.span)
+            return curve.probability(hazard.log_odds(features, beta, window.days))
+
+        parts = list(zip(self._blocks(), buying.blocks, strict=True))
+        return np.round(np.concatenate(map_threads(chances, parts, cores())), DIGITS)
 
     def known(self, wanted: Mask, days: int, cut: int) -> dict[str, Reals]:
         """By feature (stored users,), and log_odds: what was known `cut` days before the end, but for the label model.
@@ -210,7 +215,7 @@ class WindowScorer:
 
     def buying(self, wanted: Mask) -> Buying:
         """How all users bought these items; nobody is refused."""
-        blocks = tuple(self.purchases(block).buyers(wanted) for block in self._blocks())
+        blocks = tuple(map_threads(lambda block: self.purchases(block).buyers(wanted), self._blocks(), cores()))
         if not any(len(block.users) for block in blocks):
             raise DataError(
                 f"Nobody bought any of these {int(wanted.sum()):,} products in the model's data: there is no rate to "
