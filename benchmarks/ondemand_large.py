@@ -22,7 +22,7 @@ from merit.labels.build import LabelsConfig, build_labels, load_vectors
 from merit.propensity.factor_scorer import FactorScorer, FactorWeights
 from merit.propensity.quick import MODEL
 from merit.retrieval import store
-from merit.retrieval.build import quick_weights
+from merit.retrieval.build import factor_weights
 from merit.retrieval.exact import Exact
 from merit.retrieval.model import Model
 
@@ -37,7 +37,7 @@ def make(folder: Path, labels: int, seed: int) -> Model:
     rng, label_space, texts = stream(seed, "ondemand", "large"), space.load(known.path), load_vectors(known)
     weights = _weights(rng, len(label_space), texts.shape[1])
     scorer = FactorScorer(weights, texts, label_space.live_mask())
-    net = quick_weights(scorer)
+    net = factor_weights(weights.of_text, weights.bias)
     with artifacts.writing(folder / "model", "model", seed=seed) as draft:
         shutil.copytree(known.path, draft.path / "labels")
         shutil.copyfile(catalogue.file("items.parquet"), draft.path / "items.parquet")

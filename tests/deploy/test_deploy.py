@@ -6,7 +6,6 @@ not take in.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -81,13 +80,12 @@ def test_nothing_secret_is_in_the_image_and_all_that_is_copied_is_there(dockerfi
         if not step.rest.startswith("--from"):
             for source in step.words[:-1]:
                 assert (ROOT / source).exists() and f"!{source}" in kept
-    assert os.access(DEPLOY / "refresh", os.X_OK)
 
 
 def test_the_compose_file_hands_secrets_on_and_opens_no_port_to_the_world() -> None:
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     services = compose["services"]
-    assert set(services) == {"serve", "refresh", "postgres"}
+    assert set(services) == {"serve", "update", "postgres"}
     for service in services.values():
         secrets = {name: value for name, value in service.get("environment", {}).items() if SECRET.search(name)}
         assert all("${" in value for value in secrets.values()), secrets
@@ -95,35 +93,27 @@ def test_the_compose_file_hands_secrets_on_and_opens_no_port_to_the_world() -> N
         assert re.search(r":[\w.]+", service["image"]) and "latest" not in service["image"]
     assert (DEPLOY / services["serve"]["build"]["context"] / services["serve"]["build"]["dockerfile"]).exists()
     assert services["serve"]["read_only"] and services["serve"]["cap_drop"] == ["ALL"]
-    wait = services["refresh"]["command"][0].replace("$$", "$").split("sleep ")[1].split("; do")[0]
+    wait = services["update"]["command"][0].replace("$$", "$").split("sleep ")[1].split("; do")[0]
     seconds = subprocess.run(["bash", "-c", f"echo {wait}"], capture_output=True, text=True, check=True).stdout
     assert 0 < int(seconds) <= 86_400
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
-    for unit in DEPLOY.glob("merit-refresh.*"):
-        text = unit.read_text().replace("/srv/merit/deploy/refresh", "/bin/true")
+    for unit in DEPLOY.glob("merit-update.*"):
+        text = unit.read_text().replace("/opt/merit/bin/merit update weekly.toml", "/bin/true")
         (tmp_path / unit.name).write_text(text)
     words = ["systemd-analyze", "verify", *map(str, sorted(tmp_path.iterdir()))]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0 and not done.stderr.strip(), done.stderr
 
 
-def test_a_round_calls_commands_that_exist(tmp_path: Path) -> None:
-    """With a `merit` that writes down what it is called with; all words are then parsed by the real one."""
-    calls = tmp_path / "calls"
-    (tmp_path / "merit").write_text(f'#!/bin/sh\necho "$@" >> {calls}\n')
-    (tmp_path / "merit").chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "MERIT_RUN": "shop.toml", "MERIT_REQUEST": "spring.toml"}
-    words = ["sh", str(DEPLOY / "refresh")]
-    refused = subprocess.run(words, env=environment, capture_output=True, text=True)
-    assert refused.returncode and "MERIT_DESTINATION" in refused.stderr and not calls.exists()
-    subprocess.run(words, env=environment | {"MERIT_DESTINATION": "crm.toml"}, check=True)
-    called = [line.split() for line in calls.read_text().splitlines()]
-    assert [words[:2] for words in called] == [["run", "shop.toml"], ["audience", "build"], ["audience", "sync"]]
-    for line in called:
-        parsed(get_command(app), line)
+def test_what_is_called_every_night_is_a_command() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    texts = [compose["services"]["update"]["command"][0], (DEPLOY / "merit-update.service").read_text()]
+    for text in texts:
+        [words] = re.findall(r"\bmerit (update [\w.]+)", text)
+        parsed(get_command(app), words.split())
 
 
 def parsed(command: Any, words: list[str]) -> None:

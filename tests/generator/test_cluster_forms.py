@@ -20,12 +20,11 @@ from merit.core.settings import RunConfig
 from merit.data.corpus import read_inputs
 from merit.data.texts import EncodedShop, read_shop
 from merit.generator import checkpoint
-from merit.generator import train as stage
 from merit.generator.decoding import DecodeConfig
 from merit.generator.model import Generator, load_generator, load_over_items
 from merit.generator.train import train_generator
 from merit.labels import space
-from merit.labels.build import change_labels, load_vectors
+from merit.labels.build import change_labels
 from tests.plan.settings import settings
 
 FORMS = ("text", "token")
@@ -146,21 +145,3 @@ def test_a_later_label_space_needs_no_other_model(made_text: Path, stages: dict[
     assert gone not in lists.values and after.labels.live_mask()[lists.values].all()
     every = after.decode(prompts.gather(np.arange(2)), DecodeConfig(max_labels=len(after.labels), fixed_budget=True), 7)
     assert added in every[0] and other in every[1]
-
-
-def test_tokens_start_from_the_vectors_of_labels_and_clusters(stages: dict[str, Artifact], shop: EncodedShop) -> None:
-    vectors, labels = load_vectors(stages["labels"]), space.load(stages["labels"].path)
-    tokens, rows = stage._token_vectors(shop, vectors)
-    found = dict(zip(tokens.tolist(), rows, strict=True))
-    expected: dict[int, Any] = {}
-    for label in reversed(range(len(labels))):
-        own = shop.vocabulary.encode([labels.texts[label]])[0]
-        if len(own) == 1:
-            expected[own[0]] = vectors[label]
-    clusters = labels.table["cluster"].to_numpy()
-    for number, token in enumerate(shop.vocabulary.clusters):
-        mean = vectors[clusters == number].mean(0)
-        expected[token] = mean / np.linalg.norm(mean)
-    assert found.keys() == expected.keys() and expected
-    for token, row in expected.items():
-        np.testing.assert_allclose(found[token], row, atol=1e-5)

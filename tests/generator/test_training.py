@@ -52,8 +52,8 @@ class Log:
     def __init__(self) -> None:
         self.told: dict[str, list[float]] = defaultdict(list)
 
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
-        self.told[tag].append(scalar_value)
+    def __call__(self, name: str, value: float, step: int) -> None:
+        self.told[name].append(value)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

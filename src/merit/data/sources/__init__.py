@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -51,4 +52,6 @@ def open_items(source: Source) -> SourceTables:
 
 def brings_tags(source: Source) -> bool:
     """Whether the source has tags of items at all, by its columns; of tables that are not on this disk it has."""
-    return needed(source) or not isinstance(source, TablesSource) or has_tags(source)
+    if needed(source) or not isinstance(source, TablesSource) or not Path(source.items).exists():
+        return True
+    return has_tags(source)

@@ -59,8 +59,8 @@ class ItemTrainConfig(DescentConfig):
     batch_size: int = Field(128, ge=1)
     learning_rate: float = Field(1e-3, gt=0)
     weight_decay: float = Field(0.3, ge=0)
-    item_decay: float = Field(0.3, ge=0)
-    """The same for the vectors that items have beside those of their labels and words."""
+    item_decay: float = Field(30.0, ge=0)
+    """The same for the vectors that items have beside those of their labels and words: most items are bought rarely."""
     history_dropout: float = Field(0.3, ge=0, lt=1)
     """This share of the items of a history is not read."""
     labels: int = Field(4_096, ge=1)
