@@ -6,8 +6,9 @@
 For each campaign a model is trained on what was known before its start (campaigns that start within --share-days of
 each other share the model of the first), and an audience of the retailer's size is chosen: by merit, by how often a
 household had bought the campaign's products, by how often it shops. What counts is who buys the campaign's products
-in its window. A campaign's score is the weighted combination of its labels: P(label) × the share of that label's past
-purchases that were products of the campaign.
+in its window. `merit` scores them by the chance of a purchase within that window, as an audience with `within` and
+`products` does; `next purchase` by the weighted combination of the campaign's labels: P(label) × the share of that
+label's past purchases that were products of the campaign, as an audience without a window does.
 
 **Nobody was assigned at random.** Treated households got coupons, and the retailer chose lively ones. So every figure
 comes in three readings: as seen; with all who redeemed counted as if they had not bought, the most that coupons can
@@ -34,7 +35,10 @@ import merit
 from benchmarks import harness
 from benchmarks.objectives import settings
 from merit.campaigns.audiences.audience import ranking
-from merit.campaigns.audiences.forecast import Reals, combined
+from merit.campaigns.audiences.forecast import CombinedScores, Forecast, Reals, ReliabilityBins, combined, forecast
+from merit.campaigns.audiences.products import category_of
+from merit.campaigns.audiences.request import Within
+from merit.campaigns.audiences.windows import reliability_of
 from merit.core import console
 from merit.core.errors import DataError
 from merit.core.pipeline import run
@@ -44,8 +48,8 @@ from merit.evaluation.uncertainty import Estimate, Metric
 from merit.retrieval.model import Model
 
 Mask = NDArray[np.bool_]
-RETAILER, MERIT, WINDOW, HISTORY, ACTIVITY = "retailer", "merit", "merit, window", "product history", "activity"
-READINGS = ("as seen", "without redeemers", "untreated only", "redeemers in the first half")
+RETAILER, NEXT, MERIT, HISTORY, ACTIVITY = "retailer", "next purchase", "merit", "product history", "activity"
+READINGS = ("as seen", "without redeemers", "untreated only", "redeemers in the first half", "new to the category")
 QUICK_HOUSEHOLDS = 400
 TOY = [
     *("labels.encoder=hashed", "backbone.width=32", "backbone.layers=1", "states.labels=3", "propensity.fit.epochs=2"),
@@ -78,6 +82,9 @@ class Rows:
     redeemed: Mask
     bought: Mask
     scores: dict[str, Reals]
+    new: Mask
+    """Who had bought nothing of the products' categories."""
+    reliability: ReliabilityBins
 
 
 # --- what there is ---------------------------------------------------------------------------------------------------
@@ -185,13 +192,9 @@ def label_weights(model: Model, past: pl.DataFrame, items: pl.DataFrame, product
 
 
 def scores_of(
-    model: Model, past: pl.DataFrame, items: pl.DataFrame, products: pl.Series, days: float
+    model: Model, past: pl.DataFrame, items: pl.DataFrame, products: pl.Series, within: Within
 ) -> dict[str, Reals]:
-    """How much each method wants each of the model's users.
-
-    The model speaks of one purchase, the outcome of a window: a household that buys more gets more chances. `WINDOW` is
-    the chance of at least one, if the household goes on buying as many things a day as before.
-    """
+    """How much each method wants each of the model's users."""
     users = model.users["user_id"]
     weights = label_weights(model, past, items, products)
     table = model.score(users, list(weights))["probability"].to_numpy().reshape(len(users), -1)
@@ -207,12 +210,11 @@ def scores_of(
 
     next_one = np.minimum(combined(columns, "weighted").score * sum(weights.values()), 1 - 1e-12)
     lively = baskets(past)
-    span = (past["timestamp"].max() - past["timestamp"].min()) / timedelta(days=1)  # type: ignore[operator]
-    purchases = counted(past, pl.len()) / span
+    windows, wanted = model.windows, model.items["item_id"].is_in(products.implode()).to_numpy()
     own = baskets(past.filter(pl.col("item_id").is_in(products.implode())))
     return {
-        MERIT: next_one,
-        WINDOW: -np.expm1(purchases * days * np.log1p(-next_one)),
+        MERIT: windows.probabilities(wanted, windows.window(within.days, within.start))[model.visible().rows],
+        NEXT: next_one,
         HISTORY: own + lively / (1 + lively.max()),  # equal counts go to who shops more
         ACTIVITY: lively,
     }
@@ -226,9 +228,13 @@ def observe(campaign: Campaign, model: Model, events: pl.DataFrame, items: pl.Da
     treated, redeemed, bought = (
         users.is_in(some.implode()).to_numpy() for some in (campaign.treated, campaign.redeemers, buyers)
     )
-    days = (campaign.end - campaign.start) / timedelta(days=1)
-    scores = scores_of(model, before(events, cut), items, campaign.products, days)
-    return Rows(campaign, users.cast(pl.Int64).to_numpy(), treated, redeemed, bought, scores)
+    days = min((campaign.end - campaign.start).days, model.windows.longest)  # of two months of data, not much is learnt
+    within = Within(days=days, start=campaign.start.date())
+    scores = scores_of(model, before(events, cut), items, campaign.products, within)
+    wanted = model.items["item_id"].is_in(campaign.products.implode()).to_numpy()
+    new = ~model.windows.bought(category_of(model.windows.item_labels, wanted))[model.visible().rows]
+    household = users.cast(pl.Int64).to_numpy()
+    return Rows(campaign, household, treated, redeemed, bought, scores, new, reliability_of(model.windows.learnt))
 
 
 # --- readings --------------------------------------------------------------------------------------------------------
@@ -249,6 +255,10 @@ def readings(rows: Rows) -> dict[tuple[str, str], tuple[Mask, Mask]]:
         found[name, READINGS[0]] = (chosen, chosen & rows.bought)
         found[name, READINGS[1]] = (chosen, chosen & rows.bought & ~(rows.treated & rows.redeemed))
     free = ~rows.treated
+    for name, each in rows.scores.items():
+        chosen = first(each, rows.new, min(size, int(rows.new.sum()) // 2))
+        found[name, READINGS[4]] = (chosen, chosen & rows.bought)
+    found["anyone", READINGS[4]] = (rows.new, rows.new & rows.bought)
     for name, each in rows.scores.items():
         chosen = first(each, free, min(size, int(free.sum()) // 2))
         found[name, READINGS[2]] = (chosen, chosen & rows.bought)
@@ -314,13 +324,32 @@ def campaign_table(seen: list[Rows]) -> pl.DataFrame:
             "households": int(rows.treated.sum()),
             "redeemed": int((rows.treated & rows.redeemed).sum()),
         }
-        for name in (RETAILER, MERIT, WINDOW, HISTORY, ACTIVITY):
+        for name in (RETAILER, MERIT, NEXT, HISTORY, ACTIVITY):
             counted, did = told[name, READINGS[0]]
             line[name] = share(int(did.sum()), int(counted.sum()))
         ours = told[MERIT, READINGS[0]][0]
+        promise, happened, _ = promised(rows, ours & ~rows.treated)
+        line["expected of the untreated"] = f"{promise.low:.0f} to {promise.high:.0f}, {happened} bought"
         line["merit's also treated"] = f"{100 * (ours & rows.treated).sum() / max(1, ours.sum()):.0f}"
         made.append(line)
     return pl.DataFrame(made)
+
+
+def promised(rows: Rows, chosen: Mask) -> tuple[Forecast, int, bool]:
+    """The forecast for these households, how many of them bought, and whether that is within the interval."""
+    scores = rows.scores[MERIT][chosen]
+    promise = forecast(CombinedScores(scores, scores, scores), rows.reliability, None)
+    happened = int(rows.bought[chosen].sum())
+    return promise, happened, promise.low <= happened <= promise.high
+
+
+def covered(seen: list[Rows]) -> dict[str, str]:
+    """How many forecasts hold the buyers: of merit's audience as seen, and of those in it whom nobody treated."""
+    counts = {}
+    for reading, among in (("as seen", lambda rows: True), ("untreated only", lambda rows: ~rows.treated)):
+        held = [promised(rows, readings(rows)[MERIT, READINGS[0]][0] & among(rows))[2] for rows in seen]
+        counts[reading] = f"{sum(held)} of {len(held)}"
+    return counts
 
 
 def main() -> None:
@@ -356,8 +385,15 @@ def report(asked: Namespace) -> None:
     print(tables.markdown(campaign_table(seen)))
     print(tables.markdown(pooled_table(found)))
     print("\n".join(f"Left out, {line}." for line in left))
+    coverage = covered(seen)
+    print(f"Forecasts that hold the buyers of merit's audience: {coverage}.")
     figures = {f"{method}, {reading}": round(100 * value.value, 2) for (method, reading), (value, _) in found.items()}
-    harness.finish("campaigns", {"campaigns": len(seen)} | figures, asked.seed)
+    figures |= {
+        f"{method}, {reading}, over history": [round(100 * end, 2) for end in (apart.low, apart.high)]
+        for (method, reading), (_, apart) in found.items()
+        if apart and method == MERIT
+    }
+    harness.finish("campaigns", {"campaigns": len(seen)} | figures | {"covered": coverage}, asked.seed)
 
 
 if __name__ == "__main__":

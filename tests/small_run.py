@@ -28,6 +28,7 @@ SMALL: dict[str, Any] = {
     "predict": {"exposure": False, "union": False, "likelihood": False},
     "evaluation": {"resamples": 100},
     "ranking": {"resamples": 100},
+    "model": {"windows": {"sets": 4}},
 }
 
 
@@ -39,7 +40,7 @@ def shop(place: Path, users: int, seed: int) -> dict[str, str]:
 
 
 TEXT: dict[str, Any] = SMALL | {"reads": "text"}
-QUICK: dict[str, Any] = {name: SMALL[name] for name in ("labels", "evaluation", "ranking")} | {"seed": 3}
+QUICK: dict[str, Any] = {name: SMALL[name] for name in ("labels", "evaluation", "ranking", "model")} | {"seed": 3}
 
 
 def make_quick(place: Path) -> Path:

@@ -201,6 +201,24 @@ def test_a_preview_is_what_the_stage_makes(ask: Any, model: Any, wanted: dict[st
     assert [row["interest"] for row in plain["over_indexed"]] == expected["interest"].to_list()
 
 
+def test_a_preview_within_a_window(ask: Any, model: Any, wanted: dict[str, Any], tables: Path) -> None:
+    ids = [*model.items["item_id"].head(50), *(f"gone-{number}" for number in range(20))]
+    pl.DataFrame({"item_id": ids}).write_csv(tables / "list.csv")
+    body = wanted | {"within": {"days": 28}, "products": [{"table": "list.csv"}]}
+    told = ask("audience").post("/v1/audience/preview", json=body).json()
+    (tables / "list.csv").unlink()
+    assert told["members"] == 110 and told["window"]["days"] == 28
+    assert told["window"]["start"] == f"{model.windows.end}" and told["window"]["products"][0]["unknown"] == 20
+    assert "contacted or not" in told["diagnosis"]["question"] and str(tables) not in json.dumps(told)
+    assert any("20 of 70 products are unknown" in note for note in told["notes"])
+    body["within"]["from"] = "2001-01-01"
+    body["products"] = []
+    refused = ask("audience").post("/v1/audience/preview", json=body)
+    assert refused.status_code in (400, 422) and "data ends" in refused.json()["detail"]
+    plain = ask("audience").post("/v1/audience/preview", json=wanted).json()
+    assert not {"window", "diagnosis"} & set(plain)
+
+
 def test_two_previews_cannot_be_subtracted(ask: Any, model: Any, wanted: dict[str, Any], tables: Path) -> None:
     """Before, the difference was the score of the user who was left out, to seven digits."""
     scores = model.score(model.users["user_id"], wanted["interests"])

@@ -125,6 +125,22 @@ def test_an_address_shows_the_same_audience_to_somebody_else(page: Any, studio: 
     assert members(page) == 101
 
 
+def test_days_make_it_an_audience_within_a_window(page: Any, studio: Studio, model: Any) -> None:
+    text = model.labels.texts[0]
+    studio.open(page, f"#/audience?i={quote(text)}&by=count&users=120")
+    assert members(page) == 120 and not page.locator(".tile", has_text="Bought before").count()
+    page.get_by_label("Days", exact=True).fill("28")
+    page.get_by_label("First day").fill(str(model.windows.end))
+    page.locator(".tile", has_text="Bought before").wait_for()
+    assert asked(page)["days"] == ["28"] and asked(page)["from"] == [str(model.windows.end)]
+    values = {"name": "a", "interests": [text], "size": {"by": "count", "users": 120}}
+    told = stage.preview(model, config.build(AudienceRequest, values | {"within": {"days": 28}}))
+    assert told.forecast and members(page) == 120
+    assert float(tile(page, "Expected conversions").replace(",", "")) == pytest.approx(
+        told.forecast.conversions, abs=0.5
+    )
+
+
 def test_a_phrase_is_taken_as_it_is_and_a_far_one_is_warned_of(page: Any, studio: Studio, model: Any) -> None:
     text = model.labels.texts[0]
     studio.open(page, "#/audience")

@@ -2,12 +2,12 @@
 
 The artifact: train, validation, test and now.parquet (all users as they are at the end of the data) with a row per
 example: user_id, when, week, gold, the items bought, later purchases, labels of the history with counts, words of its
-titles, items and days between them and the purchase, and the prompt in tokens. purchases.parquet has such rows without
-prompts and with the nearest items only, for the factor model. tokens.safetensors and tokenizer.json: labels and items
-in tokens; without a tokenizer there are neither these nor prompts. words.json: the title words. trends.npy: the
-popularity of labels by week. item_weeks.parquet: events of training users by week and item. label_verticals.parquet:
-training events by label and vertical. label_counts.parquet: events and users of each label. items.parquet: a copy of
-that of the examples.
+titles, items and days between them and the purchase, and the prompt in tokens; now.parquet also says which were
+bought. purchases.parquet has such rows without prompts and with the nearest items only, for the factor model.
+tokens.safetensors and tokenizer.json: labels and items in tokens; without a tokenizer there are neither these nor
+prompts. words.json: the title words. trends.npy: the popularity of labels by week. item_weeks.parquet: events of
+training users by week and item. label_verticals.parquet: training events by label and vertical. label_counts.parquet:
+events and users of each label. items.parquet: a copy of that of the examples.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class _Builder:
             for shard in console.track(shards(self.examples), "labelling events", total=number):
                 self._count(shard)
                 for name, part in self._parts(shard):
-                    table = self._table(part, whole=name != PURCHASES).to_arrow()
+                    table = self._table(part, whole=name != PURCHASES, bought=name == NOW).to_arrow()
                     if name not in writers:
                         writers[name] = pq.ParquetWriter(folder / f"{name}.parquet", table.schema, compression="zstd")
                     writers[name].write_table(table)
@@ -182,7 +182,7 @@ class _Builder:
                 part = label_examples(shard.users, shard.events, chosen, SPLITS[0], item_labels)
                 yield PURCHASES, _backwards(part) if window is reversed_window else part
 
-    def _table(self, part: LabelledExamples, whole: bool) -> pl.DataFrame:
+    def _table(self, part: LabelledExamples, whole: bool, bought: bool) -> pl.DataFrame:
         words, text = self.words.in_histories(part.items), self.config.text
         weeks = week_of(part.when - DAY * self.prepare.gap_days, self.first)
         columns = {"gold": part.gold, "target_items": part.target_items, "later": part.later, "history": part.history}
@@ -201,6 +201,8 @@ class _Builder:
             tokens, sizes = write_patched(part.items, self.shop, text.prompt, text.patching)
             columns |= {"patched": tokens, "patched_sizes": sizes}
         lists = {name: list_column(rows.values.astype(np.uint32), rows.lengths()) for name, rows in columns.items()}
+        if bought and part.bought is not None:
+            lists["bought"] = list_column(part.bought, part.items.lengths())
         numbers = {"when": part.when, "week": weeks.astype(np.uint32)}
         return pl.DataFrame({"user_id": pl.Series(part.user_ids, dtype=pl.String), **numbers, **lists})
 
@@ -234,6 +236,13 @@ def read_words(made: Artifact) -> list[str]:
 def read_table(corpus: Artifact, split: str, *columns: str) -> pl.DataFrame:
     """Rows of a split, all columns or some."""
     return pl.read_parquet(corpus.file(f"{split}.parquet"), columns=list(columns) or None)
+
+
+def current_columns(corpus: Artifact) -> list[str]:
+    """What tells the items of histories at the end of the data; a corpus of an older merit does not say `bought`."""
+    return [
+        name for name in ("items", "days", "bought") if name in pl.read_parquet_schema(corpus.file(f"{NOW}.parquet"))
+    ]
 
 
 def purchases_table(corpus: Artifact) -> str:
@@ -272,7 +281,13 @@ def read_examples(corpus: Artifact, split: Split | str) -> LabelledExamples:
     counts, purchases, days = (column_lists(table[name]).values for name in ("counts", "purchases", "days"))
     when = table["when"].to_numpy().astype(np.int64)
     return LabelledExamples(
-        counts=counts, purchases=purchases, days=days, when=when, user_ids=table["user_id"].to_list(), **lists
+        counts=counts,
+        purchases=purchases,
+        days=days,
+        when=when,
+        user_ids=table["user_id"].to_list(),
+        bought=None,
+        **lists,
     )
 
 

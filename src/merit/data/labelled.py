@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -42,6 +42,8 @@ class LabelledExamples:
     when: Ints
     """The time of the purchase that is to be predicted, in milliseconds."""
     user_ids: Sequence[str]
+    bought: NDArray[np.bool_] | None = field(default=None, kw_only=True)
+    """Beside items.values: whether the event is a purchase; None where that was not kept."""
 
     def __len__(self) -> int:
         return len(self.gold)
@@ -81,6 +83,7 @@ def label_histories(
         days=(np.abs(np.repeat(when, sizes) - times[places]) // DAY).astype(np.int32),
         when=when,
         user_ids=users["user_id"].gather(examples["user"]).to_list(),
+        bought=bought[places],
     )
 
 

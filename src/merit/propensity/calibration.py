@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +29,13 @@ class ScoreTally:
     pairs: NDArray[np.float64] = field(default_factory=lambda: np.zeros(len(CENTRES)))
     hits: NDArray[np.float64] = field(default_factory=lambda: np.zeros(len(CENTRES)))
 
-    def add(self, scores: Floats, truth: NDArray[np.bool_]) -> None:
+    def add(self, scores: NDArray[np.floating], truth: NDArray[np.bool_], weights: NDArray[Any] | None = None) -> None:
         """Count pairs by their scores in log-odds, those beyond ±20 in the last bins. NaN and infinity are refused."""
         if not np.isfinite(scores).all():
             raise DataError("Some scores are not numbers; the propensity model cannot be calibrated. Train it again.")
         bins = np.clip(np.searchsorted(EDGES, scores, side="right") - 1, 0, len(CENTRES) - 1)
-        self.pairs += np.bincount(bins, minlength=len(CENTRES))
-        self.hits += np.bincount(bins[truth], minlength=len(CENTRES))
+        self.pairs += np.bincount(bins, weights, len(CENTRES))
+        self.hits += np.bincount(bins[truth], None if weights is None else weights[truth], len(CENTRES))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from merit.core.config import Frozen
 from merit.core.errors import DamagedArtifact, DataError
 from merit.core.ragged import column_lists, list_column
 from merit.core.types import SPLITS
-from merit.data.corpus import NOW, read_table
+from merit.data.corpus import NOW, current_columns, read_table
 from merit.engine.job import EngineConfig
 from merit.engine.run import INLINE, Parts
 from merit.generator.worker import DecodeJob, GeneratorWorker, decoding, read_rows
@@ -69,8 +69,8 @@ def compute_states(worker: GeneratorWorker[StatesConfig], rows: pl.DataFrame) ->
 
 
 def read_features(corpus: Artifact, states: Artifact, split: str) -> tuple[pl.DataFrame, UserFeatures]:
-    """The users of a split (user_id, gold, items and days of those of now), and their features."""
-    columns = ("user_id", *HISTORY, *(["items", "days"] if split == NOW else []))
+    """The users of a split (user_id, gold; items, days and bought of those of now), and their features."""
+    columns = ("user_id", *HISTORY, *(current_columns(corpus) if split == NOW else []))
     table, likely = read_table(corpus, split, *columns), _read_likely(states, split)
     if len(table) != len(likely):
         raise DataError(f"{corpus.path} has {len(table)} users but {len(likely)} states in {split}. Make them again.")

@@ -70,6 +70,8 @@ def _histories(shard: KnownShard, last: int, known: KnownRun, item_labels: Ragge
     lists = {"history": rows.history, "counts": Ragged(rows.history.offsets, rows.counts)}
     lists |= {"items": rows.items, "days": Ragged(rows.items.offsets, rows.days)}
     columns = {name: list_column(part.values.astype(np.uint32), part.lengths()) for name, part in lists.items()}
+    if rows.bought is not None:
+        columns["bought"] = list_column(rows.bought, rows.items.lengths())
     return pl.DataFrame({"user_id": pl.Series(rows.user_ids, dtype=pl.String), **columns})
 
 

@@ -48,7 +48,7 @@ from merit.retrieval.model import LATER, Model, find, later_labels
 from merit.retrieval.verticals import shares_of
 
 ITEM_TRENDS = "generator/trends.npy"  # of a generator that reads items
-KEPT = ("labels", "propensity", "generator", "mlp.safetensors")
+KEPT = ("labels", "propensity", "generator", "mlp.safetensors", "windows.json")
 BUSY = "An erasure or another refresh is at work in {}. Give the same command again when it has ended."
 
 

@@ -1,9 +1,10 @@
 """model: everything needed to score, in one folder that can be moved: what `merit.load` opens.
 
 The artifact: labels/, propensity/ and, of the standard preset, generator/ (copies of those artifacts), users/ and
-interests/ (vectors and projections for retrieval), mlp.safetensors, verticals.*, users.parquet, items.parquet, and
-README.md, a model card: what the model was made from, how good it is, and what not to use it for. A refresh adds
-since.parquet, log/ and, where labels are new, later/, their space. torch is imported for the standard preset only.
+interests/ (vectors and projections for retrieval), mlp.safetensors, verticals.*, users.parquet, items.parquet,
+windows.json (what audiences of a window are scored by; not of data too short to learn that), and README.md, a model
+card: what the model was made from, how good it is, and what not to use it for. A refresh adds since.parquet, log/ and,
+where labels are new, later/, their space. torch is imported for the standard preset only.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from merit.core.artifacts import Artifact
 from merit.core.config import Frozen
 from merit.core.ragged import Ragged
 from merit.core.types import Floats
-from merit.data.corpus import NOW
+from merit.data.corpus import NOW, current_columns
 from merit.data.examples import ExamplesConfig
 from merit.evaluation import calibration, tables
 from merit.evaluation.calibration import Reliability
@@ -36,12 +37,14 @@ from merit.labels.space import LabelSpace
 from merit.propensity.factor_scorer import FactorScorer
 from merit.propensity.features import LikelyLabels, UserFeatures, stateless
 from merit.propensity.quick import load_quick
+from merit.propensity.windows import WindowConfig
 from merit.report.markdown import plain
 from merit.report.page import SMALLEST_CELL
 from merit.retrieval import store
-from merit.retrieval.encode import QUICK
+from merit.retrieval.encode import QUICK, QuickEncoder
 from merit.retrieval.exact import Exact, Projection, ScorerWeights
 from merit.retrieval.verticals import vertical_shares
+from merit.retrieval.windows import WINDOWS, learn_windows, without_generator
 
 if TYPE_CHECKING:
     from merit.propensity.states_model import Propensity
@@ -58,7 +61,9 @@ WEAK = 2.0  # a vertical whose calibration error is so many times the overall on
 
 
 class ModelConfig(Frozen):
-    """Nothing to set: the folder is laid out in one way."""
+    """What audiences of a window are learnt from; the folder is laid out in one way."""
+
+    windows: WindowConfig = WindowConfig()
 
 
 def write_model(
@@ -79,9 +84,9 @@ def write_model(
     scorer, (users, features) = load_scorer(propensity, labels), read_features(corpus, states, NOW)
     parents = {"propensity": propensity, "states": states, "generator": generator, "corpus": corpus}
     parents |= {"labels": labels, "results": results}
-    return _write(
-        standard_parts(scorer), users, features, parents, ("labels", "propensity", "generator"), out, config, seed
-    )
+    encode = None if scorer.model.reads_states else without_generator(scorer, corpus, space.load(labels.path))
+    kept = ("labels", "propensity", "generator")
+    return _write(standard_parts(scorer), encode, users, features, parents, kept, out, config, seed)
 
 
 def write_quick_model(
@@ -94,9 +99,16 @@ def write_quick_model(
     seed: int,
 ) -> Artifact:
     """The same of the quick preset, without a generator."""
-    scorer, (users, features) = load_quick(propensity, labels), stateless(corpus, NOW, "items", "days")
+    scorer, (users, features) = load_quick(propensity, labels), stateless(corpus, NOW, *current_columns(corpus))
+    catalogue = Ragged(*space.item_labels(space.load(labels.path), pl.read_parquet(corpus.file("items.parquet"))))
     parents = {"propensity": propensity, "corpus": corpus, "labels": labels, "results": results}
-    return _write(factor_parts(scorer), users, features, parents, ("labels", "propensity"), out, config, seed)
+    encoder = QuickEncoder(scorer.weights, catalogue)
+
+    def encode(items: Ragged) -> Floats:
+        return encoder.encode(items, items).vectors
+
+    kept = ("labels", "propensity")
+    return _write(factor_parts(scorer), encode, users, features, parents, kept, out, config, seed)
 
 
 @dataclass(frozen=True)
@@ -157,6 +169,7 @@ def standard_parts(scorer: TrainedScorer) -> ModelParts:
 
 def _write(
     parts: ModelParts,
+    encode: Callable[[Ragged], Floats] | None,
     users: pl.DataFrame,
     features: UserFeatures,
     parents: Mapping[str, Artifact],
@@ -165,7 +178,7 @@ def _write(
     config: ModelConfig,
     seed: int,
 ) -> Artifact:
-    """The folder; `kept` names the parents that go into it."""
+    """The folder; `kept` names the parents that go into it. `encode`: (users, width) of items, without a generator."""
     corpus, labels = parents["corpus"], parents["labels"]
     label_space, exact = space.load(labels.path), Exact.of(parts.weights)
     with artifacts.writing(out, "model", config=config, seed=seed, parents=parents) as draft:
@@ -174,7 +187,7 @@ def _write(
         shutil.copyfile(corpus.file("items.parquet"), draft.path / "items.parquet")
         likely = features.likely or LikelyLabels(Ragged.empty(len(users)), np.zeros(0, np.float32))
         added = likely.columns(parts.likely_weight)
-        kept_columns = users.select("user_id", "history", "counts", "items", "days")
+        kept_columns = users.select("user_id", "history", "counts", *current_columns(corpus))
         kept_columns.with_columns(**added).write_parquet(draft.path / "users.parquet")
         repeat = {"repeat": parts.repeat, "repeat_labels": parts.label_repeats}
         (draft.path / "mlp.safetensors").write_bytes(save(parts.weights.arrays() | repeat))
@@ -191,6 +204,11 @@ def _write(
         label_vectors = parts.labels_of_week(np.asarray(trends))
         write_side(draft.path / "users", len(users), user_vectors, exact.users)
         write_side(draft.path / "interests", len(label_space), [label_vectors], exact.labels)
+        how = parts.weights, label_vectors, encode, config.windows, seed
+        with console.spinner("learning windows"):
+            learnt = learn_windows(users, corpus, label_space, *how)
+        if learnt:
+            (draft.path / WINDOWS).write_text(learnt.model_dump_json(indent=1) + "\n", encoding="utf-8")
         card = _card(parts.preset, parents["propensity"], corpus, labels, parents["results"], label_space)
         (draft.path / "README.md").write_text(card, encoding="utf-8")
         draft.summary |= {"users": len(users), "labels": len(label_space), "label_version": label_space.version}

@@ -28,6 +28,7 @@ from safetensors.numpy import load_file
 from merit.core import artifacts, files, ragged, signing
 from merit.core.artifacts import Artifact
 from merit.core.errors import DataError, MeritError, MissingArtifact
+from merit.core.ragged import Ragged
 from merit.core.seeds import stream
 from merit.core.types import Floats, Ints
 from merit.data import frames
@@ -47,6 +48,7 @@ from merit.retrieval.repeats import Added, Additions, Repeats, RepeatScorer
 from merit.retrieval.scorer import Mask, Scorer
 from merit.retrieval.topk import Ranked, RankedLists
 from merit.retrieval.users import StoredUsers, VisibleUsers, texts_of
+from merit.retrieval.windows import WindowQuery, WindowScorer, open_windows
 
 USERS = 2_048  # whose lists are made together
 PART = 65_536  # scores made probabilities by one thread
@@ -137,6 +139,7 @@ class Model:
         self._set_users(StoredUsers.of(stored, len(self.labels)))
 
     def _set_users(self, users: StoredUsers) -> None:
+        self.__dict__.pop("windows", None)  # of other users
         self._users, self._visible = users, users.without(frozenset())
         again = Repeats.of(users.history, users.times, *self._repeat_weights)
         if named := self._queries.named_later:  # labels newer than the model count by the products that name them
@@ -163,6 +166,21 @@ class Model:
         part.rests_on = part._answer(new.rests_on)
         part._set_users(StoredUsers.of(new.users, len(self.labels)))
         return part
+
+    @cached_property
+    def windows(self) -> WindowScorer:
+        """The probabilities of its stored users for purchases within a window."""
+        if self.rests_on is not None:
+            raise DataError("Windows are about the users of the model, and not about new histories.")
+        factors = self.label_vectors(np.arange(len(self.labels))) @ self._scorer.weights.P_e.T
+        item_labels = Ragged(*space.item_labels(self.labels, self.items))
+        vectors, projection = self._scorer.users.vectors, self._scorer.weights.P_u
+        return open_windows(self.artifact, self._users.table, vectors, projection, factors, item_labels)
+
+    @cached_property
+    def items(self) -> pl.DataFrame:
+        """The products: item (its number), item_id, title, tags, vertical."""
+        return pl.read_parquet(self.artifact.file("items.parquet"))
 
     @cached_property
     def needs_torch(self) -> bool:
@@ -319,11 +337,14 @@ class Model:
         users = self._users.table["user_id"].gather(rows)
         return pl.DataFrame({"user_id": users, "probability": self._calibration.probability(scores)})
 
-    def audience_scores(self, interest: str | Interest, exact: bool = False) -> Doubles:
+    def audience_scores(self, interest: str | Interest | WindowQuery, exact: bool = False) -> Doubles:
         """(stored users,): the probability of all users, those who are hidden included (see `visible().rows`).
 
         From scores in float32, right to about six digits; or `exact`, as all other answers, in ten times the time.
+        Those of a purchase within a window are the same either way.
         """
+        if isinstance(interest, WindowQuery):
+            return self.windows.probabilities(interest.wanted, interest.window)
         query = self.interest(interest)
         vector, additions = query.vector, self._additions(query)
         if exact:

@@ -9,8 +9,9 @@ from typing import Annotated, Literal, get_args
 from pydantic import BeforeValidator, Field
 
 from merit.campaigns.audiences.audience import ResolvedInterest
+from merit.campaigns.audiences.diagnosis import Diagnosis, ResolvedWindow
 from merit.campaigns.audiences.forecast import Forecast, SizeForecast
-from merit.campaigns.audiences.request import AudienceRequest
+from merit.campaigns.audiences.request import AudienceRequest, unset
 from merit.campaigns.experiments.design import ExperimentDesign
 from merit.campaigns.experiments.statistics import Statistics
 from merit.core.config import Frozen
@@ -69,6 +70,10 @@ class PreviewResponse(ResponseModel):
     member_histogram: list[HistogramBin]
     over_indexed: list[OverIndexedRow]
     separation: float | None
+    window: ResolvedWindow | None = Field(None, exclude_if=unset)
+    """Left out without `within`: then a probability is that of the next purchase."""
+    diagnosis: Diagnosis | None = Field(None, exclude_if=unset)
+    """Which question the order of users answers, and how many members bought before; left out without `within`."""
     notes: list[str]
 
 

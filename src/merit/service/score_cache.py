@@ -14,6 +14,7 @@ from threading import Lock
 
 from merit.retrieval.exact import Doubles
 from merit.retrieval.query import Interest
+from merit.retrieval.windows import WindowQuery
 
 MOST_BYTES = 128 * 2**20  # 16 interests of a million users
 
@@ -21,12 +22,12 @@ MOST_BYTES = 128 * 2**20  # 16 interests of a million users
 class ScoreCache:
     """Scores by the text of the interest, up to `most` bytes; the least recently used go first."""
 
-    def __init__(self, score: Callable[[Interest], Doubles], most: int = MOST_BYTES) -> None:
+    def __init__(self, score: Callable[[Interest | WindowQuery], Doubles], most: int = MOST_BYTES) -> None:
         self._score, self._most = score, most
         self._kept: OrderedDict[str, Doubles] = OrderedDict()
         self._lock, self._passing = Lock(), Lock()
 
-    def __call__(self, interest: Interest) -> Doubles:
+    def __call__(self, interest: Interest | WindowQuery) -> Doubles:
         """(users,), hidden ones included; read-only, as all callers share one array."""
         if (scores := self._cached(interest.text)) is not None:
             return scores

@@ -11,7 +11,7 @@ from typing import Any
 
 from merit.campaigns.audiences import build as audiences
 from merit.campaigns.audiences.audience import Audience
-from merit.campaigns.audiences.request import AudienceRequest
+from merit.campaigns.audiences.request import AudienceRequest, ProductList
 from merit.core import files
 from merit.core.artifacts import Artifact
 from merit.core.errors import ConfigError, DataError, MeritError
@@ -28,7 +28,7 @@ from merit.service.store import Served, Store
 from merit.service.tables import TableReader
 
 DEFAULTS = Limits()
-MOST_RULES = 20  # of an audience: each reads a table
+MOST_RULES = 20  # of an audience, lists of products among them: each reads a table
 JOBS, EXPORTS, STATIC = "jobs", "exports", "static"
 CHILD_SHARE = 0.8  # of a request's time: then a child process is ended, and the caller still gets its own answer
 TABLE_NAME = re.compile(r"\w[\w .-]*(/\w[\w .-]*)*")
@@ -100,16 +100,23 @@ class Service:
     @contextmanager
     def _resolved(self, served: Served, request: AudienceRequest) -> Iterator[AudienceRequest]:
         """The request with the paths of its tables, while the model may encode its interests."""
-        if len(request.rules) > MOST_RULES:
+        if (parts := len(request.rules) + len(request.products)) > MOST_RULES:
             raise ConfigError(
-                f"An audience may have {MOST_RULES} rules here; this one has {len(request.rules)}. Merge some."
+                f"An audience may have {MOST_RULES} rules and lists of products here; this one has {parts}. Merge some."
             )
         rules = tuple(
             rule.model_copy(update={"table": self._small(rule.table)}) if rule.table else rule for rule in request.rules
         )
         changes: dict[str, Any] = {"rules": rules}
-        if like := request.lookalike:
-            changes["lookalike"] = like.model_copy(update={"table": self._small(like.table)})
+        changes |= {
+            name: part.model_copy(update={"table": self._small(part.table)})
+            for name, part in (("lookalike", request.lookalike), ("uplift", request.uplift))
+            if part
+        }
+        changes["products"] = tuple(
+            part.model_copy(update={"table": self._small(part.table)}) if isinstance(part, ProductList) else part
+            for part in request.products
+        )
         with served.reading(interest.text for interest in request.interests):
             yield request.model_copy(update=changes)
 

@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from pydantic import Field
 
 from merit.campaigns.audiences import disclosure
+from merit.campaigns.audiences.diagnosis import BoughtBefore, Diagnosis, ResolvedWindow, diagnose, window_notes
 from merit.campaigns.audiences.disclosure import AudienceNoise, Noise
 from merit.campaigns.audiences.eligibility import Mask, WaterfallStep
 from merit.campaigns.audiences.forecast import (
@@ -31,7 +33,7 @@ from merit.campaigns.audiences.forecast import (
     histogram,
     sizes,
 )
-from merit.campaigns.audiences.request import ArmShare, AudienceRequest, BudgetSize, Economics, Size
+from merit.campaigns.audiences.request import ArmShare, AudienceRequest, BudgetSize, Economics, Size, unset
 from merit.campaigns.experiments.assign import arm_of
 from merit.core.config import Frozen
 from merit.core.errors import DataError, PolicyError
@@ -89,6 +91,10 @@ class AudienceSummary(Frozen):
     member_histogram: tuple[int, ...] = ()
     seeds: int | None = None
     separation: float | None = None
+    window: ResolvedWindow | None = Field(None, exclude_if=unset)
+    """Within which a purchase counts; without one it is the next purchase, whenever it comes."""
+    diagnosis: Diagnosis | None = Field(None, exclude_if=unset)
+    """Of an audience within a window."""
     notes: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str:
@@ -134,6 +140,9 @@ class ScoredUsers:
     separation: float | None = None
     secret: str = ""
     """Of the model: it decides the noise of what is published."""
+    window: ResolvedWindow | None = None
+    before: BoughtBefore | None = None
+    """Of a window."""
 
 
 def compose(
@@ -186,6 +195,8 @@ def compose(
         lowest=float(falling[part.stop - 1]),
         seeds=None if scored.seeds is None else int(scored.seeds.sum()),
         separation=scored.separation,
+        window=scored.window,
+        diagnosis=scored.before and diagnose(request, scored.before, scored.scores.score, candidates[chosen]),
         **_forecasts(request, scored, contacts, falling, part),
     )
     noise = AudienceNoise(noise_of(candidates), of_members, noise_of(contacts))
@@ -246,6 +257,7 @@ def _notes(figures: AudienceSummary) -> list[str]:
             f"The seeds have little in common: half of them finds the other half {100 * figures.separation:.0f} times "
             "in 100, where chance finds 50."
         )
+    notes += window_notes(figures.window, figures.diagnosis)
     if figures.arms[TREATED] < SMALLEST:
         notes.append(f"Fewer than {SMALLEST} users would be contacted; such a list cannot be exported.")
     if economics and economics.caused == 1 and forecast and forecast.value is not None:

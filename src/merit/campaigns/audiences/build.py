@@ -29,7 +29,8 @@ from merit.campaigns.audiences.eligibility import Mask, waterfall
 from merit.campaigns.audiences.export import AUDIENCE, require_allowed
 from merit.campaigns.audiences.forecast import CombinedScores, Reals, ReliabilityBins, combined
 from merit.campaigns.audiences.report import audience_page
-from merit.campaigns.audiences.request import AudienceRequest, Lookalike
+from merit.campaigns.audiences.request import AudienceRequest, Lookalike, ProductList
+from merit.campaigns.audiences.windows import only_new, window_scores
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
 from merit.core.errors import ConfigError, DataError, PolicyError
@@ -45,8 +46,11 @@ from merit.retrieval.exact import Exact
 from merit.retrieval.model import Model
 from merit.retrieval.query import Interest
 from merit.retrieval.users import VisibleUsers
+from merit.retrieval.windows import WindowQuery
 
-Scorer = Callable[[Interest], Reals]  # an interest → the probability of all users, hidden ones included
+Scorer = Callable[
+    [Interest | WindowQuery], Reals
+]  # what is scored → the probability of all users, hidden ones included
 Blocks = Callable[[], Iterator[Floats]]  # a pass over all user vectors, in blocks: they need not fit in memory
 BLOCK = 65_536  # user vectors at a time
 RIDGE = 1e-3  # of the mean variance: directions that hardly vary must not decide
@@ -66,11 +70,14 @@ def choose(model: Model, request: AudienceRequest, scores: Scorer | None = None)
     require_allowed(model, request)
     visible = model.visible()  # once: the hidden users may change meanwhile
     users = visible.users["user_id"]
+    scores = scores or partial(model.audience_scores, exact=True)
     if request.lookalike:
         scored = _lookalike_scores(model, visible, request.lookalike)
     else:
-        scored = _interest_scores(model, visible.rows, request, scores or partial(model.audience_scores, exact=True))
+        scored = _interest_scores(model, visible.rows, request, scores)
     eligible, steps = waterfall(request.rules, users, partial(_has_label, model, visible.users), request.as_of)
+    eligible, new = only_new(request, scored, eligible)
+    steps = (*steps, *new)
     if request.lookalike and scored.seeds is not None and not request.lookalike.with_seeds:
         eligible = eligible & ~scored.seeds
     origin = AudienceProvenance(
@@ -111,6 +118,8 @@ def _tables(request: AudienceRequest) -> list[Path]:
     """Every table the request names, once."""
     named = [getattr(rule, "table", None) for rule in request.rules]
     named += [request.lookalike.table] if request.lookalike else []
+    named += [part.table for part in request.products if isinstance(part, ProductList)]
+    named += [request.uplift.table] if request.uplift else []
     return sorted({place for place in named if place})
 
 
@@ -137,10 +146,13 @@ def _interest_scores(model: Model, rows: Ints, request: AudienceRequest, scores:
         )
         for interest, weight in zip(interests, weights, strict=True)
     )
+    if request.within:
+        return replace(window_scores(model, request, rows, interests, scores), interests=resolved)
     columns = (scores(interest) for interest in interests)
     visible = (column if len(column) == len(rows) else column[rows] for column in columns)
     bins = calibration.by_bin(pl.read_parquet(model.artifact.file("propensity") / "reliability.parquet"))
-    reliability = ReliabilityBins(*(bins[name].to_numpy() for name in ("low", "promised", "true")))
+    low, promised, true = (bins[name].to_numpy() for name in ("low", "promised", "true"))
+    reliability = ReliabilityBins(low, promised, true)
     return ScoredUsers(combined(zip(visible, weights, strict=True), request.combine), resolved, reliability)
 
 

@@ -31,6 +31,7 @@ from merit.privacy.floor import SMALLEST
 
 if TYPE_CHECKING:
     from merit.campaigns.audiences.audience import AudienceSummary
+    from merit.campaigns.audiences.diagnosis import Diagnosis
 
 USERS = 3.0  # scale of the noise, in users: one user more or less changes the odds of any figure by e^(1/3) at most
 STEP = 10  # counts are multiples of it, as no digit behind it means anything
@@ -63,6 +64,11 @@ class Noise:
     def margin(self) -> int:
         """How many users fewer than there are a refusal assumes."""
         return int(self._stream("margin").integers(MARGIN))
+
+    def share(self, what: str, value: float) -> float:
+        """Roughly this share of these users, in steps of a percent."""
+        noisy = value + float(self._stream(what).laplace(0, USERS)) / len(self.rows)
+        return round(min(1.0, max(0.0, noisy)), 2)
 
     def shares(self, table: pl.DataFrame) -> pl.DataFrame:
         """interest, share, base, index: shares of these users in steps of a percent, with noise."""
@@ -105,6 +111,7 @@ def published(figures: AudienceSummary, noise: AudienceNoise) -> AudienceSummary
         "eligible_histogram": tuple(bars),
         "member_histogram": tuple(inside),
         "seeds": None if figures.seeds is None else noise.eligible.count("seeds", figures.seeds),
+        "diagnosis": figures.diagnosis and _diagnosis(figures.diagnosis, noise.members),
         "separation": None if figures.separation is None else round(figures.separation, 2),
     }
     return figures.model_copy(update=changes)
@@ -167,6 +174,18 @@ def _forecast(figures: AudienceSummary, exact: Forecast, users: int, unit: float
         doubt=round(exact.doubt, 2),
         **money,
     )
+
+
+def _diagnosis(exact: Diagnosis, noise: Noise) -> Diagnosis:
+    """Sums and shares of the members, with noise."""
+    changes: dict[str, float] = {
+        "bought_before": noise.share("bought before", exact.bought_before),
+        "new_to_category": noise.share("new to the category", exact.new_to_category),
+    }
+    for name in ("expected", "added"):
+        if (value := getattr(exact, name)) is not None:
+            changes[name] = noise.total(name, value, 1.0)
+    return exact.model_copy(update=changes)
 
 
 def _size(

@@ -17,6 +17,7 @@ import polars as pl
 
 from merit.campaigns.audiences.audience import ARMS, TREATED, AudienceSummary, require_enough
 from merit.campaigns.audiences.eligibility import Attribute
+from merit.campaigns.audiences.products import texts_of_rules
 from merit.campaigns.audiences.request import AudienceRequest
 from merit.core import artifacts
 from merit.core.artifacts import Artifact
@@ -57,6 +58,7 @@ def require_allowed(model: Model, request: AudienceRequest) -> None:
     texts = [text for rule in rules for text in (rule.column.replace("_", " "), *rule.among, *rule.not_among)]
     texts += [request.lookalike.about] if request.lookalike else []
     texts += [text for rule in request.rules for text in getattr(rule, "interests", ())]
+    texts += texts_of_rules(request)
     if not texts:
         return
     terms = policy.load(model.artifact.file("labels") / "policy.toml")

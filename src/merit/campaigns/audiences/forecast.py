@@ -43,6 +43,8 @@ class ReliabilityBins(NamedTuple):
     low: Reals
     predicted: Reals
     observed: Reals
+    spread: float = 0.0
+    """How far the buyers of some products are from the expectation beyond that, as a share: of windows."""
 
 
 class Forecast(Frozen):
@@ -146,7 +148,7 @@ def miscalibration(scores: Reals, reliability: ReliabilityBins) -> float:
 
     Bins count by how much the audience leans on them; one that no test pair fell into borrows from the nearest below.
     """
-    low, predicted, observed = reliability
+    low, predicted, observed, spread = reliability
     bins = np.clip(np.searchsorted(low, scores, side="right") - 1, 0, None)
     weights = np.bincount(bins, weights=scores, minlength=len(low))
     if not weights.sum() or not len(low):
@@ -154,7 +156,7 @@ def miscalibration(scores: Reals, reliability: ReliabilityBins) -> float:
     weights = weights / weights.sum()
     ratio = observed / predicted
     noise = (observed + 1) / predicted**2  # as if one more had converted: no bin is certain
-    return float(np.sqrt((weights**2 * noise).sum() + ((weights * ratio).sum() - 1) ** 2))
+    return float(np.sqrt((weights**2 * noise).sum() + ((weights * ratio).sum() - 1) ** 2 + spread**2))
 
 
 def gain(scores: Reals, economics: Economics) -> Reals:

@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from merit.campaigns.audiences.audience import TREATED, AudienceSummary
+from merit.campaigns.audiences.diagnosis import Diagnosis, ResolvedWindow
 from merit.campaigns.audiences.forecast import EDGES, Forecast, merged
 from merit.campaigns.audiences.request import AudienceRequest
 from merit.core.config import digest
@@ -54,6 +55,7 @@ def audience_page(summary: AudienceSummary) -> Page:
         *([Section("What to know first", summary.notes)] if summary.notes else []),
         _request_section(summary),
         _waterfall_section(summary),
+        *([_diagnosis_section(summary.diagnosis)] if summary.diagnosis else []),
         *([_forecast_section(summary, summary.forecast)] if summary.forecast else []),
         _arm_section(summary),
         _rebuild_section(summary),
@@ -66,7 +68,12 @@ def sentence(summary: AudienceSummary) -> str:
     contacted = _contacted(summary)
     members = f"{count(summary.members)} of {count(summary.eligible)} eligible users"
     members += f", {count(contacted)} of whom are contacted" if contacted and contacted < summary.members else ""
-    forecast = summary.forecast
+    forecast, diagnosis = summary.forecast, summary.diagnosis
+    if diagnosis and diagnosis.added is not None:
+        return (
+            f"{members}: those whom a contact makes buy most often. {_few(diagnosis.added)} more buyers are expected "
+            f"if all of them are contacted, beside those who buy anyway."
+        )
     if forecast is None:
         return f"{members}: those most like the {count(summary.seeds or 0)} seeds."
     return (
@@ -86,12 +93,14 @@ def public_summary(summary: AudienceSummary) -> dict[str, Any]:
         "forecast": summary.forecast.model_dump(exclude=exclude) if summary.forecast else None,
         "sizes": [size.model_dump() for size in summary.sizes if size.users >= SMALLEST_CELL],
         "separation": summary.separation,
+        **({"window": summary.window.model_dump(mode="json")} if summary.window else {}),
+        **({"diagnosis": summary.diagnosis.model_dump()} if summary.diagnosis else {}),
         "notes": list(summary.notes),
     }
 
 
 def _tiles(summary: AudienceSummary) -> tuple[Tile, ...]:
-    contacted = _contacted(summary)
+    contacted, diagnosis = _contacted(summary), summary.diagnosis
     tiles = [
         Tile("Members", count(summary.members), f"{percent(summary.members / summary.eligible)} of the eligible"),
         Tile("Contacted", count(contacted) if contacted else WITHHELD),
@@ -105,8 +114,12 @@ def _tiles(summary: AudienceSummary) -> tuple[Tile, ...]:
         if forecast.value is not None:
             cost = f"after {_money(forecast.cost or 0)} of contacts" if contacted else "after the contacts"
             tiles.append(Tile("Expected value", _money(forecast.value), cost))
+    elif diagnosis and diagnosis.added is not None:
+        tiles.append(Tile("Expected additional buyers", _few(diagnosis.added), "if all members are contacted"))
     elif summary.separation is not None:
         tiles.append(Tile("Seeds found by seeds", percent(summary.separation, 0), "50 % would be chance"))
+    if diagnosis:
+        tiles.append(Tile("Bought before", percent(diagnosis.bought_before, 0), "of the members"))
     return tuple(tiles)
 
 
@@ -126,7 +139,39 @@ def _request_section(summary: AudienceSummary) -> Section:
     frame = pl.DataFrame(rows, schema=["interest", "weight", "nearest label", "similarity"], orient="row")
     frame = frame if request.combine == "weighted" else frame.drop("weight")
     how = (COMBINED[request.combine],) if len(summary.interests) > 1 else ()
-    return Section("Request", (*how, PROBABILITY_NOTE), tables=(Table("Interests", frame, wide=True),))
+    shown = (Table("Interests", frame, wide=True),) if rows else ()
+    if not summary.window:
+        return Section("Request", (*how, PROBABILITY_NOTE), tables=shown)
+    return Section("Request", (*_window_texts(summary.window),), tables=(*shown, *_product_tables(summary.window)))
+
+
+def _window_texts(window: ResolvedWindow) -> tuple[str, ...]:
+    return (
+        f"A probability is the chance of at least one purchase from {window.start} to {window.last} ({window.days} "
+        "days), whether the user shops in these days or not.",
+    )
+
+
+def _product_tables(window: ResolvedWindow) -> tuple[Table, ...]:
+    rows = [(part.name, part.products, part.unknown, part.blocked) for part in window.products]
+    frame = pl.DataFrame(rows, schema=["products", "known", "unknown to the model", "blocked"], orient="row")
+    return (Table("Lists and rules of products", frame, wide=True),) if rows else ()
+
+
+def _diagnosis_section(diagnosis: Diagnosis) -> Section:
+    """Which question the order of users answers, and how much of what it promises would come anyway."""
+    rows = [
+        ("members who bought these products before", percent(diagnosis.bought_before, 0)),
+        ("members who bought nothing of their categories", percent(diagnosis.new_to_category, 0)),
+    ]
+    if diagnosis.added is not None and diagnosis.expected is not None:
+        rows += [
+            ("expected buyers, contacted or not", _few(diagnosis.expected)),
+            ("expected buyers that contacting all members adds", _few(diagnosis.added)),
+        ]
+    frame = pl.DataFrame(rows, schema=["what", "figure"], orient="row")
+    text = f"This order answers: {diagnosis.question} Histories go back a year at most."
+    return Section("What this ranking answers", (text,), tables=(Table("Members", frame),))
 
 
 def _waterfall_section(summary: AudienceSummary) -> Section:

@@ -10,7 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from merit.campaigns.audiences.eligibility import Rule
 from merit.campaigns.experiments.design import Share
@@ -20,8 +20,14 @@ from merit.core.errors import ConfigError
 
 MOST_INTERESTS = 100
 LARGEST_FILE = 1 << 20  # bytes: lists of users belong into tables
+LONGEST_WINDOW = 365  # days; a model says how many it has learnt
 MOST_MONEY = 1e12  # a sum over users must stay a number, in any currency
 Money = Annotated[float, Field(gt=0, le=MOST_MONEY, allow_inf_nan=False)]
+
+
+def unset(value: Any) -> bool:
+    """Left out where it is not used: an audience without windows is what it was before there were any."""
+    return value is None or value == ()
 
 
 class RequestedInterest(Frozen):
@@ -30,6 +36,54 @@ class RequestedInterest(Frozen):
     text: str = Field(min_length=1)
     weight: float = Field(1.0, ge=1e-6, le=1e6, allow_inf_nan=False)
     """For combine = "weighted"."""
+
+
+class Within(Frozen):
+    """The days within which at least one purchase counts: the campaign's."""
+
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True, serialize_by_alias=True)
+
+    days: int = Field(ge=1, le=LONGEST_WINDOW)
+    start: date | None = Field(None, alias="from")
+    """The first of them, such as 2027-03-01; by default the first after the model's data."""
+
+    @field_validator("start", mode="before")
+    @classmethod
+    def _read_date(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            try:
+                return date.fromisoformat(value.strip())
+            except ValueError:
+                raise ValueError(f"'{value[:40]}' is not a date; write it as 2027-03-01 (year, month, day)") from None
+        return value
+
+
+class ProductList(Frozen):
+    """Products by their ids, in a table."""
+
+    table: Path
+    item: str = Field("item_id", min_length=1)
+    """Its column of ids, as in the model's items."""
+
+
+class ProductRule(Frozen):
+    """Products by what they are; one that meets every part of the rule."""
+
+    vertical: tuple[str, ...] = ()
+    """One of these verticals."""
+    tag: tuple[str, ...] = ()
+    """One of these tags: a brand or a category, where the source made tags of them."""
+    title: str = ""
+    """These words in the title."""
+
+    @model_validator(mode="after")
+    def _check_parts(self) -> ProductRule:
+        if not (self.vertical or self.tag or self.title.strip()):
+            raise ValueError("a rule of products names a vertical, a tag or words of titles")
+        return self
+
+
+Products = ProductList | ProductRule
 
 
 class Lookalike(Frozen):
@@ -43,6 +97,21 @@ class Lookalike(Frozen):
     could not."""
     with_seeds: bool = False
     """Whether the seeds may be in the audience themselves."""
+
+
+class PastTest(Frozen):
+    """Who was contacted at random in a past campaign, who was left out, and who bought."""
+
+    table: Path
+    """A row for each user: the arm of an audience or experiment, and whether the user bought."""
+    start: date
+    """The first day of that campaign: what users did from then on is not looked at."""
+    user: str = Field("user_id", min_length=1)
+    arm: str = Field("arm", min_length=1)
+    treated: str = "treatment"
+    control: str = "control"
+    outcome: str = Field("outcome", min_length=1)
+    """Above zero, or true, where the user bought."""
 
 
 class CountSize(Frozen):
@@ -111,6 +180,14 @@ class AudienceRequest(Frozen):
 
     name: str = Field(min_length=1, max_length=200)
     interests: tuple[RequestedInterest, ...] = Field((), max_length=MOST_INTERESTS)
+    products: tuple[Products, ...] = Field((), max_length=MOST_INTERESTS, exclude_if=unset)
+    """Lists of products, or rules about them, beside interests or instead of them; they need `within`."""
+    within: Within | None = Field(None, exclude_if=unset)
+    """Score by the chance of a purchase in these days, instead of by the next purchase whenever it comes."""
+    new_to: Literal["products", "category"] | None = Field(None, exclude_if=unset)
+    """Only users who never bought one of the products, or nothing of their categories: the finest label of each."""
+    uplift: PastTest | None = Field(None, exclude_if=unset)
+    """Rank by what a contact adds, learnt from a past test, instead of by who buys."""
     combine: Literal["any", "all", "weighted"] = "any"
     """any: at least one of the interests. all: every one. weighted: an offer about one of them, drawn by weight."""
     lookalike: Lookalike | None = None
@@ -133,10 +210,22 @@ class AudienceRequest(Frozen):
             return [{"text": value} if isinstance(value, str) else value for value in values]
         return values
 
+    @field_validator("products", mode="before")
+    @classmethod
+    def _plain_tables(cls, values: Any) -> Any:
+        several = values if isinstance(values, list | tuple) else [values]
+        return [{"table": value} if isinstance(value, str) else value for value in several if value is not None]
+
     @model_validator(mode="after")
     def _check_parts(self) -> AudienceRequest:
-        if bool(self.interests) == (self.lookalike is not None):
+        if bool(self.interests or self.products) == (self.lookalike is not None):
             raise ValueError("an audience needs interests or a lookalike: one of the two")
+        if self.products and not self.within:
+            raise ValueError("products are bought within a window: say which with within = { days = 28 }")
+        if self.within and self.lookalike:
+            raise ValueError("a lookalike has no probabilities, within a window neither; leave within out")
+        if (self.new_to or self.uplift) and not self.within:
+            raise ValueError("new_to and uplift are about a window: say which with within = { days = 28 }")
         texts = [interest.text.casefold().strip() for interest in self.interests]
         if len(set(texts)) < len(texts):
             raise ValueError("an interest is named twice; name it once, with a larger weight if that is meant")
@@ -144,6 +233,8 @@ class AudienceRequest(Frozen):
             raise ValueError("weights count only with combine = 'weighted'")
         if self.lookalike and self.size.by in ("probability", "value"):
             raise ValueError("a lookalike has no probabilities; size it by count, percentile or budget")
+        if self.uplift and self.size.by in ("probability", "value"):
+            raise ValueError("users are ranked by what a contact adds; size by count, percentile or budget")
         if self.size.by == "budget" and not (self.economics and self.economics.cost_per_contact > 0):
             raise ValueError("a budget needs economics.cost_per_contact above zero")
         if self.size.by == "value" and not (self.economics and self.economics.value_per_conversion):

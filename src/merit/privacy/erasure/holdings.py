@@ -352,7 +352,7 @@ KINDS: dict[str, tuple[Callable[[Holdings], None], tuple[str, ...]]] = {
         _model,
         (
             *("labels/*", "propensity/*", "generator/*", "interests/*", "later/*", "log/*"),
-            *("items.parquet", "mlp.safetensors", "verticals.*", "README.md"),
+            *("items.parquet", "mlp.safetensors", "verticals.*", "windows.json", "README.md"),
         ),
     ),
     "parts": (partial(_tables, names=["*"]), ()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
@@ -63,12 +64,16 @@ def preview(service: TheService, request: Request) -> schemas.PreviewResponse:
     audience, served = service.choose(request)
     figures = audience.published
     page = public_summary(figures)
-    steps = [row | {"step": problems.without_paths(row["step"], [service.tables])} for row in page["waterfall"]]
+    hide = partial(problems.without_paths, folders=[service.tables])
+    steps = [row | {"step": hide(row["step"])} for row in page["waterfall"]]
+    if window := page.get("window"):
+        window["products"] = [part | {"name": hide(part["name"])} for part in window["products"]]
     over_indexed = audience.noise.members.shares(served.model.over_indexed_rows(audience.rows, at_least=SMALLEST_CELL))
     return schemas.PreviewResponse.model_validate(
         page
         | {
             "waterfall": steps,
+            "notes": [hide(note) for note in page["notes"]],
             "model": served.version,
             "lowest": figures.lowest,
             "eligible": figures.eligible,

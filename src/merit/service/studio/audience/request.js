@@ -1,6 +1,6 @@
 // One audience in three forms: the state of the page, its address, and the request that docs/audiences.md describes.
 
-const NUMBERS = ["at_least", "at_most", "users", "percent", "budget", "cost", "value", "caused", "holdout", "control"];
+const NUMBERS = ["at_least", "at_most", "users", "percent", "budget", "cost", "value", "caused", "holdout", "control", "days"];
 export const LEAST = 100; // the service names no audience of fewer users
 
 /** The state a page begins with. */
@@ -12,6 +12,9 @@ export function read(params, users) {
     by: ["probability", "count", "percentile", "value", "budget"].includes(params.by) ? params.by : "percentile",
     rules: [params.rule ?? []].flat().map(rule).filter(Boolean),
     as_of: params.as_of ?? "",
+    from: params.from ?? "",
+    products: params.products ?? "",
+    new_to: params.new_to ?? "",
   };
   for (const name of NUMBERS) {
     const value = Number(params[name]);
@@ -40,6 +43,9 @@ export function params(state) {
     by: state.by,
     rule: state.rules.map((item) => JSON.stringify(item)),
     as_of: state.as_of,
+    from: state.from,
+    products: state.products,
+    new_to: state.new_to,
     name: state.name,
   };
   for (const name of NUMBERS) values[name] = state[name];
@@ -60,10 +66,13 @@ export function lacking({ by, cost, value }) {
   return by === "budget" && !cost ? "the cost of a contact" : null;
 }
 
+/** Whether there is something to look for. */
+export const wanting = (state) => state.interests.length > 0 || Boolean(state.products && state.days);
+
 /** What the service is asked. */
 export function request(state) {
   const texts = state.interests.map((item) => item.text);
-  const name = state.name.trim() || texts.join(" + ").slice(0, 200) || "Audience";
+  const name = state.name.trim() || texts.join(" + ").slice(0, 200) || state.products || "Audience";
   const body = {
     name,
     interests: state.interests.map(({ text, weight }) => (state.combine === "weighted" ? { text, weight } : { text })),
@@ -72,6 +81,9 @@ export function request(state) {
     rules: state.rules,
   };
   if (state.as_of) body.as_of = state.as_of;
+  if (state.days) body.within = { days: state.days, ...(state.from ? { from: state.from } : {}) };
+  if (state.days && state.products) body.products = [{ table: state.products }];
+  if (state.days && state.new_to) body.new_to = state.new_to;
   if (state.cost !== null || state.value !== null) {
     body.economics = { cost_per_contact: state.cost ?? 0, value_per_conversion: state.value, caused: state.caused ?? 1 };
   }
@@ -95,6 +107,7 @@ export function paramsOf(body) {
     holdout: holdout && 100 * holdout.share, control: control && 100 * control.share,
     rule: body.rules.map((item) => JSON.stringify(plain(item))),
     as_of: body.as_of,
+    days: body.within?.days, from: body.within?.from, products: body.products?.[0]?.table, new_to: body.new_to,
   };
 }
 

@@ -12,7 +12,8 @@ export function tiles(preview) {
     tile("Users in the audience", count(preview.members), `${share(preview.members / preview.eligible)} of ${count(preview.eligible)} eligible`),
     forecast ? tile("Expected conversions", few(forecast.conversions), `95 %: ${count(forecast.low)} to ${count(forecast.high)}`) : null,
     tile("Contacted", forecast?.users ? count(forecast.users) : "withheld", forecast?.users ? (forecast.users < preview.members ? `${count(preview.members - forecast.users)} held back` : "nobody is held back") : "too few to be told"),
-    preview.lowest === null ? null : tile("Least likely member", share(preview.lowest), "of the next purchase"),
+    preview.lowest === null ? null : tile("Least likely member", share(preview.lowest), preview.window ? `within ${preview.window.days} days` : "of the next purchase"),
+    preview.diagnosis ? tile("Bought before", share(preview.diagnosis.bought_before), `${share(preview.diagnosis.new_to_category)} are new to the category`) : null,
     forecast && forecast.value !== null ? tile("Value less cost", money(forecast.value), `95 %: ${money(forecast.value_low)} to ${money(forecast.value_high)}`) : null,
   );
 }

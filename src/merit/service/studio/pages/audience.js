@@ -3,10 +3,11 @@
 import { histogram } from "/audience/histogram.js";
 import { saving } from "/audience/jobs.js";
 import { members } from "/audience/members.js";
-import { lacking, params as addressOf, read, request } from "/audience/request.js";
+import { lacking, params as addressOf, read, request, wanting } from "/audience/request.js";
 import { notes, overIndexed, tiles, waterfall } from "/audience/results.js";
 import { rules } from "/audience/rules.js";
 import { slider } from "/audience/slider.js";
+import { windowed } from "/audience/window.js";
 import { combobox } from "/combobox.js";
 import { busy, card, el, field, fill, nothing, problem } from "/dom.js";
 import { count } from "/words.js";
@@ -116,7 +117,7 @@ export async function show(root, params, app) {
 
   async function preview() {
     asking?.abort();
-    if (!state.interests.length) return empty();
+    if (!wanting(state)) return empty();
     asking = new AbortController();
     const { signal } = asking;
     if (lacking(state)) {
@@ -203,6 +204,7 @@ export async function show(root, params, app) {
       el(
         "div", {},
         card("What do they want?", search.root, notice, wanted, combine.root),
+        card("When?", windowed(state, tables, changed)),
         card("Who may be addressed?", rules(state, tables, app, find, changed)),
       ),
       el("div", { class: "right" }, results, sizing, after, below),
@@ -215,7 +217,7 @@ export async function show(root, params, app) {
   showWanted();
   showCut();
   handles.set(state.at_least, state.at_most);
-  if (state.interests.length) {
+  if (wanting(state)) {
     sizing.hidden = below.hidden = true;
     fill(results, busy("Scoring everybody …"));
     await preview();
