@@ -76,7 +76,7 @@ def test_what_is_finished_is_not_made_again(grid: Small, monkeypatch: pytest.Mon
 
 def test_variants_share_what_is_the_same(grid: Small) -> None:
     own = sorted(path.name.rsplit("-", 1)[0] for path in (grid.folder / "seed-1/variants").iterdir() if path.is_dir())
-    assert own == ["mined-self-correction-on-policy", "propensity", "propensity", "states"]  # states only: its own
+    assert own == ["mined-item-generator", "propensity", "propensity", "states"]  # states only: its own
     usual = artifacts.load(grid.folder / "seed-1/cell-MERIT")
     without, states = (artifacts.load(grid.folder / f"seed-1/cell-{slug(name)}") for name in VARIANTS)
     assert without.manifest.parents["states"] == usual.manifest.parents["states"] != states.manifest.parents["states"]

@@ -20,6 +20,7 @@ from merit.campaigns.sync.sync import InterestLists
 from merit.core.config import RENAMED, build
 from merit.core.errors import ConfigError
 from merit.core.settings import RunConfig
+from merit.core.update import UpdateConfig
 from merit.refresh.refresh import RefreshRun
 
 ROOT = Path(merit.__file__).parent
@@ -31,6 +32,7 @@ SETTINGS: tuple[type[BaseModel], ...] = (
     RefreshRun,
     DestinationFile,
     InterestLists,
+    UpdateConfig,
 )
 
 

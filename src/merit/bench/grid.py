@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 
 import polars as pl
@@ -35,7 +36,7 @@ from merit.evaluation.uncertainty import Metric
 from merit.labels import space
 from merit.report.page import SMALLEST_CELL
 
-MACHINE = ("cores", "memory", "python", "torch", "system")
+MACHINE = ("cores", "memory", "python", "system")
 RESULTS = "bench-results"
 FILE = "results.json"
 NAMES = ["method", *MetricKey._fields]
@@ -159,7 +160,7 @@ def write_results(
             config=digest(grid),
             version=__version__,
             date=f"{datetime.now(UTC):%Y-%m-%d}",
-            machine={name: machine[name] for name in MACHINE},
+            machine={name: machine[name] for name in MACHINE} | {"torch": version("torch")},
             users=truth.users,
             labels=truth.labels,
             ranking_reference=_against(ranked, config),

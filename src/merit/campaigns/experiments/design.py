@@ -27,7 +27,7 @@ class OutcomeSpec(Frozen):
     """binary: 0 or 1. amount: any number, such as revenue."""
     cap: float | None = Field(None, gt=0)
     """Amounts above count as this much: one wholesaler would otherwise outweigh all others. Chosen before launch."""
-    winsorise: float | None = Field(None, ge=0.9, lt=1)
+    winsorise: float | None = Field(None, ge=0.9, lt=1, exclude_if=lambda value: value is None)
     """The same where nobody knows a cap beforehand: amounts above this quantile of both arms together count as it. Of
     four that were simulated, 0.995 is the highest whose intervals held in every world (benchmarks.coverage)."""
 

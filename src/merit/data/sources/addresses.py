@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import fsspec
-from pydantic import BeforeValidator
+from pydantic import AfterValidator
 
 from merit.core import console
 from merit.core.errors import DataError, MeritError, MissingDependency
@@ -26,17 +26,17 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 Copied = dict[str, list[int | str]]  # name in the copy → bytes, and the store's mark of this version
 
 
-def _place(given: Any) -> Any:
+def _place(given: str | Path) -> str | Path:
     """An address stays text: a path would lose one of its slashes. Keys in one would get into every manifest."""
     if not isinstance(given, str) or "://" not in given:
-        return Path(given) if isinstance(given, str) else given
+        return Path(given)
     parts = urlsplit(given)
     if "@" in parts.netloc or parts.query:
         raise ValueError("an address with a key or a query in it is not kept; give keys to the store's library instead")
     return given
 
 
-TablePlace = Annotated[Path | str, BeforeValidator(_place)]
+TablePlace = Annotated[Path | str, AfterValidator(_place)]
 
 
 def is_address(place: Path | str) -> bool:
