@@ -82,7 +82,7 @@ def test_variants_share_what_is_the_same(grid: Small) -> None:
     assert without.manifest.parents["states"] == usual.manifest.parents["states"] != states.manifest.parents["states"]
     assert without.manifest.parents["propensity"] != usual.manifest.parents["propensity"]
     assert {cell.manifest.parents["generator"].hash for cell in (usual, without, states)} == {
-        artifacts.load(grid.folder / "seed-1/self-correction-on-policy").manifest.hash
+        artifacts.load(grid.folder / "seed-1/item-generator").manifest.hash
     }
     (results,) = grid.outcome.results
     promised = sum(pairs for _, _, pairs, *_ in results.reliability)
