@@ -9,17 +9,16 @@ columns = { external_id = "customer_id" }
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from merit.core import config
+from merit.core import config, secrets
 from merit.core.config import Frozen
 from merit.core.errors import ConfigError, DestinationError
 
@@ -28,7 +27,6 @@ VARIABLE = "^(env:)?[A-Za-z_][A-Za-z0-9_]*$"
 Variable = Annotated[str, Field(pattern=VARIABLE), AfterValidator(lambda name: name.removeprefix("env:"))]
 """`env:NAME`, or NAME: an environment variable. The secret itself is in no file."""
 Name = Annotated[str, Field(min_length=1, max_length=128)]
-SHORTEST = 4  # characters of a password that is looked for in messages: shorter ones are parts of words
 
 
 class ColumnNames(Frozen):
@@ -146,16 +144,9 @@ def title(destination: Destination) -> str:
             return f"webhook ${destination.address}"
 
 
-def secret(variable: str, purpose: str) -> str:
-    """The value of an environment variable."""
-    if not (value := os.environ.get(variable, "").strip()):
-        raise ConfigError(f"The environment variable {variable} is not set. Set it to {purpose}.")
-    return value
-
-
 def postgres_address(variable: str) -> str:
     """The address of a database. One that libpq would read in another way than it is meant is refused here."""
-    address = secret(variable, "the address, postgresql://user:password@host:port/database")
+    address = secrets.read(variable, "the address, postgresql://user:password@host:port/database")
     if "=" in address and "://" not in address:
         return address  # a connection string, host=… user=…
     try:
@@ -171,35 +162,13 @@ def postgres_address(variable: str) -> str:
     return address
 
 
-def redacted(message: str, *secrets: str) -> str:
-    """A message of a driver on one line, without these secrets and without a password that is part of one."""
-    found = {text for each in secrets for text in (each, *_passwords(each)) if len(text) >= SHORTEST}
-    for text in sorted(found, key=len, reverse=True):
-        message = message.replace(text, "…")
-    return " ".join(message.split())[:400]
-
-
-def _passwords(address: str) -> Iterator[str]:
-    """The password of an address or of a connection string, as written and as meant."""
-    try:
-        split = urlsplit(address)
-    except ValueError:
-        split = urlsplit("")
-    values = [part for part in (split.password, split.query) if part]
-    values += [found.strip("'\"") for found in re.findall(r"password\s*=\s*('[^']*'|[^\s&]+)", address)]
-    if "@" in address and not split.password:  # an address that no parser takes, such as one with an unescaped slash
-        values.append(address.partition("://")[2].rpartition("@")[0].partition(":")[2])
-    for value in values:
-        yield from (value, unquote(value), *re.split(r"[\s/:@?&=]", unquote(value)))  # drivers quote parts
-
-
 @contextmanager
-def refusals(place: str, kinds: type[Exception] | tuple[type[Exception], ...], *secrets: str) -> Iterator[None]:
+def refusals(place: str, kinds: type[Exception] | tuple[type[Exception], ...], *values: str) -> Iterator[None]:
     """Turn a driver's error into one sentence without a secret."""
     try:
         yield
     except kinds as error:
-        message = redacted(str(error) or type(error).__name__, *secrets).rstrip(".")
+        message = secrets.cleared(str(error) or type(error).__name__, *values)[:400].rstrip(".")
         remedy = next((text for word, text in REMEDIES.items() if word in message), "Correct it, and sync again.")
         raise DestinationError(f"{place} refused the rows, and nothing was changed: {message}. {remedy}") from None
 

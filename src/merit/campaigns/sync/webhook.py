@@ -26,9 +26,9 @@ import polars as pl
 from pydantic import ValidationError
 
 from merit import __version__
-from merit.campaigns.sync.destination import Mode, Webhook, redacted, secret, title
+from merit.campaigns.sync.destination import Mode, Webhook, title
 from merit.campaigns.sync.rows import Outgoing, Proceed, SyncCounts
-from merit.core import files
+from merit.core import files, secrets
 from merit.core.config import Frozen
 from merit.core.console import track
 from merit.core.errors import ConfigError, DestinationError
@@ -52,8 +52,8 @@ class DeliveryRecord(Frozen):
 
 def deliver(outgoing: Outgoing, destination: Webhook, mode: Mode, proceed: Proceed) -> SyncCounts:
     """Send all batches that were not acknowledged yet; none of an unchanged audience."""
-    url = secret(destination.address, "the URL of the webhook")
-    token = secret(destination.token, "the token that the webhook expects") if destination.token else None
+    url = secrets.read(destination.address, "the URL of the webhook")
+    token = secrets.read(destination.token, "the token that the webhook expects") if destination.token else None
     endpoint = Endpoint(destination, url, token)
     rows, place = outgoing.table(), record_file(outgoing, destination, endpoint)
     with files.locked(place.with_suffix(".lock"), f"Another sync to {title(destination)} runs. Wait for it.", True):
@@ -132,7 +132,7 @@ class Endpoint:
             except InvalidURL:
                 raise ConfigError(f"The URL in {self.destination.address} is not one. Correct it.") from None
             except (OSError, HTTPException) as error:
-                reason = redacted(str(error) or type(error).__name__, *self._secrets)
+                reason = secrets.cleared(str(error) or type(error).__name__, *self._secrets)[:400]
                 continue
             if 200 <= status < 300:
                 return

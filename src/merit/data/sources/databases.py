@@ -14,7 +14,6 @@ The address never leaves this module: what a driver says is cleared of it before
 from __future__ import annotations
 
 import importlib
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -26,12 +25,12 @@ from urllib.parse import unquote
 import polars as pl
 import pyarrow as pa
 
-from merit.core.errors import ConfigError, DataError, MeritError, MissingDependency
+from merit.core import secrets
+from merit.core.errors import DataError, MeritError, MissingDependency
 
 INSTALL = "pip install 'merit-interests[sql]'"
 ROWS_AT_ONCE = 50_000
 DUCKDB_MEMORY = "512MB"  # for sorting; more of it goes to the disk
-_SECRET_NAMES = r"(?i)(?:password|passwd|pwd|token|secret|sslkey|access_?key)\w*\s*=\s*('[^']*'|[^&;\s]+)"
 
 
 @dataclass(frozen=True)
@@ -65,25 +64,11 @@ class Address:
         """The file of a database that is one; sqlite:///shop.db is relative, sqlite:////srv/shop.db is not."""
         return unquote(self.value.partition("://")[2].removeprefix("/"))
 
-    def cleared(self, text: str) -> str:
-        """A text without the address and the secrets in it, in any spelling that a driver may quote."""
-        login = self.value.partition("://")[2].rpartition("@")[0].partition(":")[2]
-        given = [login, *re.findall(_SECRET_NAMES, self.value)]
-        pieces = [piece for secret in given for piece in re.split(r"[@/:?#\s]", secret) if len(piece) > 2]
-        forms = {form for part in (self.value, *given, *pieces) for form in (part, unquote(part)) if form.strip("'")}
-        for form in sorted(forms, key=len, reverse=True):
-            text = text.replace(form, "***")
-        return text
-
 
 def address(variable: str) -> Address:
     """The address in an environment variable."""
-    if not (value := os.environ.get(variable, "").strip()):
-        raise ConfigError(
-            f"The environment variable {variable} (source.connection) is not set. Set it to the address of the "
-            "database, such as postgresql://reader@host/shop."
-        )
-    return Address(variable, value)
+    meaning = "the address of the database (source.connection), such as postgresql://reader@host/shop"
+    return Address(variable, secrets.read(variable, meaning))
 
 
 @contextmanager
@@ -107,7 +92,7 @@ def explained(place: Address, what: str, remedy: str) -> Iterator[None]:
     except Exception as error:  # every driver has exceptions of its own, and some raise those of Arrow
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         reason = re.sub(r"^(?:.*\b(?:ERROR|FATAL):\s+|(?:\w+: )?(?:\[\w+\] )?)", "", lines[0])
-        raise DataError(f"{what}: {place.cleared(reason)[:300].rstrip('.')}. {remedy}") from None
+        raise DataError(f"{what}: {secrets.cleared(reason, place.value)[:300].rstrip('.')}. {remedy}") from None
 
 
 @contextmanager
