@@ -26,7 +26,8 @@ from merit.engine.job import EngineConfig
 from merit.retrieval import store
 from merit.retrieval.bulk import write_all_interests, write_audiences
 from merit.retrieval.exact import Exact, spans
-from merit.retrieval.model import Model, load
+from merit.retrieval.model import Model
+from merit.retrieval.opening import load
 
 BEST = 1_000  # users of each audience
 LIST = 10  # interests of each user

@@ -20,7 +20,7 @@ from merit.engine.job import EngineConfig
 from merit.generator.worker import DecodeJob
 from merit.propensity.states import StatesConfig, write_states
 from merit.retrieval.bulk import write_all_interests, write_audiences
-from merit.retrieval.model import load
+from merit.retrieval.opening import load
 
 TIMES = 8
 ALLOWED = 0.1

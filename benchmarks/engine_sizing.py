@@ -27,7 +27,7 @@ from merit.generator.mining import MiningConfig, mine
 from merit.generator.worker import DecodeJob
 from merit.propensity.states import StatesConfig, write_states
 from merit.retrieval.bulk import write_all_interests, write_audiences
-from merit.retrieval.model import load
+from merit.retrieval.opening import load
 
 T = TypeVar("T")
 AT = (10_000_000, 100_000_000, 500_000_000)

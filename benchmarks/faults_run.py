@@ -28,7 +28,7 @@ from merit.core.settings import RunConfig
 from merit.data import planted
 from merit.engine.job import EngineConfig, ShardWorker
 from merit.retrieval.bulk import write_all_interests
-from merit.retrieval.model import load
+from merit.retrieval.opening import load
 
 USERS, SHARDS = 140, 6
 PATIENCE = 3_600

@@ -148,7 +148,7 @@ def _cell(text: str) -> str:
 PUBLIC: dict[str, tuple[str, ...]] = {
     "Asking a model": (
         "merit.core.fitting.fit",
-        "merit.retrieval.model.load",
+        "merit.retrieval.opening.load",
         "merit.retrieval.model.Model",
         "merit.retrieval.query.Interest",
     ),

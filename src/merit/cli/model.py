@@ -20,7 +20,7 @@ from merit.labels.space import Findable
 from merit.privacy import pseudonyms
 from merit.privacy.floor import SMALLEST
 from merit.retrieval.bulk import log_named, write_all_interests, write_audiences
-from merit.retrieval.model import find
+from merit.retrieval.opening import find
 
 model_app = options.group("model", "Ask a trained model: interests for a user, users for an interest.")
 

@@ -16,7 +16,8 @@ from merit.core.errors import ConfigError
 from merit.core.shared import Preset
 from merit.data import frames
 from merit.privacy import pseudonyms
-from merit.retrieval.model import Model, load
+from merit.retrieval.model import Model
+from merit.retrieval.opening import load
 
 TABLES = "tables"  # the folder of a run that has them
 

@@ -31,7 +31,7 @@ from merit.core.errors import ConfigError
 from merit.data import sources
 from merit.data.sources import snapshot
 from merit.refresh.refresh import refresh
-from merit.retrieval.model import find
+from merit.retrieval.opening import find
 
 RECORD, LOCK = "update.json", ".update.lock"
 

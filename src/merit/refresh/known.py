@@ -19,7 +19,7 @@ from merit.data.examples import DAY
 from merit.data.prepare import PrepareConfig, PrepareRun, assign_users, shard_files
 from merit.data.schema import EVENTS
 from merit.retrieval.build import SINCE, ModelConfig
-from merit.retrieval.model import find
+from merit.retrieval.opening import find
 
 EVENT = ("user_id", "item", "timestamp", "event", "order_id")
 ORDER = ("user", "timestamp", "item", "event", "order_id")

@@ -44,7 +44,8 @@ from merit.refresh.users import write_users
 from merit.retrieval.build import SINCE, STANDARD, ModelParts, factor_parts, standard_parts, write_side
 from merit.retrieval.encode import HistoryEncoder, ItemsEncoder, QuickEncoder, open_encoder
 from merit.retrieval.exact import Exact
-from merit.retrieval.model import LATER, Model, find, later_labels
+from merit.retrieval.model import Model
+from merit.retrieval.opening import LATER, find, later_labels
 from merit.retrieval.verticals import shares_of
 
 ITEM_TRENDS = "generator/trends.npy"  # of a generator that reads items

@@ -31,7 +31,8 @@ from merit.engine.run import INLINE, Parts, make_parts, workplace, write_parts
 from merit.privacy import audit
 from merit.privacy.floor import require_enough_named
 from merit.retrieval import topk
-from merit.retrieval.model import Model, load
+from merit.retrieval.model import Model
+from merit.retrieval.opening import load
 
 USERS = 50_000  # of a shard of audiences: its scores for a few interests are 4 bytes each
 

@@ -19,7 +19,8 @@ from merit.core import artifacts, console, files
 from merit.core.artifacts import Artifact
 from merit.core.errors import DataError, MeritError
 from merit.core.provenance import now
-from merit.retrieval.model import Model, find
+from merit.retrieval.model import Model
+from merit.retrieval.opening import find
 from merit.retrieval.query import Interest
 from merit.service.explainer import Explainer
 from merit.service.score_cache import ScoreCache
