@@ -65,7 +65,7 @@ def test_it_has_the_bytes_of_the_command_line(quick: Path, tmp_path: Path, comma
     lines = ['preset = "quick"', f'out = "{tmp_path / "run"}"', f'cache = "{tmp_path / "cache"}"', "seed = 3"]
     lines += ["[source]", 'kind = "tables"', f'interactions = "{quick}/tables/interactions.parquet"']
     lines += [f'items = "{quick}/tables/items.parquet"', "[labels]", 'encoder = "hashed"']
-    lines += ["[evaluation]", "resamples = 100", "[ranking]", "resamples = 100"]
+    lines += ["[evaluation]", "resamples = 100", "[ranking]", "resamples = 100", "[model.windows]", "sets = 4"]
     (tmp_path / "run.toml").write_text("\n".join(lines), encoding="utf-8")
     code, out, err = command("run", tmp_path / "run.toml")  # type: ignore[operator]
     assert code == 0, err
