@@ -89,7 +89,7 @@ def serving(interpreter: Path, run: Path, state: Path) -> Iterator[tuple[str, st
 
 def _healthy(address: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{address}/v1/health", timeout=30) as answer:
+        with urllib.request.urlopen(f"{address}/health", timeout=30) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False
